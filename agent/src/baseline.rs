@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use trainmon_alerts::{AlertManager, Raised};
-use trainmon_baseline::{BaselineWatch, Departure, Looked, News, Over, TensorKey};
+use trainmon_baseline::{BaselineWatch, Departure, Looked, Over, TensorKey, UserMessage};
 use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{
     AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, Kind, MicroStep, Rank, Statistic, Step,
@@ -71,8 +71,8 @@ impl BaselineSink {
         }
     }
 
-    fn tell(&self, news: Vec<News>) {
-        for News { is_warning, message } in news {
+    fn tell(&self, news: Vec<UserMessage>) {
+        for UserMessage { is_warning, message } in news {
             let message = format!("Baseline: {message}");
             if is_warning { self.notices.warn(message, None) } else { self.notices.info(message) }
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{AlertBook, SinkLedger};
+use trainmon_core::{AlertTotals, SinkLedger};
 use trainmon_exporters::Exporter;
 
 use crate::queue_loss::QueueCounts;
@@ -107,7 +107,7 @@ impl SinkShared {
 
     /// Stops waiting: what has no fate yet is abandoned, and counted; what comes later is not written into the books any
     /// more. Gives the records abandoned.
-    pub(crate) fn give_up(&self, alerts: &AlertBook) -> u64 {
+    pub(crate) fn give_up(&self, alerts: &AlertTotals) -> u64 {
         let mut given_up = self.given_up();
         if std::mem::replace(&mut *given_up, true) {
             return 0;

@@ -11,7 +11,7 @@ const DIGITS: u8 = 2;
 
 /// Times per phase over the whole run, in nanoseconds.
 #[derive(Debug)]
-pub(crate) struct CostBook(Mutex<Costs>);
+pub(crate) struct CostTotals(Mutex<Costs>);
 
 #[derive(Debug)]
 struct Costs {
@@ -39,7 +39,7 @@ pub struct CostSummary {
     pub bytes_read: u64,
 }
 
-impl CostBook {
+impl CostTotals {
     /// An empty book.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Costs {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_share_is_in_step_time_over_step_time() {
-        let book = CostBook::new();
+        let book = CostTotals::new();
         let mut cost = PhaseTimes::default();
         cost.add(Phase::Measure, Duration::from_millis(1));
         cost.add(Phase::Export, Duration::from_secs(9));

@@ -8,13 +8,13 @@ use trainmon_alerts::AlertManager;
 use trainmon_control::{Control, Live, Switch};
 use trainmon_core::config::Config;
 use trainmon_core::{
-    CollectiveBook, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
+    CollectiveTotals, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
 };
 use trainmon_service::{ForkGuard, Notice, Notices, Severity};
 
 use crate::books::SinkShared;
 use crate::captures::CaptureDesk;
-use crate::cost::CostBook;
+use crate::cost::CostTotals;
 use crate::guard::HookGuard;
 use crate::late::MissingCounts;
 use crate::queue::QueuedStep;
@@ -50,8 +50,8 @@ pub(crate) struct Inner {
     worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) collectives: Arc<CollectiveBook>,
-    pub(crate) costs: Arc<CostBook>,
+    pub(crate) collectives: Arc<CollectiveTotals>,
+    pub(crate) costs: Arc<CostTotals>,
     pub(crate) guard: HookGuard,
     pub(crate) fork: ForkGuard,
     /// Whether shutting down is over.
@@ -86,8 +86,8 @@ pub(crate) struct Parts {
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) collectives: Arc<CollectiveBook>,
-    pub(crate) costs: Arc<CostBook>,
+    pub(crate) collectives: Arc<CollectiveTotals>,
+    pub(crate) costs: Arc<CostTotals>,
     pub(crate) notices: Notices,
 }
 

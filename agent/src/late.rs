@@ -9,7 +9,7 @@ use trainmon_service::{Notice, Severity};
 /// Counters publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// A number of a step that a [`Hold`](crate::Hold) may tell after the step's end.
+/// A number of a step that a [`PendingStep`](crate::PendingStep) may tell after the step's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateNumber {
     /// The loss, which a device computes.

@@ -7,7 +7,7 @@
 //!   through `trainmon-stats` and puts a record into the open batch (`recorder`);
 //! - [`Monitor::end_step`] closes the batch and offers it to a bounded queue (`queue`): a full queue never blocks, it
 //!   drops the batch and the ledger counts it;
-//! - readings that a device delivers late come through a [`Hold`] (`hold`), which keeps their batch waiting;
+//! - readings that a device delivers late come through a [`PendingStep`], which keeps their batch waiting;
 //! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
 //! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
 //!
@@ -41,7 +41,6 @@ mod collectives;
 mod cost;
 pub mod front;
 mod guard;
-mod hold;
 mod inner;
 mod journal;
 mod late;
@@ -49,6 +48,7 @@ mod monitor;
 mod opening;
 mod options;
 mod outputs;
+mod pending_step;
 mod queue;
 mod queue_loss;
 mod rank;
@@ -86,10 +86,10 @@ pub use trainmon_stats as stats;
 pub use capture_tickets::CaptureTicket;
 pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard, Slot, stacked_shape};
 pub use cost::CostSummary;
-pub use hold::Hold;
 pub use late::{LateNumber, MissingNumbers};
 pub use monitor::Monitor;
 pub use options::Options;
+pub use pending_step::PendingStep;
 pub use queue_loss::QueueLoss;
 pub use rank::{RankError, Ranks};
 pub use report::{Report, SinkReport};

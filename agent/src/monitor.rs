@@ -18,8 +18,8 @@ use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
 use crate::front::Label;
-use crate::hold::Hold;
 use crate::inner::{Inner, Parts};
+use crate::pending_step::PendingStep;
 use crate::rank::Ranks;
 use crate::recorder::Pushed;
 use crate::report::Report;
@@ -278,10 +278,10 @@ impl Monitor {
     }
 
     /// Keeps the batch of the step in progress open for readings that arrive after its end.
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self) -> PendingStep {
         let recorder = self.inner.recorder();
         let (step, count) = (recorder.clock.step(), recorder.holds());
-        Hold::new(Arc::clone(&self.inner), step, count)
+        PendingStep::new(Arc::clone(&self.inner), step, count)
     }
 
     /// Ends the step: closes its batch, hands it over, and decides whether the next step is measured.
@@ -335,7 +335,7 @@ impl Monitor {
     }
 
     /// What the alerts amount to so far.
-    pub fn alert_book(&self) -> AlertBookSnapshot {
+    pub fn alert_totals(&self) -> AlertBookSnapshot {
         self.inner.alerts.book().snapshot()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
-use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, StatisticSet, with_causes};
 use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs};
 #[cfg(feature = "csv")]
 use trainmon_exporters::CsvExporter;
@@ -55,8 +55,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// What is measured of each kind.
     pub(crate) requests: &'a Requests,
-    pub(crate) alerts: &'a Arc<AlertBook>,
-    pub(crate) collectives: &'a Arc<CollectiveBook>,
+    pub(crate) alerts: &'a Arc<AlertTotals>,
+    pub(crate) collectives: &'a Arc<CollectiveTotals>,
     /// The books of what holds the run against a golden one, if anything does.
     pub(crate) baseline: Option<&'a Arc<SinkShared>>,
 }

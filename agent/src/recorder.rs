@@ -51,9 +51,9 @@ pub(crate) enum Pushed {
 
 /// How many holds keep a batch open.
 #[derive(Debug, Default)]
-pub(crate) struct HoldCount(AtomicUsize);
+pub(crate) struct PendingCount(AtomicUsize);
 
-impl HoldCount {
+impl PendingCount {
     // AcqRel is not needed: the count is only changed and read under the recorder's lock, except for the increment,
     // which happens before the batch is closed.
     pub(crate) fn take(&self) {
@@ -71,7 +71,7 @@ impl HoldCount {
 
 struct Waiting {
     batch: StepBatch,
-    holds: Arc<HoldCount>,
+    holds: Arc<PendingCount>,
     awaited: Awaited,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Recorder {
     scalars: Vec<Record>,
     /// Where each of them stands.
     scalar_places: HashMap<TensorId, usize>,
-    holds: Arc<HoldCount>,
+    holds: Arc<PendingCount>,
     /// The numbers that holds are to tell of the open batch.
     awaited: Awaited,
     /// For how many later steps a batch waits for its norm.
@@ -198,7 +198,7 @@ impl Recorder {
     }
 
     /// The holds of the open batch.
-    pub(crate) fn holds(&self) -> Arc<HoldCount> {
+    pub(crate) fn holds(&self) -> Arc<PendingCount> {
         Arc::clone(&self.holds)
     }
 

@@ -33,7 +33,7 @@ impl Monitor {
         }
     }
 
-    /// The id of a custom scalar, for a value that arrives after its step: a [`Hold`](crate::Hold) takes it as a record of
+    /// The id of a custom scalar, for a value that arrives after its step: a [`PendingStep`](crate::PendingStep) takes it as a record of
     /// the kind `scalar`. `None` for a name that is not taken, which is said and counted as by [`scalar`](Self::scalar).
     pub fn scalar_id(&self, name: &str) -> Option<TensorId> {
         let inner = self.inner();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use trainmon_core::AlertBook;
+use trainmon_core::AlertTotals;
 use trainmon_exporters::DeliveryReport;
 use trainmon_service::Notices;
 
@@ -12,7 +12,7 @@ use crate::books::SinkShared;
 /// The books of one exporter, and who hears of it.
 pub(crate) struct SinkDeliveryReport {
     pub(crate) shared: Arc<SinkShared>,
-    pub(crate) alerts: Arc<AlertBook>,
+    pub(crate) alerts: Arc<AlertTotals>,
     pub(crate) notices: Notices,
 }
 
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn alerts_without_a_fate_at_the_deadline_are_lost_and_what_comes_later_is_not_counted_twice() {
         let shared = Arc::new(SinkShared::new("otlp", 1));
-        let alerts = Arc::<AlertBook>::default();
+        let alerts = Arc::<AlertTotals>::default();
         let settlement = SinkDeliveryReport {
             shared: Arc::clone(&shared),
             alerts: Arc::clone(&alerts),

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable, with_causes};
+use trainmon_core::{Alert, AlertTotals, Phase, StepBatch, TensorTable, with_causes};
 use trainmon_exporters::{DeliveryReport, Exporter};
 use trainmon_service::{Notices, panic_text, step_back};
 
 use crate::books::{Output, SinkShared};
-use crate::cost::CostBook;
+use crate::cost::CostTotals;
 use crate::journal::JOURNAL;
 use crate::queue::BatchReturns;
 use crate::queue_loss::LossNews;
@@ -23,8 +23,8 @@ use crate::settlement::SinkDeliveryReport;
 pub(crate) struct SinkContext {
     pub(crate) tensors: TensorTable,
     pub(crate) returns: BatchReturns,
-    pub(crate) costs: Arc<CostBook>,
-    pub(crate) alerts: Arc<AlertBook>,
+    pub(crate) costs: Arc<CostTotals>,
+    pub(crate) alerts: Arc<AlertTotals>,
     pub(crate) notices: Notices,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Sink {
     queue: Sender<Arc<Delivery>>,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
-    alerts: Arc<AlertBook>,
+    alerts: Arc<AlertTotals>,
     notices: Notices,
     takes_alerts: bool,
 }
@@ -158,7 +158,7 @@ impl Sink {
 pub(crate) struct ClosingSink {
     shared: Arc<SinkShared>,
     done: Receiver<()>,
-    alerts: Arc<AlertBook>,
+    alerts: Arc<AlertTotals>,
     notices: Notices,
 }
 

@@ -8,7 +8,7 @@ use jiff::Zoned;
 use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
 use trainmon_control::{CaptureSchedule, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertBook, CollectiveBook, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
 use trainmon_service::{Notices, environment};
@@ -17,7 +17,7 @@ use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
 use crate::captures::{CaptureDesk, RecentSteps, StepsBefore};
 use crate::clock::StepClock;
-use crate::cost::CostBook;
+use crate::cost::CostTotals;
 use crate::inner::Parts;
 use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
 use crate::monitor::Monitor;
@@ -95,7 +95,7 @@ impl Monitor {
         let clock = StepClock::new(window, false, Step(0));
         let recorder = Recorder::new(clock, None, None, None);
         let live = Arc::new(Live::new(Step(0), false, Plan::of(&config)));
-        let costs = Arc::new(CostBook::new());
+        let costs = Arc::new(CostTotals::new());
         let books = Arc::default();
         let tensors = TensorTable::default();
         let alerts = AlertManager::open(AlertOpening {
@@ -144,9 +144,9 @@ impl Monitor {
         warn_of_tasks_left_undone(&config, &options);
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
-        let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
-        let alert_book = Arc::<AlertBook>::default();
-        let collectives = Arc::<CollectiveBook>::default();
+        let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostTotals::new()));
+        let alert_totals = Arc::<AlertTotals>::default();
+        let collectives = Arc::<CollectiveTotals>::default();
         let requests = Requests::of(&config);
         let baseline = baseline_books(&config, rank_measures);
         let opening = Opening {
@@ -158,7 +158,7 @@ impl Monitor {
             ledger: &ledger,
             waiting: source.waiting(),
             requests: &requests,
-            alerts: &alert_book,
+            alerts: &alert_totals,
             collectives: &collectives,
             baseline: baseline.as_ref(),
         };
@@ -169,7 +169,7 @@ impl Monitor {
             tensors: tensors.clone(),
             returns: source.returns.clone(),
             costs: Arc::clone(&costs),
-            alerts: Arc::clone(&alert_book),
+            alerts: Arc::clone(&alert_totals),
             notices: options.notices.clone(),
         };
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
@@ -183,7 +183,7 @@ impl Monitor {
         let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
         let (desk, recent) = capture_desk(&config, view, &tensors);
         let worker_sinks =
-            WorkerSinks { journal, sinks, baseline, alerts: alert_book, ledger: Arc::clone(&ledger), recent };
+            WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);

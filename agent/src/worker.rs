@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use trainmon_alerts::AlertManager;
-use trainmon_core::{AlertBook, Ledger};
+use trainmon_core::{AlertTotals, Ledger};
 use trainmon_service::{Notices, step_back};
 
 use crate::books::SinkShared;
@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     drained: Receiver<Vec<Sink>>,
     /// The books of every sink: the worker may never come back with them.
     books: Vec<Arc<SinkShared>>,
-    alerts: Arc<AlertBook>,
+    alerts: Arc<AlertTotals>,
     ledger: Arc<Ledger>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct WorkerSinks {
     pub(crate) sinks: Vec<Sink>,
     /// What holds the run against a golden one. What it finds goes to the others, so it ends before them.
     pub(crate) baseline: Option<Sink>,
-    pub(crate) alerts: Arc<AlertBook>,
+    pub(crate) alerts: Arc<AlertTotals>,
     pub(crate) ledger: Arc<Ledger>,
     /// Where captures may be asked for: the numbers of the latest steps.
     pub(crate) recent: Option<Arc<RecentSteps>>,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// A journal and another exporter that write down what they get, and the journal's gate.
-    struct Desk {
+    struct Fixture {
         journal: Sink,
         other: Sink,
         source: BatchSource,
@@ -241,7 +241,7 @@ mod tests {
         SinkContext {
             tensors: TensorTable::default(),
             returns: returns.clone(),
-            costs: Arc::new(crate::cost::CostBook::new()),
+            costs: Arc::new(crate::cost::CostTotals::new()),
             alerts: Arc::default(),
             notices: Notices::new(|_| {}),
         }
@@ -253,7 +253,7 @@ mod tests {
         (Sink::start(Output { exporter: Box::new(scribe), shared }, context.clone()).unwrap(), gate)
     }
 
-    impl Desk {
+    impl Fixture {
         fn new(queue_steps: usize, is_closed: bool) -> Self {
             let (_queue, source) = batch_queue(16);
             let context = context(&source.returns);
@@ -282,11 +282,11 @@ mod tests {
 
     #[test]
     fn a_step_is_in_the_journal_before_anyone_else_gets_it() {
-        let desk = Desk::new(64, false);
+        let fixture = Fixture::new(64, false);
         for number in 0..50 {
-            let delivery = Arc::new(Desk::step(number));
-            desk.journal.offer_first(&delivery, Duration::from_mins(2));
-            assert_eq!(desk.written_by("journal").last(), Some(&number));
+            let delivery = Arc::new(Fixture::step(number));
+            fixture.journal.offer_first(&delivery, Duration::from_mins(2));
+            assert_eq!(fixture.written_by("journal").last(), Some(&number));
         }
     }
 
@@ -307,29 +307,29 @@ mod tests {
 
     #[test]
     fn a_journal_that_hangs_starves_nobody_and_what_it_has_no_room_for_is_counted() {
-        let desk = Desk::new(2, true);
+        let fixture = Fixture::new(2, true);
         let mut wait_budget = WaitBudget::new(Instant::now());
-        let others = std::slice::from_ref(&desk.other);
+        let others = std::slice::from_ref(&fixture.other);
         for number in 0..20 {
-            let journal = JournalOffer { sink: &desk.journal, has_step: false };
-            distribute(Desk::step(number), Some(journal), others, &desk.source, &mut wait_budget);
-            while number == 0 && desk.journal.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+            let journal = JournalOffer { sink: &fixture.journal, has_step: false };
+            distribute(Fixture::step(number), Some(journal), others, &fixture.source, &mut wait_budget);
+            while number == 0 && fixture.journal.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
                 // It has the first step in its hands before the next one comes.
                 std::thread::yield_now();
             }
         }
         let expected: Vec<u64> = (0..20).collect();
-        while desk.written_by("other") != expected {
+        while fixture.written_by("other") != expected {
             std::thread::yield_now();
         }
-        assert_eq!(desk.written_by("journal"), [0; 0]);
-        let books = desk.journal.shared();
+        assert_eq!(fixture.written_by("journal"), [0; 0]);
+        let books = fixture.journal.shared();
         // One in its hands, two in the queue.
         assert_eq!((books.ledger.snapshot().accepted, books.ledger.snapshot().dropped), (20, 17));
-        *desk.gate.0.lock().unwrap() = false;
-        desk.gate.1.notify_all();
+        *fixture.gate.0.lock().unwrap() = false;
+        fixture.gate.1.notify_all();
         let deadline = Instant::now() + Duration::from_mins(2);
-        desk.journal.close(deadline).finish(deadline);
+        fixture.journal.close(deadline).finish(deadline);
         assert!(books.ledger.snapshot().balances());
         assert_eq!(books.ledger.snapshot().exported, 3);
     }
@@ -343,7 +343,7 @@ mod tests {
             let scribe = Scribe { name: "other", written: Arc::default(), gate, takes_alerts };
             let (other, gate) = sink(&context, 2, scribe);
             for number in 0..20 {
-                other.offer(&Arc::new(Delivery { alerts: vec![alert()], ..Desk::step(number) }));
+                other.offer(&Arc::new(Delivery { alerts: vec![alert()], ..Fixture::step(number) }));
                 while number == 0 && other.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
                     std::thread::yield_now();
                 }

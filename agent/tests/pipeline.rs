@@ -96,20 +96,20 @@ impl Exporter for Probe {
     }
 }
 
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct ReceivedMessages(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
+impl ReceivedMessages {
     fn containing(&self, text: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|message| message.contains(text)).count()
     }
 }
 
-fn start(config: Config, probe: &Probe) -> (Monitor, Heard) {
+fn start(config: Config, probe: &Probe) -> (Monitor, ReceivedMessages) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
     let notices = Notices::new(move |notice| listener.lock().unwrap().push(notice.to_string()));
     let options = Options { ranks: Some(Ranks::SINGLE), notices, ..Options::default() };
-    (Monitor::start_with(config, options, vec![Box::new(probe.clone())]).unwrap(), Heard(heard))
+    (Monitor::start_with(config, options, vec![Box::new(probe.clone())]).unwrap(), ReceivedMessages(heard))
 }
 
 fn one_step(monitor: &Monitor, tensor: trainmon_agent::core::TensorId) {

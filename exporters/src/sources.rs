@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, SinkLedger, Statistic, StatisticSet};
+use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, SinkLedger, Statistic, StatisticSet};
 
 /// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ pub struct Sources {
     /// The share of a step's time that measuring may take; `None` where there is no limit.
     pub overhead_budget: Option<f64>,
     /// What the alerts amount to.
-    pub alerts: Arc<AlertBook>,
+    pub alerts: Arc<AlertTotals>,
     /// What collective operations amount to.
-    pub collectives: Arc<CollectiveBook>,
+    pub collectives: Arc<CollectiveTotals>,
     /// Whether steps tell what measuring them cost and what became of their records. A recorded run may have kept none of it, as
     /// msprobe's files: zeros in its place would be made up.
     pub has_account: bool,
@@ -70,7 +70,7 @@ impl QueueGauge {
 
 impl Sources {
     /// What there is beside the batches of a recorded run: their statistics, and counters of alerts.
-    pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertBook>, has_account: bool) -> Self {
+    pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertTotals>, has_account: bool) -> Self {
         Self {
             ledger: Arc::default(),
             worker_queue: QueueGauge::none(),

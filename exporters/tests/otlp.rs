@@ -165,14 +165,14 @@ async fn answer(request: Request<Incoming>, calls: Sender<Call>, verdict: Verdic
 type Counts = [u64; 4];
 
 #[derive(Default)]
-struct Books {
+struct DeliveryCounters {
     counts: Mutex<Counts>,
     words: Mutex<Vec<String>>,
     /// Whether the first delivery ends in a panic.
     is_broken: AtomicBool,
 }
 
-impl Books {
+impl DeliveryCounters {
     fn add(&self, place: usize, count: u64) {
         self.counts.lock().unwrap()[place] += count;
     }
@@ -186,7 +186,7 @@ impl Books {
     }
 }
 
-impl DeliveryReport for Books {
+impl DeliveryReport for DeliveryCounters {
     fn exported(&self, records: u64) {
         assert!(!self.is_broken.swap(false, Ordering::SeqCst), "broken books");
         self.add(0, records);
@@ -231,11 +231,11 @@ fn settings(port: u16) -> Otlp {
     }
 }
 
-fn exporter(port: u16, compression: OtlpCompression) -> (OtlpExporter, Arc<Books>) {
+fn exporter(port: u16, compression: OtlpCompression) -> (OtlpExporter, Arc<DeliveryCounters>) {
     start(&Otlp { compression: Some(compression), ..settings(port) }, &Config::default(), None)
 }
 
-fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (OtlpExporter, Arc<Books>) {
+fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (OtlpExporter, Arc<DeliveryCounters>) {
     let sources = Sources {
         ledger: Arc::new(Ledger::default()),
         worker_queue: QueueGauge { length: Arc::new(|| 0), capacity: 16 },
@@ -256,7 +256,7 @@ fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (Ot
     };
     let (mut exporter, warnings) = OtlpExporter::new(otlp, opening).unwrap();
     assert_eq!(warnings, []);
-    let books = Arc::new(Books::default());
+    let books = Arc::new(DeliveryCounters::default());
     let settlement: Arc<dyn DeliveryReport> = Arc::clone(&books) as Arc<dyn DeliveryReport>;
     assert!(exporter.reports_deliveries(&settlement));
     (exporter, books)

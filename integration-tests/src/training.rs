@@ -85,8 +85,8 @@ impl Trainer {
     pub fn start(mut self) -> Result<Training> {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().with_context(|| format!("cannot start {:?}", self.command))?;
-        let stdout = Heard::listen(child.stdout.take().context("no standard output")?)?;
-        let stderr = Heard::listen(child.stderr.take().context("no standard error")?)?;
+        let stdout = CollectedLines::listen(child.stdout.take().context("no standard output")?)?;
+        let stderr = CollectedLines::listen(child.stderr.take().context("no standard error")?)?;
         Ok(Training { process: Process(child), stdout, stderr })
     }
 
@@ -102,8 +102,8 @@ impl Trainer {
 /// A training in progress; killed when dropped.
 pub struct Training {
     process: Process,
-    stdout: Heard,
-    stderr: Heard,
+    stdout: CollectedLines,
+    stderr: CollectedLines,
 }
 
 impl Training {
@@ -216,12 +216,12 @@ impl Ended {
 }
 
 /// The lines of a pipe, collected as they come.
-struct Heard {
+struct CollectedLines {
     lines: Arc<Mutex<Vec<String>>>,
     reader: JoinHandle<()>,
 }
 
-impl Heard {
+impl CollectedLines {
     fn listen(pipe: impl Read + Send + 'static) -> Result<Self> {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&lines);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use trainmon_core::{Alert, AlertBook};
+use trainmon_core::{Alert, AlertTotals};
 
 use trainmon_service::{Notices, panic_text, step_back};
 
@@ -106,7 +106,7 @@ struct Shared {
     /// Things in the queue and in the notifier's hands; 0 once it is given up.
     waiting: AtomicU64,
     given_up: AtomicBool,
-    book: Arc<AlertBook>,
+    book: Arc<AlertTotals>,
     notices: Notices,
 }
 
@@ -160,7 +160,7 @@ impl<P: Message> NotifyQueue<P> {
     pub(crate) fn start(
         queue_spec: QueueSpec,
         notifier: impl Notifier<Message = P>,
-        book: Arc<AlertBook>,
+        book: Arc<AlertTotals>,
         notices: Notices,
     ) -> std::io::Result<Self> {
         let (queue, messages) = bounded(queue_spec.messages);
@@ -271,13 +271,14 @@ mod tests {
         }
     }
 
-    type Desk =
-        (NotifyQueue<u64>, Sender<()>, Receiver<()>, Arc<Mutex<Vec<u64>>>, Arc<AlertBook>, Arc<Mutex<Vec<String>>>);
+    type Fixture =
+        (NotifyQueue<u64>, Sender<()>, Receiver<()>, Arc<Mutex<Vec<u64>>>, Arc<AlertTotals>, Arc<Mutex<Vec<String>>>);
 
-    fn post() -> Desk {
+    fn post() -> Fixture {
         let (go, waits) = bounded(100);
         let (took, taken) = bounded(100);
-        let (brought, book, said) = (Arc::default(), Arc::<AlertBook>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (brought, book, said) =
+            (Arc::default(), Arc::<AlertTotals>::default(), Arc::<Mutex<Vec<String>>>::default());
         let notifier = Slow { go: waits, took, brought: Arc::clone(&brought) };
         let queue_spec = QueueSpec { thread: "slow", name: "slow", things: "things", messages: 8, most: 10 };
         let ears = Arc::clone(&said);

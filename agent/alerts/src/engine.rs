@@ -5,24 +5,24 @@ use std::time::{Instant, SystemTime};
 
 use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{
-    Alert, AlertBook, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, FirstMove, Kind, Rank,
-    Step, StepBatch, TensorInfo,
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, AlertTotals, Expectation, FirstMove, Kind,
+    Rank, Step, StepBatch, TensorInfo,
 };
 use trainmon_service::{Notice, Severity};
 
 use super::anomaly_file::Entry;
 use super::detect::Finding;
+use super::messages::MessageParts;
 use super::places::Places;
 use super::raised::Raised;
 use super::root_cause::RootCause;
 use super::stall::{Stall, Stalled};
-use super::standing::News;
+use super::standing::RuleChange;
 use super::state::{LoadedAlertState, SavedAlerts};
-use super::step_summary::{Reach, StepSummary, Wanted};
+use super::step_summary::{Reach, StepSummary, SummedSignals};
 use super::table::Which;
 use super::tag;
 use super::watch::{Look, Outcome, Watch};
-use super::words::Told;
 
 /// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
 /// others are counted. No rule takes another's place.
@@ -32,7 +32,7 @@ const MAX_RESTING_NAMED: usize = 8;
 
 /// An alert, and what its rule wants done.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct RaisedAlert {
     pub(crate) alert: Alert,
     pub(crate) actions: AlertActions,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Said {
 /// What a step led to.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<RaisedAlert>,
     /// Alerts beyond the most that are said of one step, by rule.
     pub(crate) unsaid: Vec<(AlertRule, u64)>,
     /// Whether an alert begins, said or not, whose rule asks the training to end.
@@ -62,20 +62,20 @@ pub(crate) struct Engine {
     root_cause: RootCause,
     /// With the watch that each is of.
     stalls: Vec<(usize, Stall)>,
-    book: Arc<AlertBook>,
+    book: Arc<AlertTotals>,
     last_step: Option<Step>,
     /// Whether the user was told which rules rest while only a part of the model is measured.
     resting_told: bool,
 }
 
 impl Engine {
-    pub(crate) fn new(config: &Config, rank: Rank, book: Arc<AlertBook>) -> Self {
+    pub(crate) fn new(config: &Config, rank: Rank, book: Arc<AlertTotals>) -> Self {
         let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
         for index in 0..watches.len() {
             let (before, watch) = watches.split_at_mut(index);
             watch[0].twin = before.iter().filter(|other| other.is_twin_of(&watch[0])).count() as u32;
         }
-        let mut wanted = Wanted::default();
+        let mut wanted = SummedSignals::default();
         watches.iter().filter_map(|watch| watch.signal).for_each(|signal| wanted.add(signal));
         if !watches.is_empty() {
             RootCause::want(&mut wanted);
@@ -131,7 +131,7 @@ impl Engine {
             return;
         }
         // What begins is not to be crowded out by what is over.
-        outcomes.sort_by_key(|outcome| (outcome.news != Some(News::Begins), scope(outcome.which), outcome.watch));
+        outcomes.sort_by_key(|outcome| (outcome.news != Some(RuleChange::Begins), scope(outcome.which), outcome.watch));
         let first_move = self.root_cause.first_move(&self.places);
         let mut of_watch = vec![0; self.watches.len()];
         for outcome in outcomes {
@@ -238,10 +238,10 @@ impl Engine {
         found
     }
 
-    fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<Said> {
+    fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<RaisedAlert> {
         let (phase, findings) = match outcome.news? {
-            News::Begins => (AlertPhase::Begins, 1),
-            News::Ends(findings) => (AlertPhase::Ends, findings),
+            RuleChange::Begins => (AlertPhase::Begins, 1),
+            RuleChange::Ends(findings) => (AlertPhase::Ends, findings),
         };
         let watch = &self.watches[outcome.watch];
         let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
@@ -262,7 +262,7 @@ impl Engine {
             moved_first: moved_first.cloned(),
         };
         alert.message = sentence(&alert, batch);
-        Some(Said { alert, actions: watch.rule.actions })
+        Some(RaisedAlert { alert, actions: watch.rule.actions })
     }
 
     /// Takes what a rule found that looks on a thread of its own.
@@ -296,7 +296,7 @@ impl Engine {
             message,
             moved_first,
         };
-        verdict.said.push(Said { alert, actions: rule.actions });
+        verdict.said.push(RaisedAlert { alert, actions: rule.actions });
         verdict
     }
 
@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// Looks whether the run stalls.
-    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<Said> {
+    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<RaisedAlert> {
         let begun = self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.look(now)?)));
         let begun: Vec<(usize, Stalled)> = begun.collect();
         let step = self.last_step.unwrap_or_default();
@@ -317,7 +317,14 @@ impl Engine {
         begun.into_iter().map(said).collect()
     }
 
-    fn stall_alert(&self, index: usize, stalled: Stalled, phase: AlertPhase, step: Step, time: SystemTime) -> Said {
+    fn stall_alert(
+        &self,
+        index: usize,
+        stalled: Stalled,
+        phase: AlertPhase,
+        step: Step,
+        time: SystemTime,
+    ) -> RaisedAlert {
         let Stalled { waited, allowed } = stalled;
         let rule = &self.watches[index].rule;
         let (waited, allowed, rank) = (waited.as_secs_f64(), allowed.as_secs_f64(), self.rank);
@@ -343,7 +350,7 @@ impl Engine {
             message,
             moved_first: None,
         };
-        Said { alert, actions: rule.actions }
+        RaisedAlert { alert, actions: rule.actions }
     }
 
     /// What is saved with a checkpoint.
@@ -386,7 +393,7 @@ fn scope(which: Which) -> AlertScope {
 
 fn sentence(alert: &Alert, batch: &StepBatch) -> String {
     let Alert { rule, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
-    let told = Told {
+    let told = MessageParts {
         rule: *rule,
         phase: *phase,
         findings: *findings,

@@ -18,6 +18,7 @@ mod delivery;
 pub(crate) mod detect;
 mod engine;
 mod manager;
+mod messages;
 mod notifiers;
 mod places;
 mod raised;
@@ -31,7 +32,6 @@ mod tag;
 mod watch;
 #[cfg(feature = "webhook")]
 mod webhook;
-mod words;
 
 pub use detect::{Detector, Finding};
 pub use manager::{AlertManager, AsksForCapture, Opening};

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use trainmon_core::config::Config;
 use trainmon_core::{
-    Alert, AlertBook, AlertPhase, AlertRule, AlertSeverity, Rank, Step, StepBatch, TensorInfo, TensorTable,
+    Alert, AlertPhase, AlertRule, AlertSeverity, AlertTotals, Rank, Step, StepBatch, TensorInfo, TensorTable,
 };
 use trainmon_service::{Notice, Notices, Severity, panic_text};
 
 use super::anomaly_file::Entry;
 use super::delivery::ClosingQueue;
-use super::engine::{Engine, Said, Verdict};
+use super::engine::{Engine, RaisedAlert, Verdict};
+use super::messages::hint;
 use super::notifiers::Notifiers;
 use super::raised::Raised;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
-use super::words::hint;
 
 /// How long a state waits for the steps that are on their way to the worker. It is milliseconds behind, or stuck.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub struct Opening<'a> {
     /// The names of what is measured.
     pub tensors: TensorTable,
     /// Counts what is found and lost.
-    pub book: Arc<AlertBook>,
+    pub book: Arc<AlertTotals>,
     /// Who hears of alerts.
     pub notices: Notices,
     /// Told of an alert whose rule asks for a capture.
@@ -71,7 +71,7 @@ pub struct AlertManager {
     raised: Mutex<Vec<Alert>>,
     run: String,
     tensors: TensorTable,
-    book: Arc<AlertBook>,
+    book: Arc<AlertTotals>,
     notices: Notices,
 }
 
@@ -135,7 +135,7 @@ impl AlertManager {
     }
 
     /// The books, for whoever shows them.
-    pub fn book(&self) -> &Arc<AlertBook> {
+    pub fn book(&self) -> &Arc<AlertTotals> {
         &self.book
     }
 
@@ -202,7 +202,7 @@ impl AlertManager {
     }
 
     fn note_stop(&self, verdict: &Verdict) {
-        let asks = |said: &Said| said.actions.stop && said.alert.phase == AlertPhase::Begins;
+        let asks = |said: &RaisedAlert| said.actions.stop && said.alert.phase == AlertPhase::Begins;
         if verdict.stop || verdict.said.iter().any(asks) {
             self.stop.store(true, FLAG);
         }
@@ -226,7 +226,7 @@ impl AlertManager {
     }
 
     /// Puts everything into the notifiers' queues; what is to be said of that.
-    fn send(&self, said: &[Said], findings: Vec<Entry>) -> Vec<String> {
+    fn send(&self, said: &[RaisedAlert], findings: Vec<Entry>) -> Vec<String> {
         let notifiers = self.notifiers.lock();
         let Some(notifiers) = notifiers.as_ref() else { return Vec::new() };
         let complaint = notifiers.note(findings);
@@ -234,8 +234,8 @@ impl AlertManager {
         complaint.into_iter().chain(complaints).collect()
     }
 
-    fn speak(&self, said: Vec<Said>) -> Vec<Alert> {
-        for Said { alert, actions } in &said {
+    fn speak(&self, said: Vec<RaisedAlert>) -> Vec<Alert> {
+        for RaisedAlert { alert, actions } in &said {
             if actions.dump && alert.phase == AlertPhase::Begins {
                 (self.capture)(alert);
             }

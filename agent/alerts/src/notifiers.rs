@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{AlertActions, Config};
-use trainmon_core::{Alert, AlertBook, Rank};
+use trainmon_core::{Alert, AlertTotals, Rank};
 use trainmon_service::Notices;
 
 use super::anomaly_file::{self, AnomalyFile, Entry};
@@ -33,11 +33,11 @@ pub(crate) struct Notifiers {
 impl Notifiers {
     /// Opens what the config describes; `base` is where the run directories are. What has no thread is reported and left
     /// out.
-    pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertBook>, notices: &Notices) -> Self {
+    pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
         fn post<C: Notifier>(
             queue_spec: QueueSpec,
             notifier: C,
-            (book, notices): (&Arc<AlertBook>, &Notices),
+            (book, notices): (&Arc<AlertTotals>, &Notices),
         ) -> Option<NotifyQueue<C::Message>> {
             let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(book), notices.clone());
             post.map_err(|error| notices.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None))

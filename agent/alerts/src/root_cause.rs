@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 
 use super::places::{Layer, Places};
-use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, Wanted};
+use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, SummedSignals};
 
 /// The order in which a step touches them; where several left their band in one step, the first here is named.
 /// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
@@ -52,14 +52,14 @@ struct Band {
     variance: f64,
     samples: u64,
     /// The last time it left, if it ever did.
-    departure: Option<Departure>,
+    departure: Option<BandExit>,
     /// The last measured step in which it was outside.
     last_outside: Option<u64>,
 }
 
 /// A band was left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Departure {
+struct BandExit {
     /// The how-manieth measured step it was.
     look: u64,
     step: Step,
@@ -105,7 +105,7 @@ pub(crate) struct RootCause {
 
 impl RootCause {
     /// What has to be summed up for it.
-    pub(crate) fn want(wanted: &mut Wanted) {
+    pub(crate) fn want(wanted: &mut SummedSignals) {
         for signal in SIGNALS {
             wanted.add(signal);
         }
@@ -129,7 +129,7 @@ impl RootCause {
                 let mean = band.mean;
                 if band.leaves(value, floor(signal), look) {
                     let tensor = places.tensor(leader).map(|info| info.name.to_string());
-                    band.departure = Some(Departure { look, step, value, mean, tensor });
+                    band.departure = Some(BandExit { look, step, value, mean, tensor });
                 }
             }
         }
@@ -154,7 +154,7 @@ impl RootCause {
         best.map(|(.., first)| first)
     }
 
-    fn of_this_alert<'a>(&self, band: &'a Band) -> Option<&'a Departure> {
+    fn of_this_alert<'a>(&self, band: &'a Band) -> Option<&'a BandExit> {
         let is_recent = |look: u64, steps: u64| self.looks.saturating_sub(look) <= steps;
         let is_outside = band.last_outside.is_some_and(|last| is_recent(last, MAX_QUIET_STEPS));
         band.departure.as_ref().filter(|departure| is_outside && is_recent(departure.look, LOOKBACK_STEPS))
@@ -188,7 +188,7 @@ impl RootCause {
     }
 }
 
-impl Departure {
+impl BandExit {
     /// How far it went, for choosing among those of one step: what is not finite went farthest.
     fn distance(&self) -> f64 {
         let ratio = self.value / self.mean;
@@ -231,7 +231,7 @@ mod tests {
 
     impl Run {
         fn new() -> Self {
-            let mut wanted = Wanted::default();
+            let mut wanted = SummedSignals::default();
             RootCause::want(&mut wanted);
             let mut places = Places::default();
             let names = ["h.0.w", "h.0.b", "h.1.w"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });

@@ -8,7 +8,7 @@ const QUIET_STEPS: u32 = 10;
 
 /// One rule on one series: whether it is in alert, and since how many findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Standing {
+pub(crate) struct RuleStanding {
     /// Findings since it began; 0 while all is well.
     findings: u64,
     quiet_steps: u32,
@@ -16,20 +16,20 @@ pub(crate) struct Standing {
 
 /// What is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum RuleChange {
     /// It begins.
     Begins,
     /// It is over after this many findings.
     Ends(u64),
 }
 
-impl Standing {
+impl RuleStanding {
     /// Takes the outcome of a step.
-    pub(crate) fn step(&mut self, rule: AlertRule, found: bool) -> Option<News> {
+    pub(crate) fn step(&mut self, rule: AlertRule, found: bool) -> Option<RuleChange> {
         if found {
             self.findings += 1;
             self.quiet_steps = 0;
-            return (self.findings == 1).then_some(News::Begins);
+            return (self.findings == 1).then_some(RuleChange::Begins);
         }
         if self.findings == 0 {
             return None;
@@ -41,7 +41,7 @@ impl Standing {
             return None;
         }
         let Self { findings, .. } = std::mem::take(self);
-        Some(News::Ends(findings))
+        Some(RuleChange::Ends(findings))
     }
 
     /// Whether there is anything to remember.
@@ -56,23 +56,23 @@ mod tests {
 
     #[test]
     fn an_alert_is_said_when_it_begins_and_when_it_is_over() {
-        let mut standing = Standing::default();
+        let mut standing = RuleStanding::default();
         let mut step = |found| standing.step(AlertRule::Spike, found);
         assert_eq!(step(false), None);
-        assert_eq!(step(true), Some(News::Begins));
+        assert_eq!(step(true), Some(RuleChange::Begins));
         assert_eq!([step(true), step(false), step(true)], [None; 3]);
         for _ in 1..QUIET_STEPS {
             assert_eq!(step(false), None);
         }
-        assert_eq!(step(false), Some(News::Ends(3)));
+        assert_eq!(step(false), Some(RuleChange::Ends(3)));
         assert_eq!(step(false), None);
-        assert_eq!(step(true), Some(News::Begins));
+        assert_eq!(step(true), Some(RuleChange::Begins));
     }
 
     #[test]
     fn norms_that_agree_again_agree_at_once() {
-        let mut standing = Standing::default();
+        let mut standing = RuleStanding::default();
         standing.step(AlertRule::NormMismatch, true);
-        assert_eq!(standing.step(AlertRule::NormMismatch, false), Some(News::Ends(1)));
+        assert_eq!(standing.step(AlertRule::NormMismatch, false), Some(RuleChange::Ends(1)));
     }
 }

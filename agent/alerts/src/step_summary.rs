@@ -14,9 +14,9 @@ pub(crate) const AFTER_REDUCTION: AlertSignal = AlertSignal::Kind(Kind::GradRedu
 
 /// Which signals are summed up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted([bool; SLOTS]);
+pub(crate) struct SummedSignals([bool; SLOTS]);
 
-impl Wanted {
+impl SummedSignals {
     pub(crate) fn add(&mut self, signal: AlertSignal) {
         match signal {
             AlertSignal::Grad => self.0[GRAD] = true,
@@ -70,7 +70,7 @@ struct GradOfTensor {
 /// A step's sums; its memory is used again for the next.
 #[derive(Debug, Default)]
 pub(crate) struct StepSummary {
-    wanted: Wanted,
+    wanted: SummedSignals,
     /// By slot and cell; a norm without leader was not measured.
     cells: [Vec<Norm>; SLOTS],
     /// By tensor; entries of other steps mean nothing.
@@ -103,7 +103,7 @@ pub(crate) enum Reach {
 }
 
 impl StepSummary {
-    pub(crate) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(wanted: SummedSignals) -> Self {
         Self { wanted, ..Self::default() }
     }
 
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn filled(records: Vec<Record>) -> StepSummary {
-        let mut wanted = Wanted::default();
+        let mut wanted = SummedSignals::default();
         for signal in [AlertSignal::Grad, AlertSignal::Kind(Kind::ExpAvg), AlertSignal::Kind(Kind::UpdateRatio)] {
             wanted.add(signal);
         }
@@ -370,7 +370,7 @@ mod tests {
         for (tensor, norm) in [(0, 3e200), (1, 4e200), (2, 1.0), (3, 2.0)] {
             batch.records.push(record(tensor, Kind::GradUnreduced, 0, norm));
         }
-        let mut wanted = Wanted::default();
+        let mut wanted = SummedSignals::default();
         wanted.add(AlertSignal::Grad);
         let mut step_summary = StepSummary::new(wanted);
         step_summary.fill(&places(), &batch);

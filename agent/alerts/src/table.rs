@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use trainmon_core::{Group, Kind, MicroStep, Statistic, TensorId};
 
 use super::detect::Memory;
-use super::standing::Standing;
+use super::standing::RuleStanding;
 
 /// Which series of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub(crate) enum Which {
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) memory: Memory,
-    pub(crate) standing: Standing,
+    pub(crate) standing: RuleStanding,
 }
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ mod tests {
     use trainmon_core::AlertRule;
 
     fn series() -> Series {
-        Series { memory: Memory::new(AlertRule::Dead), standing: Standing::default() }
+        Series { memory: Memory::new(AlertRule::Dead), standing: RuleStanding::default() }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::standing::{News, Standing};
+use super::standing::{RuleChange, RuleStanding};
 use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary};
 use super::table::{Series, Table, Which};
 
@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
     pub(crate) watch: usize,
     pub(crate) which: Which,
     pub(crate) finding: Option<Finding>,
-    pub(crate) news: Option<News>,
+    pub(crate) news: Option<RuleChange>,
     pub(crate) value: f64,
     /// The record it is about, by its place in the batch; for tensors.
     pub(crate) record: Option<usize>,
@@ -225,7 +225,7 @@ impl Watch {
             return Some(series);
         }
         look.room = look.room.checked_sub(1)?;
-        Some(Series { memory: Memory::new(self.rule.rule), standing: Standing::default() })
+        Some(Series { memory: Memory::new(self.rule.rule), standing: RuleStanding::default() })
     }
 
     fn admits_tensor(&mut self, tensor: TensorId, places: &Places) -> bool {
@@ -331,7 +331,7 @@ pub(crate) struct SavedSeries {
     watch: WatchName,
     series: AlertSeries,
     memory: Memory,
-    standing: Standing,
+    standing: RuleStanding,
 }
 
 impl SavedSeries {

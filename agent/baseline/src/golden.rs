@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use trainmon_core::LATEST_RUN;
 
 use crate::error::ReadRunError;
-use crate::lane::Lane;
 use crate::names::Names;
+use crate::rank_reader::RankReader;
 use crate::source::{RankSource, ranks_in};
 use crate::steps::StepRows;
 
@@ -65,14 +65,14 @@ impl OpenGoldenError {
 
 /// A word for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct UserMessage {
     /// Whether something is not as it should be.
     pub is_warning: bool,
     /// One sentence.
     pub message: String,
 }
 
-impl News {
+impl UserMessage {
     pub(crate) fn info(message: String) -> Self {
         Self { is_warning: false, message }
     }
@@ -84,8 +84,8 @@ impl News {
 
 /// The golden runs of one rank, each at a step.
 pub(crate) struct Golden {
-    lanes: Vec<Lane>,
-    /// By lane: what was said of its files.
+    readers: Vec<RankReader>,
+    /// By reader: what was said of its files.
     told: Vec<BTreeSet<String>>,
     is_over: bool,
 }
@@ -97,8 +97,8 @@ impl Golden {
         rank: u32,
         own: Option<&Path>,
         names: &mut Names,
-    ) -> Result<(Self, Vec<News>), OpenGoldenError> {
-        let (mut lanes, mut news) = (Vec::with_capacity(paths.len()), Vec::new());
+    ) -> Result<(Self, Vec<UserMessage>), OpenGoldenError> {
+        let (mut readers, mut messages) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in paths {
             // Whether its files are there already hangs on who is quicker: neither it nor what holds it is asked.
             if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own) || is_latest(path, own)) {
@@ -111,52 +111,52 @@ impl Golden {
                 found: ranks.iter().map(|source| source.rank).collect(),
             })?;
             if let Some(newest) = newest {
-                news.push(News::info(newest.in_words("held against").trim_end().to_owned()));
+                messages.push(UserMessage::info(newest.in_words("held against").trim_end().to_owned()));
             }
             if source.rank != rank {
                 let message =
                     format!("`{}` has rank {} only: rank {rank} is held against it", path.display(), source.rank);
-                news.push(News::info(message));
+                messages.push(UserMessage::info(message));
             }
-            let lane = Lane::open(source, names, None)?;
-            news.extend(lane.warnings().iter().cloned().map(News::warning));
-            lanes.push(lane);
+            let reader = RankReader::open(source, names, None)?;
+            messages.extend(reader.warnings().iter().cloned().map(UserMessage::warning));
+            readers.push(reader);
         }
-        let told = lanes.iter().map(|lane| lane.warnings().clone()).collect();
-        Ok((Self { lanes, told, is_over: false }, news))
+        let told = readers.iter().map(|reader| reader.warnings().clone()).collect();
+        Ok((Self { readers, told, is_over: false }, messages))
     }
 
     pub(crate) fn runs(&self) -> usize {
-        self.lanes.len()
+        self.readers.len()
     }
 
     /// Goes on to this step, or beyond it where it is missing. With words for the user: that the first run has ended before it, and
     /// what was met in the files on the way.
-    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Vec<News>, ReadRunError> {
-        let mut news = Vec::new();
-        for (lane, told) in self.lanes.iter_mut().zip(&mut self.told) {
-            lane.go_to(step, names)?;
-            if lane.warnings().len() > told.len() {
-                news.extend(lane.warnings().difference(told).cloned().map(News::warning));
-                told.clone_from(lane.warnings());
+    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Vec<UserMessage>, ReadRunError> {
+        let mut messages = Vec::new();
+        for (reader, told) in self.readers.iter_mut().zip(&mut self.told) {
+            reader.go_to(step, names)?;
+            if reader.warnings().len() > told.len() {
+                messages.extend(reader.warnings().difference(told).cloned().map(UserMessage::warning));
+                told.clone_from(reader.warnings());
             }
         }
-        let ends = !self.is_over && self.lanes.first().is_none_or(|lane| lane.step().is_none());
+        let ends = !self.is_over && self.readers.first().is_none_or(|reader| reader.step().is_none());
         self.is_over |= ends;
         if ends {
-            let last = self.lanes.first().and_then(Lane::last_step);
+            let last = self.readers.first().and_then(RankReader::last_step);
             let last = last.map_or_else(|| "has no step".to_owned(), |last| format!("ends with step {last}"));
-            news.push(News::info(format!(
+            messages.push(UserMessage::info(format!(
                 "the golden run {last}: from step {step} on there is nothing to hold this run against"
             )));
         }
-        Ok(news)
+        Ok(messages)
     }
 
     /// The rows of this step in each run; `None` without the first run's.
     pub(crate) fn rows(&self, step: u64) -> Option<Vec<Option<&StepRows>>> {
-        let at = |lane: &'_ Lane| lane.step() == Some(step);
-        let rows: Vec<_> = self.lanes.iter().map(|lane| at(lane).then_some(&lane.rows)).collect();
+        let at = |reader: &'_ RankReader| reader.step() == Some(step);
+        let rows: Vec<_> = self.readers.iter().map(|reader| at(reader).then_some(&reader.rows)).collect();
         rows.first().copied().flatten().is_some().then_some(rows)
     }
 

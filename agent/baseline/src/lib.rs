@@ -1,7 +1,7 @@
 //! A run held against golden ones, step by step, with a model of noise; and the files of runs, read row by row.
 //!
 //! ```text
-//! source: ranks ─▶ csv, journal: one step of a run ─▶ lane: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
+//! source: ranks ─▶ csv, journal: one step of a run ─▶ reader: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
 //! each series against its bound (noise) ─▶ found: what parts
 //!
 //! watch: a training held against golden runs while it goes on ─▶ judge, or where the runs are alike in their statistics only
@@ -24,13 +24,13 @@ mod journals;
 mod json;
 mod judge;
 mod judge_step;
-mod lane;
 mod levels;
 mod magnitude;
 mod names;
 mod noise;
 mod numbers;
 mod pair;
+mod rank_reader;
 pub mod run;
 mod source;
 mod statistics;
@@ -42,14 +42,14 @@ mod watch;
 pub use self::departure::{Bounds, Departure};
 pub use self::error::ReadRunError;
 pub use self::found::{BlowUp, Divergence, Gap, Judged, leader_of};
-pub use self::golden::{News, OpenGoldenError};
+pub use self::golden::{OpenGoldenError, UserMessage};
 pub use self::journals::{JournalsError, journals_in};
-pub use self::lane::Lane;
 pub use self::magnitude::quantile;
 pub use self::names::{Names, TensorKey, unit_roundoff};
 pub use self::noise::{BoundSource, place_of};
 pub use self::numbers::short;
 pub use self::pair::{PairedRank, StepRange, compare_rank};
+pub use self::rank_reader::RankReader;
 pub use self::run::NewestRun;
 pub use self::source::{Files, RankPair, RankSource, is_run, ranks_in};
 pub use self::steps::{RUN_KIND, RowHead, StepRows};

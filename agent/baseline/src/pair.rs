@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::error::ReadRunError;
 use super::found::Judged;
 use super::judge::Judge;
-use super::lane::Lane;
 use super::names::Names;
+use super::rank_reader::RankReader;
 use super::source::RankSource;
 use super::steps::StepRows;
 
@@ -54,8 +54,9 @@ pub fn compare_rank(
     tell: &mut dyn FnMut(u64),
 ) -> Result<PairedRank, ReadRunError> {
     let (mut names, rank) = (Names::default(), target.rank);
-    let mut target = Lane::open(target, &mut names, None)?;
-    let mut golden = golden.iter().map(|source| Lane::open(source, &mut names, None)).collect::<Result<Vec<_>, _>>()?;
+    let mut target = RankReader::open(target, &mut names, None)?;
+    let mut golden =
+        golden.iter().map(|source| RankReader::open(source, &mut names, None)).collect::<Result<Vec<_>, _>>()?;
     let mut judge = Judge::new(rank, golden.len(), computed_in);
     let mut steps = StepRange::default();
     while let (Some(of_target), Some(of_golden)) = (target.step(), golden[0].step()) {
@@ -65,8 +66,9 @@ pub fn compare_rank(
                     other.advance(&mut names)?;
                 }
             }
-            let like = |lane: &'_ Lane| lane.step() == Some(of_target);
-            let rows: Vec<Option<&StepRows>> = golden.iter().map(|lane| like(lane).then_some(&lane.rows)).collect();
+            let like = |reader: &'_ RankReader| reader.step() == Some(of_target);
+            let rows: Vec<Option<&StepRows>> =
+                golden.iter().map(|reader| like(reader).then_some(&reader.rows)).collect();
             judge.step(&mut names, &target.rows, &rows);
             steps.common += 1;
             widen(&mut steps.range, of_target);
@@ -78,7 +80,7 @@ pub fn compare_rank(
         if of_golden <= of_target {
             golden[0].advance(&mut names)?;
         }
-        tell(target.bytes_read() + golden.iter().map(Lane::bytes_read).sum::<u64>());
+        tell(target.bytes_read() + golden.iter().map(RankReader::bytes_read).sum::<u64>());
     }
     while let Some(step) = target.step() {
         widen(&mut steps.target, step);
@@ -90,7 +92,7 @@ pub fn compare_rank(
         steps.only_golden += 1;
         golden[0].advance(&mut names)?;
     }
-    let warnings = golden.iter().chain([&target]).flat_map(|lane| lane.warnings().iter().cloned()).collect();
+    let warnings = golden.iter().chain([&target]).flat_map(|reader| reader.warnings().iter().cloned()).collect();
     let rounded_to = [target.rounded_to(), golden[0].rounded_to()].into_iter().flatten().min();
     Ok(PairedRank { steps, judged: judge.finish(&names), warnings, rounded_to })
 }

@@ -15,10 +15,10 @@ use crate::batch::BatchReader;
 use crate::departure::{Departure, leading};
 use crate::error::ReadRunError;
 use crate::found::{Divergence, leader_of};
-use crate::golden::{Golden, News, OpenGoldenError};
+use crate::golden::{Golden, OpenGoldenError, UserMessage};
 use crate::judge::Judge;
-use crate::lane::Lane;
 use crate::names::Names;
+use crate::rank_reader::RankReader;
 use crate::statistics::Statistics;
 use crate::steps::{RUN_KIND, StepRows};
 
@@ -73,7 +73,7 @@ pub struct Looked {
     /// Steps in which something is beyond while an earlier departure stands; 1 or 0.
     pub findings: u64,
     /// Words for the user.
-    pub news: Vec<News>,
+    pub news: Vec<UserMessage>,
 }
 
 /// A departure that is over.
@@ -106,11 +106,11 @@ pub struct BaselineWatch {
     skips: Skips,
     /// Whether it was told what only one side measures.
     is_told: bool,
-    standing: Option<Standing>,
+    standing: Option<OngoingDeparture>,
 }
 
 /// A departure that goes on.
-struct Standing {
+struct OngoingDeparture {
     departure: Departure,
     findings: u64,
     quiet: u32,
@@ -129,7 +129,7 @@ impl BaselineWatch {
         rank: u32,
         own: Option<&Path>,
         config: Config,
-    ) -> Result<(Self, Vec<News>), OpenGoldenError> {
+    ) -> Result<(Self, Vec<UserMessage>), OpenGoldenError> {
         let mut names = Names::default();
         let (golden, news) = Golden::open(golden, rank, own, &mut names)?;
         let watch = Self {
@@ -174,17 +174,17 @@ impl BaselineWatch {
         let (ranks, _) = crate::source::ranks_in(target)?;
         let Some(source) = ranks.first() else { return Ok(Vec::new()) };
         let (mut watch, _) = Self::open(golden, source.rank, None, Config::default())?;
-        let mut lane = Lane::open(source, &mut watch.names, None)?;
+        let mut reader = RankReader::open(source, &mut watch.names, None)?;
         let mut found = Vec::new();
-        while let Some(step) = lane.step() {
-            let mut rows = std::mem::take(&mut lane.rows);
+        while let Some(step) = reader.step() {
+            let mut rows = std::mem::take(&mut reader.rows);
             let looked = watch.look_at_rows(&mut rows);
-            lane.rows = rows;
+            reader.rows = rows;
             let looked = looked?;
             if looked != Looked::default() {
                 found.push((step, looked));
             }
-            lane.advance(&mut watch.names)?;
+            reader.advance(&mut watch.names)?;
         }
         Ok(found)
     }
@@ -249,7 +249,7 @@ impl BaselineWatch {
                 "this run is not equal to the golden one up to rounding: {leader} (another seed, other data or another start); \
                  from here on each series is held against how far it usually is from the golden run's"
             );
-            looked.news.push(News::info(message));
+            looked.news.push(UserMessage::info(message));
             // Beside what no seed explains: settings, NaN, other shapes.
             parted.retain(|divergence| divergence.note.is_some() && !divergence.tensor.kind.starts_with("actv"));
             let shapes = parted.iter().map(|divergence| Departure::of_divergence(divergence, 0));
@@ -265,7 +265,7 @@ impl BaselineWatch {
                  {leader}; a fault may be why it left them out. From step {step} on each series is held against how far it usually \
                  is from the golden run's"
             );
-            looked.news.push(News::warning(message));
+            looked.news.push(UserMessage::warning(message));
             self.begin(beyond, looked);
         } else if !parted.is_empty() {
             let place = leader_of(&parted);
@@ -279,7 +279,7 @@ impl BaselineWatch {
                  usually is from the golden run's",
                 crate::numbers::short(self.judge.noise())
             );
-            looked.news.push(News::info(message));
+            looked.news.push(UserMessage::info(message));
             self.begin(beyond, looked);
         }
         if self.measure == Measure::Rounding {
@@ -305,29 +305,29 @@ impl BaselineWatch {
     }
 
     fn end(&mut self, for_want_of_golden: bool) -> Option<Over> {
-        let Standing { departure, findings, .. } = self.standing.take()?;
+        let OngoingDeparture { departure, findings, .. } = self.standing.take()?;
         Some(Over { departure, findings, still_wrong: self.statistics.still_wrong(), for_want_of_golden })
     }
 
     /// The word that nothing can be held against the golden run, once that has been so for some steps.
-    fn unpaired_news(&mut self, has_tensors: bool) -> Option<News> {
+    fn unpaired_news(&mut self, has_tensors: bool) -> Option<UserMessage> {
         self.unpaired += u32::from(has_tensors);
         if !has_tensors || self.unpaired != QUIET_STEPS {
             return None;
         }
         let message = "this run and the golden one have no tensor in common that was measured in the same step: of tensors nothing \
                        is held against it";
-        Some(News::warning(message.to_owned()))
+        Some(UserMessage::warning(message.to_owned()))
     }
 
     fn begin(&mut self, beyond: Vec<Departure>, looked: &mut Looked) {
         let Some(departure) = leading(beyond) else { return };
-        self.standing = Some(Standing { departure: departure.clone(), findings: 1, quiet: 0 });
+        self.standing = Some(OngoingDeparture { departure: departure.clone(), findings: 1, quiet: 0 });
         (looked.departure, looked.findings) = (Some(departure), 1);
     }
 
     /// What is not held against the golden run, since only one side measures it.
-    fn one_sided(&self) -> Vec<News> {
+    fn one_sided(&self) -> Vec<UserMessage> {
         let mut kinds: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
         for (tensor, has) in self.judge.sides() {
             let place = match has {
@@ -356,7 +356,7 @@ impl BaselineWatch {
             let more = unknown.len().saturating_sub(NAMES_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let shown = unknown.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-            news.push(News::info(format!("not held against the golden run, which has none: {shown}{more}")));
+            news.push(UserMessage::info(format!("not held against the golden run, which has none: {shown}{more}")));
         }
         news
     }

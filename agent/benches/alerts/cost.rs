@@ -73,7 +73,7 @@ fn run(alert: &str) -> f64 {
     let looked = |monitor: &Monitor| {
         // The state is that after the last step: asking for it waits for the worker.
         monitor.alert_state();
-        monitor.alert_book().looking
+        monitor.alert_totals().looking
     };
     (0..150).for_each(&mut step);
     let before = looked(&monitor);

@@ -1,7 +1,7 @@
 //! What a status tells of collective operations: those in progress, and who comes last.
 
 use serde::Serialize;
-use trainmon_core::{CollectiveBook, OpenCollective, ProcessGroup, Straggler};
+use trainmon_core::{CollectiveTotals, OpenCollective, ProcessGroup, Straggler};
 
 /// Operations in progress that a status names: of asynchronous ones there may be hundreds.
 const MAX_OPEN: usize = 32;
@@ -46,7 +46,7 @@ struct ComesLast {
 }
 
 impl Communication {
-    pub(super) fn of(book: &CollectiveBook) -> Self {
+    pub(super) fn of(book: &CollectiveTotals) -> Self {
         let open = book.open().all();
         Self {
             open: open.len(),

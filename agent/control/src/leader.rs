@@ -17,7 +17,7 @@ use trainmon_core::config::{Config, Plan};
 use super::capture_requests::{CaptureRequests, Declined};
 use super::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use super::members::Members;
-use super::progress::{Late, Progress, ProgressBook, Stage};
+use super::progress::{LateSwitch, Progress, ProgressBook, Stage};
 use super::rank_store::{Agreement, LeaderState, Proposal, RankStore};
 use super::stop::StopRequest;
 use crate::captures::AgreedCapture;
@@ -51,7 +51,7 @@ pub(super) enum LeaderEvent {
     /// The rank states of these ranks cannot be read.
     Unreadable { ranks: String, why: String },
     /// A rank switched later than agreed.
-    Late { what: String, step: u64, late: Late },
+    LateSwitch { what: String, step: u64, late: LateSwitch },
 }
 
 /// What a rank answered to a proposal.
@@ -441,10 +441,10 @@ impl Leader {
 
     /// Says so if a rank did not switch at the step agreed upon.
     fn check_step(&mut self, open: &mut Open, agreed: u64, rank: u32, step: u64) {
-        let late = Late { rank, step };
+        let late = LateSwitch { rank, step };
         if step != agreed && !open.progress.late.contains(&late) {
             open.progress.late.push(late);
-            self.said.push(LeaderEvent::Late { what: open.progress.what.clone(), step: agreed, late });
+            self.said.push(LeaderEvent::LateSwitch { what: open.progress.what.clone(), step: agreed, late });
         }
     }
 

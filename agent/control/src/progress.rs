@@ -26,7 +26,7 @@ pub(super) enum Stage {
 
 /// A rank that switched at another step than was agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Late {
+pub(super) struct LateSwitch {
     pub(super) rank: u32,
     pub(super) step: u64,
 }
@@ -42,7 +42,7 @@ pub(super) struct Progress {
     /// Ranks that have not answered, or not reported the switch yet.
     pub(super) waiting_for: Vec<u32>,
     /// Ranks that learnt of it after its step.
-    pub(super) late: Vec<Late>,
+    pub(super) late: Vec<LateSwitch>,
     /// Why it was withdrawn.
     pub(super) why: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use trainmon_core::config::Plan;
 use trainmon_core::{
-    CollectiveBook, DropReason, Ledger, LedgerSnapshot, RunInfo, SinkLedger, SinkSnapshot, TensorTable,
+    CollectiveTotals, DropReason, Ledger, LedgerSnapshot, RunInfo, SinkLedger, SinkSnapshot, TensorTable,
 };
 
 use super::captures::CaptureState;
@@ -28,7 +28,7 @@ pub struct Sources {
     /// The names of what is measured.
     pub tensors: TensorTable,
     /// The collective operations.
-    pub collectives: Arc<CollectiveBook>,
+    pub collectives: Arc<CollectiveTotals>,
     /// The exporters.
     pub sinks: Vec<SinkStatus>,
     /// Batches waiting for the worker.
@@ -81,9 +81,9 @@ pub(super) struct Status {
     /// The latest captures, oldest first.
     captures: Vec<CaptureState>,
     cost: Cost,
-    ledger: Books,
+    ledger: RecordCounters,
     queues: BTreeMap<&'static str, Queue>,
-    sinks: BTreeMap<&'static str, SinkBooks>,
+    sinks: BTreeMap<&'static str, SinkCounters>,
     whereabouts: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -99,7 +99,7 @@ struct Cost {
 }
 
 #[derive(Serialize)]
-pub(super) struct Books {
+pub(super) struct RecordCounters {
     observed: u64,
     not_sampled: u64,
     offered: u64,
@@ -114,7 +114,7 @@ struct Queue {
 }
 
 #[derive(Serialize)]
-pub(super) struct SinkBooks {
+pub(super) struct SinkCounters {
     accepted: u64,
     exported: u64,
     failed: u64,
@@ -171,7 +171,7 @@ impl Sources {
     }
 }
 
-impl From<LedgerSnapshot> for Books {
+impl From<LedgerSnapshot> for RecordCounters {
     fn from(books: LedgerSnapshot) -> Self {
         let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = books;
         let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), dropped[reason as usize])).collect();
@@ -179,7 +179,7 @@ impl From<LedgerSnapshot> for Books {
     }
 }
 
-impl From<SinkSnapshot> for SinkBooks {
+impl From<SinkSnapshot> for SinkCounters {
     fn from(books: SinkSnapshot) -> Self {
         let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = books;
         Self { accepted, exported, failed, abandoned, dropped }

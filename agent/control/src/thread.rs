@@ -356,7 +356,7 @@ fn say(notices: &Notices, said: LeaderEvent) {
             format!("live control: the state of {ranks} cannot be read and counts as none: {why}"),
             Some("a change needs an answer of every rank; the state is read again with every look".to_owned()),
         ),
-        LeaderEvent::Late { what, step, late } => notices.warn(
+        LeaderEvent::LateSwitch { what, step, late } => notices.warn(
             format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),
             Some(LATE_HINT.to_owned()),
         ),

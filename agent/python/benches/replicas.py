@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import torch
 from torch import distributed
 
-from support.ballots import Counted, Rank, close_all, wait_for
+from support.simulated_ranks import Counted, Rank, close_all, wait_for
 
 
 def serve(pipe: Any) -> None:

@@ -3,8 +3,8 @@
 //! Wraps `trainmon-agent` and knows neither torch's library nor any framework: tensors come as Python objects, whose
 //! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
 //!
-//! `monitor` and `hold` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what Python passes. `known` spares a
-//! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's notices
+//! `monitor` and `pending_step` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what
+//! Python passes. `reading_cache` spares a second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's notices
 //! and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
 //! Biases or MLflow. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
@@ -17,20 +17,20 @@ mod collectives;
 mod config;
 mod config_error;
 mod copies;
+mod discard_error;
 mod exit;
 mod hangs;
-mod hold;
-mod known;
-mod latest;
+mod latest_readings;
 mod listener;
 mod monitor;
+mod pending_step;
 mod program;
 mod rank_store;
+mod reading_cache;
 mod replicas;
 mod scaled;
 mod shared;
 mod start;
-mod swallow;
 mod tensor;
 #[cfg(target_os = "linux")]
 mod termination;
@@ -65,9 +65,9 @@ mod _trainmon {
     #[pymodule_export]
     use super::config_error::ConfigError;
     #[pymodule_export]
-    use super::hold::PyHold;
-    #[pymodule_export]
     use super::monitor::PyMonitor;
+    #[pymodule_export]
+    use super::pending_step::PyPendingStep;
     #[pymodule_export]
     use super::program::run_program;
 

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Notices, Severity};
 
+use crate::discard_error::swallow;
 use crate::exit::{is_terminating, with_python};
-use crate::swallow::swallow;
 
 /// The notices of a monitor: `listener(severity, message, hint)` if there is one.
 pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {

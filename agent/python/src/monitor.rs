@@ -17,9 +17,9 @@ use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hangs::{self, OpenOperation};
-use crate::hold::PyHold;
+use crate::pending_step::PyPendingStep;
 use crate::shared::Shared;
-use crate::start::{Wishes, start};
+use crate::start::{StartOptions, start};
 use crate::{alert_state, replicas, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
@@ -58,7 +58,7 @@ impl PyMonitor {
         rank_store: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let layout = crate::start::layout(layout)?;
-        let wishes = Wishes {
+        let options = StartOptions {
             rank,
             local_rank,
             world_size,
@@ -71,7 +71,7 @@ impl PyMonitor {
             quiet,
             rank_store,
         };
-        let shared = Detached::new(Arc::new(Shared::new(start(py, config, wishes)?)));
+        let shared = Detached::new(Arc::new(Shared::new(start(py, config, options)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
     }
@@ -363,8 +363,8 @@ impl PyMonitor {
         PyCollectives::new(&self.0, Callbacks { describe, caller, device_clock, measure_on_device, failed })
     }
 
-    fn hold(&self) -> PyHold {
-        PyHold::new(&self.0)
+    fn hold(&self) -> PyPendingStep {
+        PyPendingStep::new(&self.0)
     }
 
     #[pyo3(signature = (

@@ -12,8 +12,8 @@ use trainmon_agent::front::{Change, Label};
 use trainmon_agent::stats::{Request, fingerprints, measure, measure_all, sign_agreement};
 
 use crate::copies::Copies;
-use crate::known::{Contents, Family, Known};
-use crate::latest::LatestReadings;
+use crate::latest_readings::LatestReadings;
+use crate::reading_cache::{Contents, Family, Known};
 use crate::scaled::Factor;
 use crate::tensor::{HostTensor, Unreadable};
 

@@ -26,7 +26,7 @@ const TASKS: [FrontTask; 8] = [
 ];
 
 /// What `Monitor.start` is told besides the config.
-pub(crate) struct Wishes {
+pub(crate) struct StartOptions {
     pub(crate) rank: Option<u32>,
     pub(crate) local_rank: Option<u32>,
     pub(crate) world_size: Option<u32>,
@@ -41,22 +41,22 @@ pub(crate) struct Wishes {
 }
 
 /// Starts a monitor with a config.
-pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
+pub(crate) fn start(py: Python<'_>, config: &PyConfig, options: StartOptions) -> PyResult<Monitor> {
     let PyConfig { parsed, watched } = config;
-    let ranks = ranks(&wishes)?;
-    let notices = notices(py, wishes.listener);
+    let ranks = ranks(&options)?;
+    let notices = notices(py, options.listener);
     let options = Options {
         ranks: Some(ranks),
-        run: wishes.run,
-        program: wishes.program.or_else(|| program(py)),
-        layout: wishes.layout,
-        start_iteration: wishes.start_iteration,
-        output_dir: wishes.output_dir,
+        run: options.run,
+        program: options.program.or_else(|| program(py)),
+        layout: options.layout,
+        start_iteration: options.start_iteration,
+        output_dir: options.output_dir,
         front_tasks: &TASKS,
         config_file: watched.clone(),
-        rank_store: wishes.rank_store.map(|rank_store| SharedRankStore::new(PyRankStore::new(rank_store))),
+        rank_store: options.rank_store.map(|rank_store| SharedRankStore::new(PyRankStore::new(rank_store))),
         notices,
-        quiet: wishes.quiet,
+        quiet: options.quiet,
     };
     let trackers = trackers(py, &parsed.config, ranks.rank);
     let monitor =
@@ -96,8 +96,8 @@ fn program(py: Python<'_>) -> Option<String> {
 }
 
 /// This process's place in the job: the launcher's word, the caller's where it gives one.
-fn ranks(wishes: &Wishes) -> PyResult<Ranks> {
-    let Wishes { rank, local_rank, world_size, .. } = *wishes;
+fn ranks(options: &StartOptions) -> PyResult<Ranks> {
+    let StartOptions { rank, local_rank, world_size, .. } = *options;
     let ranks = if let Some(rank) = rank {
         // A launcher's environment may be half set or another job's: it is not asked for what follows from the rank.
         Ranks {

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trainmon_agent::core::{Dtype, MAX_DIMS, Shape, ShapeError, TensorView, ViewError};
 
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 use crate::torch::{Class, Torch};
 
 /// From here on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about what

@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use trainmon_agent::core::Dtype;
 
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// Torch's own objects, looked up once in a process: they live as long as torch does.
 pub(crate) struct Torch {

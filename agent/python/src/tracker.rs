@@ -12,8 +12,8 @@ use trainmon_agent::core::config::{Config, Mlflow, Tracker, TrackerLayers, Wandb
 use trainmon_agent::core::{Alert, AlertPhase, Kind, Rank, Reading, Statistic, StepBatch, TensorInfo};
 use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
 
+use crate::discard_error::swallow;
 use crate::exit::with_python;
-use crate::swallow::swallow;
 
 /// More series than a tracker shows in bearable time; what is beyond is left out, and said.
 const MAX_SERIES: usize = 10_000;

@@ -6,7 +6,7 @@ use trainmon_agent::Report;
 use trainmon_agent::core::{Kind, Statistic, Step};
 use trainmon_agent::stats::{Request, measure};
 
-use crate::latest::NamedReading;
+use crate::latest_readings::NamedReading;
 use crate::shared::Shared;
 use crate::tensor::HostTensor;
 

@@ -21,7 +21,7 @@ from support import runs, tiny
 from trainmon import Watch, starting
 from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
-from trainmon.device import DeviceLane, pages, pieces, reductions
+from trainmon.device import DeviceQueue, chunks, pages, reductions
 from trainmon.device.streams import DeviceStreams, NoStreams
 from trainmon.measurer import UNSCALED, Label
 
@@ -110,16 +110,16 @@ def by_both_ways(tmp_path: Path, tensors: list[tuple[str, torch.Tensor]], factor
     found = []
     for way in ("host", "device"):
         monitor = start(tmp_path / way)
-        lane = DeviceLane(monitor)
+        queue = DeviceQueue(monitor)
         for name, tensor in tensors:
             identity = monitor.register(name, 0)
             if way == "host":
                 monitor.observe(identity, Kind.PARAM_ORIGIN, 0, tensor, float(factor))
             else:
-                lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, factor, None)
-        lane.launch()
+                queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, factor, None)
+        queue.launch()
         monitor.end_step()
-        lane.collect()
+        queue.collect()
         monitor.shutdown()
         directory = runs.run_directory(tmp_path / way, 0)
         found.append(runs.by_name(runs.rows(directory, "param_origin"), 0))
@@ -163,7 +163,7 @@ def test_pieces_are_bounded_and_hold_every_element_once() -> None:
         "strided": torch.arange(4 * 30 * 14 * 5, dtype=torch.float32).view(4, 30, 14, 5)[::2, :, ::2],
     }
     for name, tensor in shapes.items():
-        cut = [piece for (piece,) in pieces.pieces([tensor], 64)]
+        cut = [piece for (piece,) in chunks.pieces([tensor], 64)]
         assert max(piece.numel() for piece in cut) <= 64, name
         assert torch.cat([piece.reshape(-1) for piece in cut]).sort().values.equal(tensor.reshape(-1).sort().values)
         memory = tensor.untyped_storage().data_ptr()
@@ -173,7 +173,7 @@ def test_pieces_are_bounded_and_hold_every_element_once() -> None:
 def test_several_tensors_are_cut_alike_even_where_their_layouts_differ() -> None:
     left = torch.arange(600.0).view(20, 30)
     right = left.t().contiguous().t()
-    for one, other in pieces.pieces([left, right], 50):
+    for one, other in chunks.pieces([left, right], 50):
         assert one.equal(other)
 
 
@@ -186,15 +186,15 @@ def test_a_factor_scales_the_reading(tmp_path: Path, factor: Any) -> None:
 
 def test_a_norm_is_given_to_whoever_waits_for_it(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane, norms = DeviceLane(monitor), []
+    queue, norms = DeviceQueue(monitor), []
     tensor = torch.tensor([3.0, 4.0])
-    lane.enqueue(Label(monitor.register("a", 0), Kind.GRAD_REDUCED), tensor, 0.5, norms.append)
-    lane.enqueue(Label(monitor.register("b", 0), Kind.GRAD_REDUCED), tensor.to_sparse(), 1.0, norms.append)
-    lane.launch()
+    queue.enqueue(Label(monitor.register("a", 0), Kind.GRAD_REDUCED), tensor, 0.5, norms.append)
+    queue.enqueue(Label(monitor.register("b", 0), Kind.GRAD_REDUCED), tensor.to_sparse(), 1.0, norms.append)
+    queue.launch()
     assert len(norms) == 1
     assert math.isnan(norms[0]), "the sparse one never comes"
     monitor.end_step()
-    lane.collect()
+    queue.collect()
     assert norms[1] == 2.5
     monitor.shutdown()
 
@@ -204,16 +204,16 @@ def test_a_norm_is_given_to_whoever_waits_for_it(tmp_path: Path) -> None:
 
 def test_late_readings_reach_the_step_they_belong_to(tmp_path: Path) -> None:
     monitor, slow = start(tmp_path), SlowStreams()
-    lane = DeviceLane(monitor, lambda device: slow)
+    queue = DeviceQueue(monitor, lambda device: slow)
     identity = monitor.register("w", 0)
     for step in range(6):
         slow.is_done = step in (3, 5)
-        lane.collect()
-        lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.full((4,), float(step)), UNSCALED, None)
-        lane.close_step()
+        queue.collect()
+        queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.full((4,), float(step)), UNSCALED, None)
+        queue.close_step()
         monitor.end_step()
     slow.is_done = True
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
     assert {int(row["step"]): float(row["max"]) for row in found} == {step: float(step) for step in range(6)}
@@ -222,16 +222,16 @@ def test_late_readings_reach_the_step_they_belong_to(tmp_path: Path) -> None:
 def test_a_device_too_far_behind_is_given_up_counted_and_said(tmp_path: Path) -> None:
     heard: list[str] = []
     monitor, slow = start(tmp_path, heard), SlowStreams()
-    lane, norms = DeviceLane(monitor, lambda device: slow), []
+    queue, norms = DeviceQueue(monitor, lambda device: slow), []
     identity = monitor.register("w", 0)
     for _ in range(7):
-        lane.collect()
-        lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, norms.append)
-        lane.close_step()
+        queue.collect()
+        queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, norms.append)
+        queue.close_step()
         monitor.end_step()
     assert len(norms) == 2
     slow.is_done = True
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     books = monitor.books()
     assert books["observed"] == 7
@@ -245,12 +245,12 @@ def test_a_device_too_far_behind_is_given_up_counted_and_said(tmp_path: Path) ->
 def test_a_device_that_fails_is_told_and_does_not_raise(tmp_path: Path) -> None:
     heard: list[str] = []
     monitor, slow = start(tmp_path, heard), SlowStreams()
-    lane = DeviceLane(monitor, lambda device: slow)
-    lane.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, None)
-    lane.close_step()
+    queue = DeviceQueue(monitor, lambda device: slow)
+    queue.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
     slow.fails = True
-    lane.collect()
+    queue.collect()
     assert any("illegal memory access" in message and "advice" not in message for message in heard), heard
     monitor.shutdown()
     assert monitor.books()["not_sampled"] == 1
@@ -258,18 +258,18 @@ def test_a_device_that_fails_is_told_and_does_not_raise(tmp_path: Path) -> None:
 
 def test_a_skipped_step_leaves_nothing_behind(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     identity = monitor.register("w", 0)
     for value in (1.0, 2.0):
-        lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.full((4,), value), UNSCALED, None)
-        lane.launch()
-        lane.enqueue(Label(identity, Kind.EXP_AVG), torch.full((4,), value), UNSCALED, None)
+        queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.full((4,), value), UNSCALED, None)
+        queue.launch()
+        queue.enqueue(Label(identity, Kind.EXP_AVG), torch.full((4,), value), UNSCALED, None)
         if value == 1.0:
-            lane.abandon_step()
+            queue.abandon_step()
             monitor.skip_step()
-    lane.close_step()
+    queue.close_step()
     monitor.end_step()
-    lane.collect()
+    queue.collect()
     monitor.shutdown()
     directory = runs.run_directory(tmp_path, 0)
     for kind in ("param_origin", "exp_avg"):
@@ -280,14 +280,14 @@ def test_a_skipped_step_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_more_rows_than_a_page_holds(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     count = 2500
     for number in range(count):
         label = Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN)
-        lane.enqueue(label, torch.full((3,), float(number)), UNSCALED, None)
-    lane.close_step()
+        queue.enqueue(label, torch.full((3,), float(number)), UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
-    lane.collect()
+    queue.collect()
     monitor.shutdown()
     found = runs.by_name(runs.rows(runs.run_directory(tmp_path, 0), "param_origin"), 0)
     assert len(found) == count
@@ -296,18 +296,18 @@ def test_more_rows_than_a_page_holds(tmp_path: Path) -> None:
 
 def test_a_lane_nobody_finished_delivers_when_it_goes(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
-    lane.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, None)
-    lane.close_step()
+    queue = DeviceQueue(monitor)
+    queue.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(4), UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
-    del lane
+    del queue
     monitor.shutdown()
     assert len(runs.rows(runs.run_directory(tmp_path, 0), "param_origin")) == 1
 
 
 def test_a_tensor_shown_again_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     first, second, third = (monitor.register(name, 0) for name in ("first", "second", "third"))
     measured = []
     original = reductions.Batch.measure
@@ -318,16 +318,16 @@ def test_a_tensor_shown_again_is_measured_once(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(reductions.Batch, "measure", measure)
     for step in range(2):
-        lane.collect()
-        assert not lane.repeat(Label(second, Kind.ACTV), first), "nothing was shown in this step yet"
-        lane.enqueue(Label(first, Kind.ACTV, 1), torch.full((5,), float(step)), UNSCALED, None)
-        assert lane.repeat(Label(second, Kind.ACTV, 2), first)
-        lane.launch()
-        assert lane.repeat(Label(third, Kind.ACTV, 3), first)
-        assert not lane.repeat(Label(third, Kind.ACTV_GRAD, 3), first)
-        lane.close_step()
+        queue.collect()
+        assert not queue.repeat(Label(second, Kind.ACTV), first), "nothing was shown in this step yet"
+        queue.enqueue(Label(first, Kind.ACTV, 1), torch.full((5,), float(step)), UNSCALED, None)
+        assert queue.repeat(Label(second, Kind.ACTV, 2), first)
+        queue.launch()
+        assert queue.repeat(Label(third, Kind.ACTV, 3), first)
+        assert not queue.repeat(Label(third, Kind.ACTV_GRAD, 3), first)
+        queue.close_step()
         monitor.end_step()
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "actv")
     assert [(row["name"], row["micro_step"], float(row["max"])) for row in found] == [
@@ -387,16 +387,16 @@ def test_the_copy_to_the_host_follows_every_stream_that_wrote(monkeypatch: pytes
 def test_what_cannot_be_measured_is_counted_and_said(tmp_path: Path) -> None:
     heard: list[str] = []
     monitor = start(tmp_path, heard)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     freed = torch.ones(8)
     freed.untyped_storage().resize_(0)
     odd_type = getattr(torch, "float8_e8m0fnu", torch.complex32)
     odd = [torch.eye(3).to_sparse(), torch.ones(3, device="meta"), freed, torch.ones(3).to(odd_type)]
     for number, tensor in enumerate(odd):
-        lane.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-    lane.close_step()
+        queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     assert monitor.books()["not_sampled"] == len(odd)
     for word in ("strided", "meta", "freed", str(odd_type)):
@@ -406,7 +406,7 @@ def test_what_cannot_be_measured_is_counted_and_said(tmp_path: Path) -> None:
 def test_a_batch_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monitor = start(tmp_path, heard)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     original = torch.aminmax
 
     def out_of_memory(values: torch.Tensor) -> Any:
@@ -416,11 +416,11 @@ def test_a_batch_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch, "aminmax", out_of_memory)
     for name, kind, size, factor in (("a", Kind.PARAM_ORIGIN, 20000, UNSCALED), ("b", Kind.EXP_AVG, 20001, 2.0)):
-        lane.enqueue(Label(monitor.register(name, 0), kind), torch.ones(size), factor, None)
-    lane.enqueue(Label(monitor.register("c", 0), Kind.PARAM_ORIGIN), torch.ones(5), UNSCALED, None)
-    lane.close_step()
+        queue.enqueue(Label(monitor.register(name, 0), kind), torch.ones(size), factor, None)
+    queue.enqueue(Label(monitor.register("c", 0), Kind.PARAM_ORIGIN), torch.ones(5), UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     directory = runs.run_directory(tmp_path, 0)
     assert [row["name"] for kind in ("param_origin", "exp_avg") for row in runs.rows(directory, kind)] == ["c", "b"]
@@ -430,21 +430,21 @@ def test_a_batch_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
 def test_a_gradient_written_before_the_pass_ended_is_not_shown_as_what_it_was_not(tmp_path: Path) -> None:
     heard: list[str] = []
     monitor = start(tmp_path, heard)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
     names = [monitor.register(f"w{number}", 0) for number in range(2)]
     for number, weight in enumerate(weights):
 
         def arrived(leaf: torch.Tensor, number: int = number) -> None:
-            lane.enqueue(Label(names[number], Kind.GRAD_UNREDUCED), leaf.grad, UNSCALED, None, once=True)
+            queue.enqueue(Label(names[number], Kind.GRAD_UNREDUCED), leaf.grad, UNSCALED, None, once=True)
             if number == 0:
                 leaf.grad.mul_(2.0)
 
         weight.register_post_accumulate_grad_hook(arrived)
     sum((weight * 3.0).sum() for weight in weights).backward()
-    lane.close_step()
+    queue.close_step()
     monitor.end_step()
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "grad_unreduced")
     assert [(row["name"], float(row["max"])) for row in found] == [("w1", 3.0)]
@@ -480,19 +480,19 @@ def test_a_backward_pass_that_fails_keeps_no_gradient(tmp_path: Path) -> None:
 
 def test_a_gradient_that_may_be_aggregated_in_place_is_read_at_once(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     weight = torch.nn.Parameter(torch.ones(3))
     identity = monitor.register("w", 0)
 
     def arrived(leaf: torch.Tensor) -> None:
-        lane.enqueue(Label(identity, Kind.GRAD_UNREDUCED), leaf.grad, UNSCALED, None)
+        queue.enqueue(Label(identity, Kind.GRAD_UNREDUCED), leaf.grad, UNSCALED, None)
         leaf.grad.data.mul_(100.0)
 
     weight.register_post_accumulate_grad_hook(arrived)
     (weight * 3.0).sum().backward()
-    lane.close_step()
+    queue.close_step()
     monitor.end_step()
-    lane.finish(1.0)
+    queue.finish(1.0)
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "grad_unreduced")
     assert [float(row["max"]) for row in found] == [3.0]
@@ -514,7 +514,7 @@ def test_agreement_and_updates_equal_the_hosts(tmp_path: Path, monkeypatch: pyte
     found = []
     for way in ("host", "device"):
         monitor = start(tmp_path / way)
-        lane = DeviceLane(monitor)
+        queue = DeviceQueue(monitor)
         for name, (before, after) in pairs.items():
             untouched = before.clone(), after.clone()
             label = Label(monitor.register(name, 0), Kind.MG_DIRECTION)
@@ -526,15 +526,15 @@ def test_agreement_and_updates_equal_the_hosts(tmp_path: Path, monkeypatch: pyte
                 monitor.keep_copy(label.tensor_id, weight)
                 monitor.observe_update(label.tensor_id, after)
             else:
-                lane.enqueue_agreement(label, before, after)
-                lane.keep_copy(label.tensor_id, weight)
+                queue.enqueue_agreement(label, before, after)
+                queue.keep_copy(label.tensor_id, weight)
                 weight.zero_()
-                lane.enqueue_update(label.tensor_id, after)
+                queue.enqueue_update(label.tensor_id, after)
             assert torch.equal(before.nan_to_num(9), untouched[0].nan_to_num(9))
             assert torch.equal(after, untouched[1])
-        lane.close_step()
+        queue.close_step()
         monitor.end_step()
-        lane.finish(1.0)
+        queue.finish(1.0)
         monitor.shutdown()
         directory = runs.run_directory(tmp_path / way, 0)
         found.append([runs.by_name(runs.rows(directory, kind), 0) for kind in ("other", "update", "update_ratio")])
@@ -545,14 +545,14 @@ def test_agreement_and_updates_equal_the_hosts(tmp_path: Path, monkeypatch: pyte
 
 def test_a_number_arrives_as_it_was_when_it_was_given(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane, arrived = DeviceLane(monitor), []
+    queue, arrived = DeviceQueue(monitor), []
     loss = torch.tensor(1.5)
-    lane.enqueue_scalar(loss, arrived.append)
+    queue.enqueue_scalar(loss, arrived.append)
     loss.mul_(100)
-    lane.close_step()
+    queue.close_step()
     monitor.end_step()
     assert arrived == []
-    lane.collect()
+    queue.collect()
     assert arrived == [1.5]
     monitor.shutdown()
 
@@ -576,12 +576,12 @@ class Launches(TorchDispatchMode):
 
 def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> int:
     """How many operators measuring them takes."""
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     for number, tensor in enumerate(tensors):
-        lane.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-    monkeypatch.setattr("trainmon.device.quiet._no_dispatch_modes", contextlib.nullcontext)
+        queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+    monkeypatch.setattr("trainmon.device.unobserved._no_dispatch_modes", contextlib.nullcontext)
     with Launches() as counter:
-        lane.launch()
+        queue.launch()
     return counter.count
 
 
@@ -612,12 +612,12 @@ def test_a_statistic_made_of_others_needs_not_be_asked_for_with_them(tmp_path: P
         if way == "host":
             monitor.observe(identity, Kind.PARAM_ORIGIN, 0, tensor)
         else:
-            lane = DeviceLane(monitor)
-            lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-            lane.close_step()
+            queue = DeviceQueue(monitor)
+            queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+            queue.close_step()
         monitor.end_step()
         if way == "device":
-            lane.collect()
+            queue.collect()
         monitor.shutdown()
         found.append(runs.rows(runs.run_directory(tmp_path / way, 0), "param_origin"))
     assert found[0] == found[1]
@@ -625,10 +625,10 @@ def test_a_statistic_made_of_others_needs_not_be_asked_for_with_them(tmp_path: P
 
 def test_no_mode_of_the_host_sees_our_operators(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
-    lane.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(40000), UNSCALED, None)
+    queue = DeviceQueue(monitor)
+    queue.enqueue(Label(monitor.register("w", 0), Kind.PARAM_ORIGIN), torch.ones(40000), UNSCALED, None)
     with Launches() as counter, torch.autocast("cpu", dtype=torch.bfloat16):
-        lane.launch()
+        queue.launch()
     assert counter.count == 0
     monitor.shutdown()
 
@@ -711,12 +711,12 @@ def test_gpu_statistics_equal_the_hosts(tmp_path: Path) -> None:
     host, _ = by_both_ways(tmp_path / "one", list(samples()))
     on_gpu = [(name, tensor.cuda()) for name, tensor in samples()]
     monitor = start(tmp_path / "two")
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     for name, tensor in on_gpu:
-        lane.enqueue(Label(monitor.register(name, 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-    lane.close_step()
+        queue.enqueue(Label(monitor.register(name, 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+    queue.close_step()
     monitor.end_step()
-    lane.finish(10.0)
+    queue.finish(10.0)
     monitor.shutdown()
     found = runs.by_name(runs.rows(runs.run_directory(tmp_path / "two", 0), "param_origin"), 0)
     assert_equal_rows({name: host[name] for name in sorted(host)}, {name: found[name] for name in sorted(found)})
@@ -748,19 +748,19 @@ def test_gpu_training_is_never_waited_for(tmp_path: Path) -> None:
 @needs_gpu
 def test_gpu_gradients_overwritten_right_after_the_launch_are_shown_as_they_were(tmp_path: Path) -> None:
     monitor = start(tmp_path)
-    lane = DeviceLane(monitor)
+    queue = DeviceQueue(monitor)
     identity = monitor.register("w", 0)
     for step in range(4):
-        lane.collect()
+        queue.collect()
         with torch.cuda.stream(torch.cuda.Stream()):
             tensor = torch.full((1 << 24,), float(step), device="cuda")
-            lane.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-            lane.launch()
+            queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+            queue.launch()
             tensor.fill_(1e9)
             del tensor
-            lane.close_step()
+            queue.close_step()
         monitor.end_step()
-    lane.finish(10.0)
+    queue.finish(10.0)
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
     assert [(float(row["min"]), float(row["max"])) for row in found] == [(float(s), float(s)) for s in range(4)]

@@ -18,7 +18,7 @@ from torch import nn
 import trainmon
 from support import runs
 from trainmon import modules
-from trainmon.frameworks.stepping import InstanceMethod
+from trainmon.frameworks.optimizer_hooks import InstanceMethod
 
 EVERY_HOOK: dict[str, Any] = {
     "ops": ["min", "max", "mean", "norm"],

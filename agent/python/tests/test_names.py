@@ -14,8 +14,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 import trainmon
 from support import runs
-from trainmon.discovering import Discovery
-from trainmon.integrations.attaching import Wishes
+from trainmon.autodetect import Discovery
+from trainmon.integrations.attach import Wishes
 
 CONFIG: dict[str, Any] = {
     "ops": ["norm"],

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import distributed
 
-from support.ballots import Rank, close_all, wait_for, wait_for_calls
+from support.simulated_ranks import Rank, close_all, wait_for, wait_for_calls
 from trainmon.device.fingerprints import DeviceFingerprints
-from trainmon.replicas import ballot, votes
+from trainmon.replicas import comparison, votes
 from trainmon.replicas.check import ReplicaCheck
-from trainmon.replicas.verdict import Camp, Copy, judge
+from trainmon.replicas.verdict import Copy, Variant, judge
 from trainmon.replicas.votes import Submission
 
 SAME = [11, 22, 33, 44]
@@ -88,7 +88,7 @@ def test_a_rank_counts_itself_after_all_that_it_has_to_show(
     slow = ranks[1].store
 
     def write(key: str, value: Any) -> None:
-        if "/camp/" in key:
+        if "/variant/" in key:
             time.sleep(0.5)
         slow.__getattr__("set")(key, value)
 
@@ -187,8 +187,8 @@ def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(
     client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(votes, "_LOOKS_S", (0.1, 0.2, 3.0))
-    monkeypatch.setattr(ballot, "_SUBSTITUTE_S", 0.1)
-    monkeypatch.setattr(ballot, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(comparison, "_SUBSTITUTE_S", 0.1)
+    monkeypatch.setattr(comparison, "PATIENCE_S", 0.3)
     ranks = ranks_of(client, 3)
     for rank in (ranks[0], ranks[2]):
         rank.show(0, SAME)
@@ -209,8 +209,8 @@ def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(
 def test_where_the_lowest_rank_is_gone_another_takes_charge(
     client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ballot, "_SUBSTITUTE_S", 0.2)
-    monkeypatch.setattr(ballot, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(comparison, "_SUBSTITUTE_S", 0.2)
+    monkeypatch.setattr(comparison, "PATIENCE_S", 1.0)
     ranks = ranks_of(client, 4)
     for rank, shown in zip(ranks[1:], (SAME, SAME, [11, 22, 33, 45]), strict=True):
         rank.show(3, shown)
@@ -288,12 +288,16 @@ def test_where_every_rank_is_on_its_own_the_store_is_not_flooded(client: Callabl
 
 def test_the_first_that_differs_is_the_first_in_the_model_whoever_is_wrong() -> None:
     copies = [Copy(0, f"w{place}", 0) for place in range(4)]
-    camps = [Camp("a", 6, [0, 1], SAME), Camp("b", 1, [7], [11, 22, 33, 0]), Camp("c", 1, [3], [11, 0, 0, 44])]
-    verdict = judge(camps, copies, 9, 8)
+    variants = [
+        Variant("a", 6, [0, 1], SAME),
+        Variant("b", 1, [7], [11, 22, 33, 0]),
+        Variant("c", 1, [3], [11, 0, 0, 44]),
+    ]
+    verdict = judge(variants, copies, 9, 8)
     assert verdict is not None
     assert (verdict.first, verdict.differing) == (1, 3)
     assert "on rank 3 from its copies on 6 of 8 ranks" in verdict.message
-    assert judge(camps[:1], copies, 9, 8) is None
+    assert judge(variants[:1], copies, 9, 8) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "bool", "complex64"])

@@ -226,8 +226,8 @@ exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
 @pytest.mark.parametrize(
     ("room", "owner", "name"),
     [
-        ("discovering", "room.Discovery", "_look_at"),
-        ("discovering", "room.Discovery", "_attach"),
+        ("autodetect", "room.Discovery", "_look_at"),
+        ("autodetect", "room.Discovery", "_attach"),
         ("starting", "room", "start_monitor"),
         ("watching", "room.Watch", "__init__"),
         ("measurer", "room.Measurer", "measure"),

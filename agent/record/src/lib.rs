@@ -4,10 +4,10 @@
 //! touches and are compiled for speed; the config, which is most of the core, is not.
 
 mod alert;
-mod alert_book;
+mod alert_totals;
 mod causes;
 mod collective;
-mod collective_book;
+mod collective_totals;
 mod dtype;
 mod id;
 mod kind;
@@ -29,10 +29,10 @@ mod view;
 pub use alert::{
     Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, FirstMove,
 };
-pub use alert_book::{AlertBook, AlertBookSnapshot};
+pub use alert_totals::{AlertBookSnapshot, AlertTotals};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
-pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary, Straggler};
+pub use collective_totals::{CollectiveSeries, CollectiveSummary, CollectiveTotals, Straggler};
 pub use dtype::Dtype;
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;

@@ -81,7 +81,7 @@ impl CollectiveGroup {
             let caller = call.caller.cloned();
             let since = Instant::now();
             let open = OpenCollective { op, group: Arc::clone(group), sequence, bytes, caller, since };
-            let slot = monitor.collective_book().open().open(open);
+            let slot = monitor.collective_totals().open().open(open);
             (Arc::clone(&operation.series), slot, self.records(operation, call))
         });
         let sent = Sent { op, ranks: group.size, dtype, shape, bytes, sequence };
@@ -97,7 +97,7 @@ impl CollectiveGroup {
     fn operation(&self, op: CollectiveOp) -> &Arc<Operation> {
         let Shared { monitor, group, operations, .. } = &*self.shared;
         operations[op as usize].get_or_init(|| {
-            let series = monitor.collective_book().series(op, &group.name);
+            let series = monitor.collective_totals().series(op, &group.name);
             let name = format!("{op}/{}", group.name);
             Arc::new(Operation::new(name, series))
         })

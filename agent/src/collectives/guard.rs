@@ -14,8 +14,8 @@ use super::HOOK;
 use super::call::Slot;
 use super::operation::Operation;
 use crate::front::Label;
-use crate::hold::Hold;
 use crate::monitor::Monitor;
+use crate::pending_step::PendingStep;
 
 /// What an operation moves, and its number in the group.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(super) struct Sent {
 /// The records of one call, kept for the step it began in even if it ends in a later one.
 pub(super) struct CallRecords {
     pub(super) monitor: Monitor,
-    pub(super) hold: Hold,
+    pub(super) hold: PendingStep,
     /// What is measured of its tensors.
     pub(super) request: Option<Request>,
     pub(super) operation: Arc<Operation>,
@@ -115,7 +115,7 @@ impl CollectiveGuard {
     pub fn begin(&mut self) {
         self.started = Instant::now();
         if let Some((_, slot)) = &self.running {
-            self.monitor.collective_book().open().restart(slot, self.started);
+            self.monitor.collective_totals().open().restart(slot, self.started);
         }
     }
 
@@ -194,7 +194,7 @@ impl CollectiveGuard {
         }
         if let Some((series, slot)) = self.running.take() {
             series.finish(duration, waited.unwrap_or_default());
-            self.monitor.collective_book().open().close(&slot);
+            self.monitor.collective_totals().open().close(&slot);
             if let Some(records) = &self.records {
                 self.monitor.guard(HOOK, || {
                     let waited = waited.map_or(f64::NAN, |waited| waited.min(duration).as_secs_f64());
@@ -214,7 +214,7 @@ impl CollectiveGuard {
             self.records = None;
             return;
         }
-        self.monitor.collective_book().open().close(&slot);
+        self.monitor.collective_totals().open().close(&slot);
         let Sent { dtype, shape, bytes, sequence, .. } = self.sent;
         let timing = CollectiveTiming { bytes, seconds: f64::NAN, algbw: f64::NAN, busbw: f64::NAN };
         if let Some(records) = &self.records {
@@ -233,7 +233,7 @@ impl Drop for CollectiveGuard {
         let is_in_child = self.is_in_child();
         if let (Some((series, slot)), false) = (self.running.take(), is_in_child) {
             series.fail();
-            self.monitor.collective_book().open().close(&slot);
+            self.monitor.collective_totals().open().close(&slot);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Collective operations under guard: counted and timed always, their tensors measured where the config asks for it.
 //!
 //! A [`CollectiveGroup`] is one group of ranks. [`CollectiveGroup::start`] begins an operation, the [`CollectiveGuard`] it
-//! gives ends it. Counts and durations go to the [`CollectiveBook`], where operations in progress can be read too. In a
+//! gives ends it. Counts and durations go to the [`CollectiveTotals`], where operations in progress can be read too. In a
 //! step that is measured, and with `cc_distribution` switched on, each operation leaves records of its own: size, time and
 //! bandwidths ([`Kind::CommTime`](trainmon_core::Kind::CommTime), `all_reduce/dp`), and what its tensors held after and, on
 //! request, before ([`Kind::Comm`](trainmon_core::Kind::Comm), `all_reduce/dp/post_0`, `all_reduce/dp/pre_0`, by the place
@@ -14,7 +14,7 @@ mod operation;
 
 use std::sync::Arc;
 
-use trainmon_core::{CollectiveBook, OpenCollective, ProcessGroup};
+use trainmon_core::{CollectiveTotals, OpenCollective, ProcessGroup};
 
 use crate::monitor::Monitor;
 
@@ -34,12 +34,12 @@ impl Monitor {
     /// As [`collective_group`](Self::collective_group), a group with its members and role. `sequence`: how many
     /// operations it has seen before this.
     pub fn process_group(&self, group: ProcessGroup, sequence: u64) -> CollectiveGroup {
-        let group = self.collective_book().group(group);
+        let group = self.collective_totals().group(group);
         CollectiveGroup::new(self.clone(), group, sequence)
     }
 
     /// What collective operations amount to so far, by operation and group.
-    pub fn collective_book(&self) -> &Arc<CollectiveBook> {
+    pub fn collective_totals(&self) -> &Arc<CollectiveTotals> {
         &self.inner().collectives
     }
 
@@ -47,6 +47,6 @@ impl Monitor {
     /// number in the group, the line that called it where that is asked for, and since when. For whoever looks at a
     /// training that does not go on; it may be called from any thread. Cost: a copy of each.
     pub fn open_collectives(&self) -> Vec<OpenCollective> {
-        self.collective_book().open().all()
+        self.collective_totals().open().all()
     }
 }

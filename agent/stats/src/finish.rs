@@ -17,7 +17,7 @@ const TINY: f64 = 1e-140;
 pub(crate) type SpreadPass<'f> = &'f dyn Fn(f64, f64) -> f64;
 
 /// The findings of a pass, and how much it visited.
-pub(crate) struct Found<E> {
+pub(crate) struct PassResult<E> {
     pub(crate) partial: Partial<E>,
     /// Elements visited.
     pub(crate) visited: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Found<E> {
     pub(crate) checksums: Checksums,
 }
 
-impl<E: Copy> Found<E> {
+impl<E: Copy> PassResult<E> {
     /// The reading of a tensor that has elements. `spread` is called in rare cases only: see the constants above.
     ///
     /// Written once, where the caller wants it: filled and then moved, it would cost a small tensor a tenth of its time.

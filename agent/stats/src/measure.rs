@@ -4,7 +4,7 @@ use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::{self, Checksums, RequestedChecksums, Summer};
-use crate::finish::Found;
+use crate::finish::PassResult;
 use crate::fp_env::StandardFloats;
 use crate::isa::Isa;
 use crate::kernel::{
@@ -138,7 +138,7 @@ fn pass<A: Arithmetic>(
     let (visited, multiplicity) = (source.elements() as u64, source.multiplicity());
     let spread_pass = |centre, divisor| spread_of::<A>(&source, centre, divisor);
     let checksums = known.unwrap_or(in_passing);
-    Found { partial, visited, multiplicity, checksums }.reading(view, request, A::scalar, &spread_pass)
+    PassResult { partial, visited, multiplicity, checksums }.reading(view, request, A::scalar, &spread_pass)
 }
 
 #[cold]

@@ -4,7 +4,7 @@ use trainmon_core::{Dtype, Statistic, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::Checksums;
-use crate::finish::Found;
+use crate::finish::PassResult;
 use crate::fp_env::StandardFloats;
 use crate::isa::Isa;
 use crate::kernel::{
@@ -227,7 +227,7 @@ where
         );
         let (visited, multiplicity) = (self.source.elements() as u64, self.source.multiplicity());
         let spread_pass = |centre, divisor| self.spread(isa, centre, divisor);
-        let found = Found { partial, visited, multiplicity, checksums: Checksums::default() };
+        let found = PassResult { partial, visited, multiplicity, checksums: Checksums::default() };
         found.reading(after, request, A::scalar, &spread_pass)
     }
 

@@ -11,7 +11,7 @@ use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{AlertRule, Kind};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts};
 
-use crate::run::{Got, Heard, PATIENCE, Run, config};
+use crate::run::{Got, PATIENCE, ReceivedMessages, Run, config};
 
 /// Answers each POST with the next status (the last one for ever) and passes the bodies on.
 fn server(statuses: &'static [u16]) -> (String, Receiver<Value>) {
@@ -60,7 +60,7 @@ fn a_webhook_gets_the_alert_as_json_and_again_after_a_failure() {
     assert_eq!(taken["text"], taken["message"]);
     assert_eq!(taken["moved_first"]["signal"], "grad");
     run.finish();
-    assert_eq!(run.monitor.alert_book().lost, 0, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_totals().lost, 0, "{}", run.heard.all());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn what_a_webhook_does_not_take_is_counted_and_said_once() {
     run.calm(15);
     assert!(bodies.recv_timeout(PATIENCE).is_ok() && bodies.recv_timeout(PATIENCE).is_ok(), "beginning and end");
     run.finish();
-    assert_eq!(run.monitor.alert_book().lost, 2);
+    assert_eq!(run.monitor.alert_totals().lost, 2);
     assert_eq!(run.heard.containing("alert webhook: "), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("400"), 1, "{}", run.heard.all());
 }
@@ -83,7 +83,7 @@ fn a_webhook_nobody_listens_at_holds_neither_the_steps_nor_the_shutdown_up() {
     spike(&mut run);
     run.finish();
     assert_eq!(run.keeper.begun(AlertRule::Spike).len(), 1);
-    assert_eq!(run.monitor.alert_book().lost, 1, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_totals().lost, 1, "{}", run.heard.all());
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_command_gets_the_alert_on_its_input_and_in_its_environment() {
     let alert: Value = serde_json::from_str(&std::fs::read_to_string(place.with_extension("json")).unwrap()).unwrap();
     assert_eq!((&alert["rule"], &alert["step"]), (&"Spike".into(), &70.into()));
     assert_eq!(std::fs::read_to_string(place.with_extension("env")).unwrap(), "Spike 70 a-run\n");
-    assert_eq!(run.monitor.alert_book().lost, 0, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_totals().lost, 0, "{}", run.heard.all());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_command_that_fails_or_hangs_is_ended_and_counted() {
         let mut run = Run::new(&format!(r#"{{"command": {command}}}"#));
         spike(&mut run);
         run.finish();
-        assert_eq!(run.monitor.alert_book().lost, 1, "{}", run.heard.all());
+        assert_eq!(run.monitor.alert_totals().lost, 1, "{}", run.heard.all());
         assert_eq!(run.heard.containing(words), 1, "{}", run.heard.all());
     }
     let mut run = Run::new(r#"{"command": {"run": ["/no/such/program"]}}"#);
@@ -164,7 +164,7 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
         r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 100}}, {"rule_name": "AnomalyTurbulence"},
                       {"rule_name": "Spike"}], "dump": true}"#,
     );
-    let heard = Heard::default();
+    let heard = ReceivedMessages::default();
     let options = Options {
         ranks: Some(Ranks::SINGLE),
         run: Some("a-run".to_owned()),
@@ -245,7 +245,7 @@ fn a_stuck_exporter_takes_no_time_from_the_alerts_and_none_is_said_to_be_lost() 
     run.monitor.shutdown();
     drop(let_go);
     assert_eq!(run.heard.containing("alert webhook"), 0, "{}", run.heard.all());
-    assert_eq!(run.monitor.alert_book().lost, 0);
+    assert_eq!(run.monitor.alert_totals().lost, 0);
 }
 
 /// Whether a process is there and no mere entry in the table.
@@ -279,7 +279,7 @@ fn a_command_that_runs_on_is_killed_with_what_it_started_when_the_monitor_gives_
     let pids: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!(pids.len(), 2);
     wait_until("the command and what it started are gone", || !pids.iter().any(|pid| is_alive(pid)));
-    assert_eq!(run.monitor.alert_book().lost, 2, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_totals().lost, 2, "{}", run.heard.all());
     std::fs::remove_file(&place).unwrap();
     assert_eq!(run.heard.containing("0 alerts"), 0, "{}", run.heard.all());
 }
@@ -304,7 +304,7 @@ fn a_disk_that_hangs_under_the_json_file_holds_up_neither_steps_nor_state_nor_sh
     let report = run.monitor.shutdown();
     assert!(report.balances(), "{report}");
     // Three steps of 60 findings; of the 60 alerts of the first 28 are not said.
-    assert_eq!(run.monitor.alert_book().lost, 3 * 60 + 28, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_totals().lost, 3 * 60 + 28, "{}", run.heard.all());
     let said = "anomaly.json: 180 findings were not delivered before the shutdown deadline";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
 }

@@ -113,7 +113,7 @@ fn another_seed_is_silent_and_a_weight_or_rate_that_changes_is_named_with_its_st
         for seed in [2, 3] {
             let (run, alerts) = Training { seed, ..CLEAN }.held_against(&[golden]);
             assert!(alerts.is_empty(), "{alerts:?}");
-            assert_eq!(run.monitor.alert_book().findings_of(AlertRule::Baseline), 0);
+            assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::Baseline), 0);
             assert_eq!(run.heard.containing("not equal to the golden one up to rounding"), 1, "{}", run.heard.all());
         }
         let (run, alerts) = Training { seed: 2, weight: 1.5, ..CLEAN }.held_against(&[golden]);

@@ -22,7 +22,7 @@ fn a_step_with_hundreds_of_alerts_says_the_widest_and_counts_the_others() {
     let mut run = Run::new(rules);
     run.step(|_, _| f64::NAN);
     run.finish();
-    let book = run.monitor.alert_book();
+    let book = run.monitor.alert_totals();
     // Norm and mean of five kinds of six tensors; globally grad, exp_avg, exp_avg_sq, update and param_updated.
     assert_eq!((book.findings_of(AlertRule::AnomalyNan), book.findings_of(AlertRule::NonFinite)), (60, 5));
     let alerts = run.keeper.alerts();
@@ -42,7 +42,7 @@ fn a_noisy_rule_hides_no_other() {
     run.step(|tensor, kind| if tensor == 5 && kind == Kind::ParamUpdated { 9.0 } else { 1.0 });
     run.finish();
     assert_eq!(run.keeper.begun(AlertRule::AnomalyNan).len(), 32);
-    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyNan), 60);
+    assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::AnomalyNan), 60);
     let others: Vec<String> =
         run.keeper.begun(AlertRule::AnomalyTurbulence).iter().map(|alert| alert.series.name.clone()).collect();
     assert_eq!(others, ["h.2.mlp.weight"; 2]);
@@ -55,7 +55,7 @@ fn an_exporter_that_refuses_alerts_is_heard_once_and_its_losses_are_counted() {
     run.calm(70);
     run.step(|_, kind| if matches!(kind, Kind::GradReduced | Kind::Update) { 9.0 } else { 1.0 });
     run.finish();
-    assert_eq!(run.monitor.alert_book().lost, 2);
+    assert_eq!(run.monitor.alert_totals().lost, 2);
     assert_eq!(run.heard.containing("keeper: an alert is lost"), 1, "{}", run.heard.all());
 }
 

@@ -32,7 +32,7 @@ fn a_spike_names_what_moved_first() {
     let said = "Spike: grad norm is 2.2";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("moved first: exp_avg of h.1.attn.weight at step 100"), 2);
-    let book = run.monitor.alert_book();
+    let book = run.monitor.alert_totals();
     assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
     let (step, zscore) = book.grad_norm_zscore.unwrap();
     assert!(step.0 == 122 && zscore.is_finite(), "{book:?}");
@@ -134,7 +134,7 @@ fn a_nan_is_found_and_the_next_spike_too() {
     assert_eq!(non_finite[0].moved_first.as_ref().unwrap().tensor.as_deref(), Some("h.1.mlp.weight"));
     let spikes = run.keeper.begun(AlertRule::Spike);
     assert_eq!(spikes.iter().map(|alert| alert.step.0).collect::<Vec<_>>(), [88]);
-    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::NonFinite), 2);
+    assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::NonFinite), 2);
     let end = run.keeper.wait_for_alert(|alert| alert.rule == AlertRule::NonFinite && alert.phase == AlertPhase::Ends);
     assert_eq!((end.findings, end.step.0), (2, 94));
     assert_eq!(run.heard.containing("well again at step 94 on rank 0 after 2 findings"), 1, "{}", run.heard.all());
@@ -151,8 +151,8 @@ fn no_rule_hides_another() {
     run.step(|tensor, kind| if tensor == 0 && kind == Kind::ExpAvg { f64::INFINITY } else { 1.0 });
     run.finish();
     // Norm and mean of one tensor: turbulent in both steps, large in both, infinite in the second.
-    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyTurbulence), 4);
-    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyNan), 4 + 2);
+    assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::AnomalyTurbulence), 4);
+    assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::AnomalyNan), 4 + 2);
     let alerts = run.keeper.begun(AlertRule::AnomalyNan);
     assert_eq!(alerts.len(), 4);
     assert!(alerts.iter().all(|alert| alert.series.name == "h.0.attn.weight"), "{alerts:?}");
@@ -265,5 +265,5 @@ fn values_of_more_series_than_allowed_are_counted() {
     run.finish();
     let values = 2 * LAYERS as u64 * 5 * 2;
     // `NormMismatch` has no value here; ten series are followed.
-    assert_eq!(run.monitor.alert_book().series_overflow, 2 * (values - 10));
+    assert_eq!(run.monitor.alert_totals().series_overflow, 2 * (values - 10));
 }

@@ -83,7 +83,7 @@ fn a_resumed_run_finds_what_one_that_was_never_stopped_finds() {
         let mut found = first.keeper.alerts();
         found.extend(second.keeper.alerts());
         assert_eq!(without_time(found), expected, "stopped at {stop}");
-        let findings = |run: &Run| run.monitor.alert_book().findings;
+        let findings = |run: &Run| run.monitor.alert_totals().findings;
         let sum: Vec<u64> = findings(&first).iter().zip(findings(&second)).map(|(a, b)| a + b).collect();
         assert_eq!(sum, findings(&whole), "stopped at {stop}");
     }
@@ -112,7 +112,7 @@ fn a_changed_config_keeps_what_still_fits() {
     assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();
-    assert_eq!(second.monitor.alert_book().grad_norm_spikes, 1);
+    assert_eq!(second.monitor.alert_totals().grad_norm_spikes, 1);
 }
 
 #[test]

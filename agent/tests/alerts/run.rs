@@ -98,9 +98,9 @@ impl Exporter for Keeper {
 
 /// What the monitor said.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
+pub(crate) struct ReceivedMessages(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
+impl ReceivedMessages {
     pub(crate) fn notices(&self) -> Notices {
         let said = Arc::clone(&self.0);
         Notices::new(move |notice| said.lock().unwrap().push(notice.to_string()))
@@ -119,7 +119,7 @@ impl Heard {
 pub(crate) struct Run {
     pub(crate) monitor: Monitor,
     pub(crate) keeper: Keeper,
-    pub(crate) heard: Heard,
+    pub(crate) heard: ReceivedMessages,
     pub(crate) tensors: Vec<TensorId>,
     pub(crate) step: u64,
     /// What measuring a record is said to cost.
@@ -156,7 +156,7 @@ impl Run {
         own: Option<Box<dyn Exporter>>,
         output_dir: Option<&Path>,
     ) -> Self {
-        let (keeper, heard) = (Keeper::default(), Heard::default());
+        let (keeper, heard) = (Keeper::default(), ReceivedMessages::default());
         let options = Options {
             ranks: Some(Ranks::SINGLE),
             run: Some("a-run".to_owned()),

@@ -17,7 +17,7 @@ fn a_run_that_stands_still_is_told_and_so_is_that_it_goes_on() {
     assert_eq!(ended.step.0, 3);
     assert!(ended.value >= begun.value, "{ended:?}");
     run.finish();
-    assert!(run.monitor.alert_book().findings_of(AlertRule::Stall) >= 1);
+    assert!(run.monitor.alert_totals().findings_of(AlertRule::Stall) >= 1);
 }
 
 #[test]
@@ -34,5 +34,5 @@ fn of_two_stall_rules_each_speaks_at_its_own_time() {
     assert_eq!(limits, [AlertPhase::Begins; 2]);
     assert!(run.monitor.stop_requested());
     run.finish();
-    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::Stall), 2);
+    assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::Stall), 2);
 }

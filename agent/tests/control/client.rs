@@ -12,7 +12,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where a run's control is.
-pub(crate) struct Doors {
+pub(crate) struct ControlAddresses {
     pub(crate) socket: PathBuf,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) token_file: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-impl Doors {
+impl ControlAddresses {
     /// From the description in a run directory.
     pub(crate) fn of(directory: &Path) -> Self {
         let text = std::fs::read_to_string(directory.join("control.json")).unwrap();

@@ -163,7 +163,7 @@ fn a_front_that_keeps_its_targets_says_so() {
     };
     let monitor = trainmon_agent::Monitor::start(config, options).unwrap();
     let directory = monitor.whereabouts().iter().find(|(name, _)| *name == "csv").unwrap().1[0].clone();
-    let doors = crate::client::Doors::of(directory.as_ref());
+    let doors = crate::client::ControlAddresses::of(directory.as_ref());
     assert_refused(&doors.post("/set", r#"{"targets": ["a"]}"#), 409, "targets");
     assert_eq!(doors.post("/set", r#"{"step_interval": 2}"#).code, 202);
     monitor.shutdown();

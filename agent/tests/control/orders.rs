@@ -3,14 +3,14 @@
 use serde_json::Value;
 use trainmon_agent::core::Kind;
 
-use crate::client::{Doors, request};
+use crate::client::{ControlAddresses, request};
 use crate::training::{Training, rows, steps_of, wait_for_change};
 
 const CONFIG: &str =
     r#"{"wg_distribution": true, "ops": ["norm", "min"], "control": {"port": 0}, "queue_steps": 4096}"#;
 
 /// Sends an order and waits until its step is fixed.
-fn order(doors: &Doors, path: &str, body: &str) -> u64 {
+fn order(doors: &ControlAddresses, path: &str, body: &str) -> u64 {
     let answer = doors.post(path, body);
     assert_eq!(answer.code, 202, "{}", answer.body);
     let id = answer.body["id"].as_u64().unwrap();

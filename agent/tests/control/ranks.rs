@@ -12,7 +12,7 @@ use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{Kind, Rank};
 use trainmon_agent::{Options, Ranks};
 
-use crate::client::Doors;
+use crate::client::ControlAddresses;
 use crate::training::{PATIENCE, Training, options, rows, steps_of, wait_until};
 
 const ROLE: &str = "TRAINMON_TEST_RANK";
@@ -90,13 +90,13 @@ fn train_if_asked() {
     std::process::exit(0);
 }
 
-fn doors(base: &Path) -> Doors {
+fn doors(base: &Path) -> ControlAddresses {
     let directory = base.join("control-job");
     wait_until("rank 0", || directory.join("control.json").exists());
-    Doors::of(&directory)
+    ControlAddresses::of(&directory)
 }
 
-fn change(doors: &Doors, id: u64) -> Value {
+fn change(doors: &ControlAddresses, id: u64) -> Value {
     let status = doors.get("/status").body;
     status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned().unwrap_or_default()
 }
@@ -120,7 +120,7 @@ impl Obeyed {
 
 /// Sends an order until every rank obeyed it at the step agreed upon. On a machine busy enough a rank learns of it too late,
 /// or does not answer in time, and says so: then it is sent again. Gives every time it took effect.
-fn order(doors: &Doors, path: &'static str, body: &'static str) -> Vec<Obeyed> {
+fn order(doors: &ControlAddresses, path: &'static str, body: &'static str) -> Vec<Obeyed> {
     let deadline = Instant::now() + 2 * PATIENCE;
     let mut obeyed = Vec::new();
     while Instant::now() < deadline {
@@ -265,7 +265,7 @@ fn two_runs_do_not_meet_in_one_control_directory() {
         "{:?}",
         second.said()
     );
-    let status = Doors::of(&shared).get("/status").body;
+    let status = ControlAddresses::of(&shared).get("/status").body;
     assert_eq!(status["whereabouts"]["csv"][0], first.directory().display().to_string());
     second.finish();
     first.finish();

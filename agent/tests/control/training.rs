@@ -9,7 +9,7 @@ use trainmon_agent::core::config::{Config, FileLayout, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, TensorId, TensorView};
 use trainmon_agent::{Monitor, Notices, Options, Ranks, Report, StepFacts};
 
-use crate::client::Doors;
+use crate::client::ControlAddresses;
 
 pub(crate) const NAMES: [&str; 4] = ["h.0.fc.weight", "h.1.fc.weight", "h.2.fc.weight", "head.weight"];
 /// Whatever a loaded machine needs; nothing is asserted about time.
@@ -83,8 +83,8 @@ impl Training {
         all.iter().find(|(name, _)| *name == sink).unwrap().1[0].clone().into()
     }
 
-    pub(crate) fn doors(&self) -> Doors {
-        Doors::of(&self.directory())
+    pub(crate) fn doors(&self) -> ControlAddresses {
+        ControlAddresses::of(&self.directory())
     }
 
     pub(crate) fn said(&self) -> Vec<String> {
@@ -106,7 +106,7 @@ pub(crate) fn options(base: &Path) -> Options {
 }
 
 /// The state of a change, once `condition` holds.
-pub(crate) fn wait_for_change(doors: &Doors, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn wait_for_change(doors: &ControlAddresses, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
     let found = std::cell::RefCell::new(Value::Null);
     wait_until(&format!("change {id}"), || {
         let status = doors.get("/status").body;

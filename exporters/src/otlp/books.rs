@@ -10,7 +10,7 @@ use trainmon_core::catalog::{
     JOURNAL_ERRORS, OVERHEAD_BUDGET, QUEUE_CAPACITY, QUEUE_LENGTH, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED,
     RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SAMPLING, STRAGGLER_LAG, STRAGGLER_RANK, UPDATE_NORM_SPIKES,
 };
-use trainmon_core::{AlertBook, AlertRule, CollectiveSeries, DropReason, Step, StepBatch, Straggler};
+use trainmon_core::{AlertRule, AlertTotals, CollectiveSeries, DropReason, Step, StepBatch, Straggler};
 
 use super::points::{Points, Times};
 use super::resource::text;
@@ -64,7 +64,7 @@ fn push_queues(points: &mut Points, times: Times, worker: &QueueGauge, sinks: &[
     }
 }
 
-fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertBook) {
+fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTotals) {
     let book = alerts.snapshot();
     for rule in AlertRule::ALL {
         points.sum(&ALERTS, times, vec![text("rule", rule.name())], book.findings_of(rule));
@@ -161,13 +161,13 @@ mod tests {
     use opentelemetry_proto::tonic::common::v1::KeyValue;
     use opentelemetry_proto::tonic::metrics::v1::Metric;
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-    use trainmon_core::{CollectiveBook, CollectiveOp};
+    use trainmon_core::{CollectiveOp, CollectiveTotals};
 
     use super::*;
 
     #[test]
     fn a_collectives_buckets_stand_for_themselves_and_add_up() {
-        let book = CollectiveBook::default();
+        let book = CollectiveTotals::default();
         let series = book.series(CollectiveOp::AllReduce, "dp");
         for duration in [Duration::from_micros(300), Duration::from_micros(400), Duration::from_mins(2)] {
             series.start(1024);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_zscore_is_sent_with_the_step_it_is_of_and_with_no_other() {
-        let book = AlertBook::default();
+        let book = AlertTotals::default();
         let sent = |step: u64| {
             let mut points = Points::default();
             push_alerts(&mut points, Times { start: 1, now: 7 }, Step(step), &book);

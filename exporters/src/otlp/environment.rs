@@ -64,7 +64,7 @@ impl Signal {
 
 /// A variable's name and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct EnvVariable {
     pub(crate) variable: String,
     pub(crate) value: String,
     /// Whether it speaks of this signal alone.
@@ -72,12 +72,12 @@ pub(crate) struct Found {
 }
 
 /// The variable for this signal, else the one for all.
-pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<Found> {
+pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<EnvVariable> {
     let specific = (format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.word()), true);
     let general = (format!("OTEL_EXPORTER_OTLP_{name}"), false);
     [specific, general].into_iter().find_map(|(variable, is_specific)| {
         let value = env(&variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())?;
-        Some(Found { variable, value, is_specific })
+        Some(EnvVariable { variable, value, is_specific })
     })
 }
 

@@ -49,7 +49,7 @@ pub use self::environment::SettingWarning;
 use self::environment::Signal;
 pub use self::openmetrics::{OpenMetricsOpening, OpenMetricsWriter, Written};
 use self::request::{Envelope, Payload};
-use self::sender::{Lane, Rereading, Stage};
+use self::sender::{Rereading, SignalSender, Stage};
 use self::settings::Settings;
 use self::step::StepEncoder;
 use self::transport::Transport;
@@ -177,7 +177,7 @@ impl OtlpExporter {
 
     fn start(&mut self, settlement: &Arc<dyn DeliveryReport>) -> std::io::Result<()> {
         let Some(Prepared { runtime, metrics, logs, journal }) = self.prepared.take() else { return Ok(()) };
-        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| Lane {
+        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| SignalSender {
             settings,
             transport,
             waiting: Arc::clone(waiting),

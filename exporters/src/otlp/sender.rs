@@ -37,7 +37,7 @@ const JOURNAL_LAG: Duration = Duration::from_secs(10);
 const JOURNAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// One signal's way to its receiver.
-pub(crate) struct Lane {
+pub(crate) struct SignalSender {
     pub(crate) settings: Settings,
     pub(crate) transport: Transport,
     pub(crate) waiting: Arc<Waiting>,
@@ -47,7 +47,7 @@ pub(crate) struct Lane {
     pub(crate) journal: Option<Rereading>,
 }
 
-impl Lane {
+impl SignalSender {
     /// Runs until shutdown has sent everything. Dropping the future ends it at once.
     async fn run(mut self) {
         let target = format!("{} to {}", self.settings.signal.name(), self.settings.printable_address());
@@ -273,7 +273,7 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
 /// The system is out of threads.
 pub(crate) fn start(
     runtime: Runtime,
-    lanes: Vec<Lane>,
+    lanes: Vec<SignalSender>,
     mut stage: watch::Receiver<Stage>,
     until_the_end: Sender<()>,
 ) -> std::io::Result<()> {
@@ -292,7 +292,7 @@ pub(crate) fn start(
 }
 
 /// Runs the lanes to their ends. What a lane had that ends by a panic is lost, counted and told of.
-async fn run_all(lanes: Vec<Lane>) {
+async fn run_all(lanes: Vec<SignalSender>) {
     let mut running = JoinSet::new();
     let mut heirs = HashMap::new();
     for lane in lanes {

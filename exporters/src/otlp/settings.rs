@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::Uri;
 use trainmon_core::config::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 
-use super::environment::{Found, Lookup, SettingWarning, Signal, key_values, look_up};
+use super::environment::{EnvVariable, Lookup, SettingWarning, Signal, key_values, look_up};
 use crate::ExportError;
 
 /// The specification's: a receiver that takes longer is as good as absent.
@@ -80,7 +80,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn find(&self, name: &str) -> Option<Found> {
+    fn find(&self, name: &str) -> Option<EnvVariable> {
         look_up(self.env, self.signal, name)
     }
 
@@ -96,7 +96,9 @@ impl Reader<'_> {
         if let Some(protocol) = config.protocol {
             return protocol;
         }
-        let Some(Found { variable, value, .. }) = self.find("PROTOCOL") else { return OtlpProtocol::HttpProtobuf };
+        let Some(EnvVariable { variable, value, .. }) = self.find("PROTOCOL") else {
+            return OtlpProtocol::HttpProtobuf;
+        };
         match value.as_str() {
             "grpc" => OtlpProtocol::Grpc,
             "http/protobuf" => OtlpProtocol::HttpProtobuf,
@@ -112,7 +114,7 @@ impl Reader<'_> {
         if let Some(compression) = config.compression {
             return compression;
         }
-        let Some(Found { variable, value, .. }) = self.find("COMPRESSION") else { return OtlpCompression::None };
+        let Some(EnvVariable { variable, value, .. }) = self.find("COMPRESSION") else { return OtlpCompression::None };
         match value.as_str() {
             "none" => OtlpCompression::None,
             "gzip" => OtlpCompression::Gzip,
@@ -129,7 +131,7 @@ impl Reader<'_> {
         if let Some(milliseconds) = config.timeout_ms {
             return Duration::from_millis(milliseconds);
         }
-        let Some(Found { variable, value, .. }) = self.find("TIMEOUT") else { return DEFAULT_TIMEOUT };
+        let Some(EnvVariable { variable, value, .. }) = self.find("TIMEOUT") else { return DEFAULT_TIMEOUT };
         if let Some(milliseconds) = value.parse::<u64>().ok().filter(|&milliseconds| milliseconds > 0) {
             return Duration::from_millis(milliseconds);
         }
@@ -142,7 +144,7 @@ impl Reader<'_> {
         if !config.headers.is_empty() {
             return config.headers.iter().map(|(name, value)| (lowered(name), value.clone())).collect();
         }
-        let Some(Found { variable, value, .. }) = self.find("HEADERS") else { return Vec::new() };
+        let Some(EnvVariable { variable, value, .. }) = self.find("HEADERS") else { return Vec::new() };
         if let Some(pairs) = key_values(&value) {
             return pairs.into_iter().map(|(name, value)| (lowered(&name), Secret::new(value))).collect();
         }

@@ -27,7 +27,7 @@ use trainmon_core::{
     Alert, Kind, Reading, Record, Statistic, StepBatch, StepCalls, TensorInfo, is_number_column, micro_step_column,
 };
 
-use self::tags::{TagBook, TagKey};
+use self::tags::{TagKey, TagTable};
 use self::writer::unix_seconds;
 use crate::{ExportError, ExportFailure, Exporter};
 
@@ -54,7 +54,7 @@ pub struct TensorBoardExporter {
     directory: PathBuf,
     facts: EventWriter,
     kinds: HashMap<Kind, EventWriter>,
-    tags: TagBook,
+    tags: TagTable,
 }
 
 impl TensorBoardExporter {
@@ -66,7 +66,7 @@ impl TensorBoardExporter {
             facts: EventWriter::new(directory.clone()),
             directory,
             kinds: HashMap::new(),
-            tags: TagBook::new(settings.max_tags),
+            tags: TagTable::new(settings.max_tags),
         }
     }
 

@@ -26,14 +26,14 @@ pub(super) struct TagKey {
 
 /// The tags in use. TensorBoard lists every tag of a run before it draws any, so there is a most.
 #[derive(Debug)]
-pub(super) struct TagBook {
+pub(super) struct TagTable {
     max: usize,
     used: usize,
     known: HashMap<TagKey, Vec<(&'static str, String)>>,
     left_out: HashSet<(TagKey, &'static str)>,
 }
 
-impl TagBook {
+impl TagTable {
     pub(super) fn new(max: usize) -> Self {
         Self { max, used: 0, known: HashMap::new(), left_out: HashSet::new() }
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_tensor_has_room_for_all_its_tags_or_for_none() {
-        let mut book = TagBook::new(5);
+        let mut book = TagTable::new(5);
         assert!(book.admit(key(0), &["min", "max"], 0, "a"));
         assert!(book.admit(key(1), &["min", "max"], 0, "b"));
         for _step in 0..3 {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, ProcessGroup, Rank, Reading,
-    Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
+    AlertRule, AlertTotals, CollectiveOp, CollectiveTotals, Dtype, Kind, Ledger, MicroStep, ProcessGroup, Rank,
+    Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -57,8 +57,8 @@ pub(crate) fn sources() -> Sources {
 }
 
 /// Two operations of one group, one of them given up, and one of another.
-pub(crate) fn collectives() -> Arc<CollectiveBook> {
-    let book = CollectiveBook::default();
+pub(crate) fn collectives() -> Arc<CollectiveTotals> {
+    let book = CollectiveTotals::default();
     let all_reduce = book.series(CollectiveOp::AllReduce, "dp");
     all_reduce.start(4096);
     all_reduce.finish(Duration::from_micros(300), Duration::from_micros(200));
@@ -73,8 +73,8 @@ pub(crate) fn collectives() -> Arc<CollectiveBook> {
 }
 
 /// As the detectors leave it after a spike.
-fn alerts() -> Arc<AlertBook> {
-    let book = AlertBook::default();
+fn alerts() -> Arc<AlertTotals> {
+    let book = AlertTotals::default();
     book.found(AlertRule::Spike);
     book.grad_norm_spiked();
     book.set_grad_norm_zscore(Step(1), 7.5);

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use golden::golden;
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 
-fn anomaly(arguments: &[&str]) -> Said {
+fn anomaly(arguments: &[&str]) -> ProgramOutput {
     trainmon(&std::env::temp_dir(), &[&["anomaly"], arguments].concat())
 }
 
@@ -47,7 +47,7 @@ fn directory(findings: impl IntoIterator<Item = (String, Value)>) -> TempDir {
     directory
 }
 
-fn first_of(said: &Said) -> Vec<String> {
+fn first_of(said: &ProgramOutput) -> Vec<String> {
     let json: Value = serde_json::from_str(&said.out).expect("JSON");
     let message = |entry: &Value| entry["message"].as_str().expect("text").to_owned();
     json["first"].as_object().expect("an object").values().map(message).collect()

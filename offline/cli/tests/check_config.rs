@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use support::{Said, program, trainmon};
+use support::{ProgramOutput, program, trainmon};
 
 /// A directory with one config file in it.
-struct Desk {
+struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     fn with(config: &str) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         fs::write(dir.path().join("train.json"), config).expect("writable");
@@ -26,15 +26,15 @@ impl Desk {
         program(self.dir.path(), arguments)
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), arguments)
     }
 }
 
 #[test]
 fn a_good_config_is_shown_whole_on_request() {
-    let desk = Desk::with("{\n  // norms only\n  \"wg_distribution\": true,\n}\n");
-    let said = desk.run(&["check-config", "train.json", "--full"]);
+    let workspace = Workspace::with("{\n  // norms only\n  \"wg_distribution\": true,\n}\n");
+    let said = workspace.run(&["check-config", "train.json", "--full"]);
     assert_eq!(said.err, "");
     assert_eq!(said.out, include_str!("snapshots/good.stdout"));
     assert_eq!(said.code, Some(0));
@@ -57,7 +57,7 @@ fn what_differs_from_the_defaults_is_shown() {
         (v2, json!({"window": {"stop_step": 9}, "param": {"ops": ["max"], "eps": 1e-8}})),
         ("{}", json!({})),
     ] {
-        let said = Desk::with(config).run(&["check-config", "train.json"]);
+        let said = Workspace::with(config).run(&["check-config", "train.json"]);
         let shown: Value = serde_json::from_str(&said.out).expect("JSON");
         assert_eq!(shown, expected, "{config}");
         assert_eq!(said.code, Some(0), "{config}");
@@ -66,15 +66,16 @@ fn what_differs_from_the_defaults_is_shown() {
 
 #[test]
 fn a_config_of_a_capture_is_known_by_its_task_and_judged_wholly() {
-    let desk = Desk::with(
+    let workspace = Workspace::with(
         r#"{"task": "statistics", "dump_path": "d", "level": "mix", "statistics": {"summary_mode": "md5"}}"#,
     );
-    let said = desk.run(&["check-config", "train.json"]);
+    let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
     let shown: Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!(shown, json!({"dump_path": "d", "level": "mix", "summary": "md5"}));
-    let desk = Desk::with(r#"{"task": "tensor", "dump_path": "d", "levl": "L1", "step": ["3-1"], "run_ut": {}}"#);
-    let said = desk.run(&["check-config", "train.json"]);
+    let workspace =
+        Workspace::with(r#"{"task": "tensor", "dump_path": "d", "levl": "L1", "step": ["3-1"], "run_ut": {}}"#);
+    let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(said.code, Some(2));
     for part in [
         "error: train.json:1:38: key `levl`: unknown key; did you mean `level`?",
@@ -87,8 +88,8 @@ fn a_config_of_a_capture_is_known_by_its_task_and_judged_wholly() {
 
 #[test]
 fn every_fault_of_a_bad_config_is_shown_at_once_in_the_order_of_the_file() {
-    let desk = Desk::with(include_str!("snapshots/bad.json"));
-    let said = desk.run(&["check-config", "train.json"]);
+    let workspace = Workspace::with(include_str!("snapshots/bad.json"));
+    let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(said.out, "");
     assert_eq!(said.err, include_str!("snapshots/bad.stderr"));
     assert_eq!(said.code, Some(2));
@@ -102,7 +103,7 @@ fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
         ("{\"a\":", "train.json", false, vec!["syntax"]),
         ("{}", "missing.json", false, vec!["unreadable"]),
     ] {
-        let said = Desk::with(config).run(&["check-config", "--json", file]);
+        let said = Workspace::with(config).run(&["check-config", "--json", file]);
         let report: Value = serde_json::from_str(&said.out).expect("JSON");
         assert_eq!(said.err, "", "{config}");
         assert_eq!(said.code, Some(if is_ok { 0 } else { 2 }), "{config}");
@@ -132,7 +133,7 @@ fn headers_for_a_receiver_are_shown_neither_in_a_good_config_nor_below_a_fault()
     };
     for (protocol, code) in [("\"grpc\"", 0), ("\"carrier pigeon\"", 2)] {
         for arguments in [&["check-config", "train.json"][..], &["check-config", "train.json", "--json"]] {
-            let said = Desk::with(&members(protocol)).run(arguments);
+            let said = Workspace::with(&members(protocol)).run(arguments);
             assert!(!said.out.contains("s3cret") && !said.err.contains("s3cret"), "{said:?}");
             assert_eq!(said.code, Some(code), "{said:?}");
         }
@@ -141,7 +142,7 @@ fn headers_for_a_receiver_are_shown_neither_in_a_good_config_nor_below_a_fault()
 
 #[test]
 fn a_missing_file_is_an_error_with_its_cause_and_a_hint() {
-    let said = Desk::with("{}").run(&["check-config", "missing.json"]);
+    let said = Workspace::with("{}").run(&["check-config", "missing.json"]);
     assert_eq!(said.out, "");
     assert_eq!(
         said.err,
@@ -154,9 +155,9 @@ fn a_missing_file_is_an_error_with_its_cause_and_a_hint() {
 
 #[test]
 fn a_file_that_is_not_text_is_an_error() {
-    let desk = Desk::with("");
-    fs::write(desk.dir.path().join("train.json"), [0x80, 0xff]).expect("writable");
-    let said = desk.run(&["check-config", "train.json"]);
+    let workspace = Workspace::with("");
+    fs::write(workspace.dir.path().join("train.json"), [0x80, 0xff]).expect("writable");
+    let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(
         said.err,
         "error: cannot read `train.json`\n\
@@ -170,8 +171,8 @@ fn a_file_that_is_not_text_is_an_error() {
 fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
     let rules = json!([{"rule_name": "Baseline", "golden": ["nowhere", "train.json"]}]);
     let config = json!({"wg_distribution": true, "alert": {"rules": rules}});
-    let desk = Desk::with(&config.to_string());
-    let said = desk.run(&["check-config", "train.json"]);
+    let workspace = Workspace::with(&config.to_string());
+    let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let expected = "warning: train.json: key `alert.rules[0].golden`: `nowhere` does not exist: `Baseline` would be held against nothing\n\
         hint: check the path; it is relative to the current directory\n";
@@ -185,12 +186,12 @@ fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
 
 #[test]
 fn a_usage_error_exits_with_two_and_help_with_zero() {
-    let desk = Desk::with("{}");
-    let wrong = desk.run(&["check-confg"]);
+    let workspace = Workspace::with("{}");
+    let wrong = workspace.run(&["check-confg"]);
     assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""));
     assert!(wrong.err.starts_with("error: unrecognized subcommand 'check-confg'"), "{}", wrong.err);
     assert!(wrong.err.contains("'check-config'"), "{}", wrong.err);
-    let help = desk.run(&["--help"]);
+    let help = workspace.run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
     for example in ["trainmon check-config configs/demo.json", "trainmon config-schema >", "Exit codes: 0 fine"] {
         assert!(help.out.contains(example), "{}", help.out);
@@ -199,7 +200,7 @@ fn a_usage_error_exits_with_two_and_help_with_zero() {
 
 #[test]
 fn the_schema_verb_prints_the_committed_schema() {
-    let said = Desk::with("{}").run(&["config-schema"]);
+    let said = Workspace::with("{}").run(&["config-schema"]);
     assert_eq!(said.out, include_str!("../../../configs/trainmon.schema.json"));
     assert_eq!(said.code, Some(0));
 }
@@ -207,7 +208,7 @@ fn the_schema_verb_prints_the_committed_schema() {
 #[test]
 fn every_shell_gets_a_completion_script_that_knows_the_verbs() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = Desk::with("{}").run(&["completions", shell]);
+        let said = Workspace::with("{}").run(&["completions", shell]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{shell}");
         assert!(said.out.contains("check-config"), "{shell}");
     }
@@ -215,12 +216,12 @@ fn every_shell_gets_a_completion_script_that_knows_the_verbs() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let desk = Desk::with("{}");
+    let workspace = Workspace::with("{}");
     let mut child =
-        desk.program(&["config-schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        workspace.program(&["config-schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     // The reading end is closed before or while the schema, more than a pipe holds or not, is written.
     drop(child.stdout.take());
-    let said = Said::from(child.wait_with_output().expect("ends"));
+    let said = ProgramOutput::from(child.wait_with_output().expect("ends"));
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
 }
 
@@ -228,18 +229,18 @@ fn a_reader_that_goes_away_is_no_error() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_an_error() {
     let full = fs::File::create("/dev/full").expect("a device that is always full");
-    let said = Said::by(Desk::with("{}").program(&["config-schema"]).stdout(full));
+    let said = ProgramOutput::by(Workspace::with("{}").program(&["config-schema"]).stdout(full));
     assert_eq!(said.err, "error: cannot write the output\nCaused by: No space left on device (os error 28)\n");
     assert_eq!(said.code, Some(2));
 }
 
 #[test]
 fn colours_are_for_terminals_only_and_can_be_forced() {
-    let desk = Desk::with("{\"ops\": 1}");
-    assert!(!desk.run(&["check-config", "train.json"]).err.contains('\u{1b}'));
-    let mut command = desk.program(&["check-config", "train.json"]);
-    let forced = Said::by(command.env("CLICOLOR_FORCE", "1"));
+    let workspace = Workspace::with("{\"ops\": 1}");
+    assert!(!workspace.run(&["check-config", "train.json"]).err.contains('\u{1b}'));
+    let mut command = workspace.program(&["check-config", "train.json"]);
+    let forced = ProgramOutput::by(command.env("CLICOLOR_FORCE", "1"));
     assert!(forced.err.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "), "{:?}", forced.err);
-    let quiet = Said::by(command.env("NO_COLOR", "1"));
+    let quiet = ProgramOutput::by(command.env("NO_COLOR", "1"));
     assert!(!quiet.err.contains('\u{1b}'), "{:?}", quiet.err);
 }

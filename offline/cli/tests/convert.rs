@@ -8,28 +8,30 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 
 const HEADER: &str = "vpp_stage,name,step,norm,shape,dtype\n";
 const STEPS: &str = "step,unix_seconds,step_seconds,loss\n0,1700000000.5,nan,2.5\n1,1700000001.5,1.0,2.25\n";
 
 /// A directory to work in.
-struct Desk {
+struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     fn new() -> Self {
         Self { dir: TempDir::new().expect("a temporary directory") }
     }
 
     /// A run of one rank: gradients of two steps, and what is known of the run.
     fn with_run(name: &str) -> Self {
-        let desk = Self::new();
-        desk.write(&format!("{name}/grad_reduced_0-0.csv"), &format!("{HEADER}0,fc1.weight,0,1.5,[2],torch.float32\n"));
-        desk.write(&format!("{name}/grad_reduced_1-1.csv"), &format!("{HEADER}0,fc1.weight,1,nan,[2],torch.float32\n"));
-        desk.write(&format!("{name}/steps.csv"), STEPS);
-        desk
+        let workspace = Self::new();
+        workspace
+            .write(&format!("{name}/grad_reduced_0-0.csv"), &format!("{HEADER}0,fc1.weight,0,1.5,[2],torch.float32\n"));
+        workspace
+            .write(&format!("{name}/grad_reduced_1-1.csv"), &format!("{HEADER}0,fc1.weight,1,nan,[2],torch.float32\n"));
+        workspace.write(&format!("{name}/steps.csv"), STEPS);
+        workspace
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -42,11 +44,11 @@ impl Desk {
         fs::write(path, text).expect("writable");
     }
 
-    fn convert(&self, arguments: &[&str]) -> Said {
+    fn convert(&self, arguments: &[&str]) -> ProgramOutput {
         self.trainmon(&[&["convert", "--to", "tensorboard"], arguments].concat())
     }
 
-    fn trainmon(&self, arguments: &[&str]) -> Said {
+    fn trainmon(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), arguments)
     }
 
@@ -82,8 +84,8 @@ const RUN: &str = "Nov20_16-05-09-rank3-1f0a9c42";
 
 #[test]
 fn a_run_is_converted_and_told_in_three_lines() {
-    let desk = Desk::with_run(RUN);
-    let said = desk.convert(&[RUN]);
+    let workspace = Workspace::with_run(RUN);
+    let said = workspace.convert(&[RUN]);
     assert_eq!(said.err, "");
     let out = format!("{RUN}/tensorboard");
     assert_eq!(
@@ -92,7 +94,7 @@ fn a_run_is_converted_and_told_in_three_lines() {
     );
     assert_eq!(said.code, Some(0));
     for run in ["", "grad_reduced"] {
-        let files: Vec<_> = fs::read_dir(desk.path(&out).join("rank3").join(run)).expect("there").collect();
+        let files: Vec<_> = fs::read_dir(workspace.path(&out).join("rank3").join(run)).expect("there").collect();
         let is_event = |path: PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("tfevents"));
         assert!(files.into_iter().any(|file| is_event(file.expect("readable").path())), "{run:?}");
     }
@@ -100,53 +102,54 @@ fn a_run_is_converted_and_told_in_three_lines() {
 
 #[test]
 fn ranks_have_directories_of_their_own_and_runs_of_one_rank_their_names() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let other = "Nov20_16-05-10-rank3-00000000";
     for name in [RUN, other, "Nov20_16-05-09-rank10-00000001", "rank_2"] {
-        desk.write(&format!("out/{name}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
+        workspace.write(&format!("out/{name}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
     }
-    desk.write("out/notes/exp_avg_1-1.csv", "not of a rank");
-    let said = desk.convert(&["out", "-o", "events/new", "--json"]);
+    workspace.write("out/notes/exp_avg_1-1.csv", "not of a rank");
+    let said = workspace.convert(&["out", "-o", "events/new", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     let outs: Vec<&str> =
         report["runs"].as_array().expect("a list").iter().filter_map(|run| run["out"].as_str()).collect();
     let expected = ["rank2", RUN, other, "rank10"].map(|name| format!("events/new/{name}"));
     assert_eq!(outs, expected);
     assert_eq!(report["runs"][0]["steps"], serde_json::json!([1, 1]));
-    assert!(expected.iter().all(|out| desk.path(out).join("exp_avg").is_dir()));
+    assert!(expected.iter().all(|out| workspace.path(out).join("exp_avg").is_dir()));
     assert_eq!(said.code, Some(0));
 }
 
 #[test]
 fn of_several_runs_the_newest_is_converted_and_that_is_said() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     for (run, started) in [("train", 10), ("train-2", 11)] {
         for rank in 0..2 {
             let rows = format!("{HEADER}0,a,1,1.0,[2],torch.float32\n");
-            desk.write(&format!("out/{run}/rank_{rank}/exp_avg_0-9999.csv"), &rows);
+            workspace.write(&format!("out/{run}/rank_{rank}/exp_avg_0-9999.csv"), &rows);
         }
         let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}Z"}}"#);
-        desk.write(&format!("out/{run}/run.json"), &facts);
+        workspace.write(&format!("out/{run}/run.json"), &facts);
     }
-    let said = desk.convert(&["out", "-o", "events"]);
+    let said = workspace.convert(&["out", "-o", "events"]);
     assert_eq!(said.err, "`out` holds 2 runs: converting the newest, train-2\n");
-    assert!(desk.path("events/rank1/exp_avg").is_dir());
-    let said = desk.convert(&["out", "--json"]);
+    assert!(workspace.path("events/rank1/exp_avg").is_dir());
+    let said = workspace.convert(&["out", "--json"]);
     let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!(found["newest"], serde_json::json!({"directory": "out", "runs": 2, "taken": "out/train-2"}));
     assert_eq!(found["out"], "out/train-2/tensorboard");
-    let said = desk.convert(&["out/train"]);
+    let said = workspace.convert(&["out/train"]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
 }
 
 #[test]
 fn a_torn_last_line_and_strange_files_are_warnings() {
-    let desk = Desk::with_run(RUN);
-    desk.write(&format!("{RUN}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n0,b,1,2.0,[2],tor"));
-    desk.write(&format!("{RUN}/exp_avg_sq_1-1.csv"), "vpp_sta");
-    desk.write(&format!("{RUN}/mine.csv"), "a,b\n");
-    desk.write(&format!("{RUN}/stack_info.csv"), "module_name,stack_info\n");
-    let said = desk.convert(&[RUN]);
+    let workspace = Workspace::with_run(RUN);
+    workspace
+        .write(&format!("{RUN}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n0,b,1,2.0,[2],tor"));
+    workspace.write(&format!("{RUN}/exp_avg_sq_1-1.csv"), "vpp_sta");
+    workspace.write(&format!("{RUN}/mine.csv"), "a,b\n");
+    workspace.write(&format!("{RUN}/stack_info.csv"), "module_name,stack_info\n");
+    let said = workspace.convert(&[RUN]);
     assert_eq!(
         said.err,
         format!(
@@ -161,49 +164,49 @@ fn a_torn_last_line_and_strange_files_are_warnings() {
 
 #[test]
 fn rows_set_aside_in_mid_run_come_before_those_that_took_their_place() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let file = format!("{RUN}/exp_avg_0-9.csv");
-    desk.write(&format!("{file}.old"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
-    desk.write(&format!("{file}.old.2"), &format!("{HEADER}0,a,2,1.0,[2],torch.float32\n"));
-    desk.write(&file, "vpp_stage,name,step,max,shape,dtype\n0,a,3,1.0,[2],torch.float32\n");
-    let said = desk.convert(&[RUN]);
+    workspace.write(&format!("{file}.old"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
+    workspace.write(&format!("{file}.old.2"), &format!("{HEADER}0,a,2,1.0,[2],torch.float32\n"));
+    workspace.write(&file, "vpp_stage,name,step,max,shape,dtype\n0,a,3,1.0,[2],torch.float32\n");
+    let said = workspace.convert(&[RUN]);
     assert!(said.out.contains("steps 1 to 3, 3 values, 2 tags"), "{}{}", said.out, said.err);
 }
 
 #[test]
 fn what_is_no_run_is_refused() {
-    let desk = Desk::new();
-    fs::create_dir(desk.path("empty")).expect("writable");
-    desk.write("other/notes.txt", "x");
+    let workspace = Workspace::new();
+    fs::create_dir(workspace.path("empty")).expect("writable");
+    workspace.write("other/notes.txt", "x");
     let hint = "hint: give a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that \
                 holds all runs\n";
-    assert_eq!(desk.fails(&["empty"]), format!("error: `empty` is no run directory: it is empty\n{hint}"));
+    assert_eq!(workspace.fails(&["empty"]), format!("error: `empty` is no run directory: it is empty\n{hint}"));
     assert_eq!(
-        desk.fails(&["other"]),
+        workspace.fails(&["other"]),
         format!(
             "error: `other` is no run directory: neither it nor a directory of a rank in it has CSV files of a \
              monitor\n{hint}"
         )
     );
     assert_eq!(
-        desk.fails(&["missing"]),
+        workspace.fails(&["missing"]),
         "error: cannot read directory `missing`\nCaused by: No such file or directory (os error 2)\n\
          hint: check the path; it is relative to the current directory\n"
     );
-    let file = desk.fails(&["other/notes.txt"]);
+    let file = workspace.fails(&["other/notes.txt"]);
     assert!(file.contains("cannot read directory `other/notes.txt`") && file.contains("Not a directory"), "{file}");
 }
 
 #[test]
 fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
-    let desk = Desk::with_run(RUN);
-    desk.write("events/mine", "x");
+    let workspace = Workspace::with_run(RUN);
+    workspace.write("events/mine", "x");
     assert_eq!(
-        desk.fails(&[RUN, "-o", "events"]),
+        workspace.fails(&[RUN, "-o", "events"]),
         "error: `events` exists already\nhint: name another directory with --output, or remove this one\n"
     );
-    fs::remove_file(desk.path("events/mine")).expect("removable");
-    assert_eq!(desk.convert(&[RUN, "-o", "events"]).code, Some(0));
+    fs::remove_file(workspace.path("events/mine")).expect("removable");
+    assert_eq!(workspace.convert(&[RUN, "-o", "events"]).code, Some(0));
 }
 
 #[test]
@@ -230,22 +233,22 @@ fn damage_is_named_with_file_line_and_column() {
             "line 1: no column `scope`, found vpp_stage,step,module_name,norm",
         ),
     ] {
-        let desk = Desk::with_run(RUN);
-        desk.write(&format!("{RUN}/exp_avg_5-5.csv"), &text);
-        assert_eq!(desk.fails(&[RUN]), format!("error: `{RUN}/exp_avg_5-5.csv` {message}\n{hint}"));
+        let workspace = Workspace::with_run(RUN);
+        workspace.write(&format!("{RUN}/exp_avg_5-5.csv"), &text);
+        assert_eq!(workspace.fails(&[RUN]), format!("error: `{RUN}/exp_avg_5-5.csv` {message}\n{hint}"));
     }
-    let desk = Desk::with_run(RUN);
-    fs::write(desk.path(&format!("{RUN}/exp_avg_5-5.csv")), [HEADER.as_bytes(), b"0,\xff,5,1.0,[2],x\n"].concat())
+    let workspace = Workspace::with_run(RUN);
+    fs::write(workspace.path(&format!("{RUN}/exp_avg_5-5.csv")), [HEADER.as_bytes(), b"0,\xff,5,1.0,[2],x\n"].concat())
         .expect("writable");
-    let said = desk.fails(&[RUN]);
+    let said = workspace.fails(&[RUN]);
     assert!(said.starts_with(&format!("error: `{RUN}/exp_avg_5-5.csv` line 2: not a row of a CSV file\n")), "{said}");
 }
 
 #[test]
 fn the_json_form_has_the_same_shape_for_success_and_failure() {
-    let desk = Desk::with_run(RUN);
+    let workspace = Workspace::with_run(RUN);
     for (arguments, is_ok) in [([RUN, "--json"], true), (["missing", "--json"], false)] {
-        let said = desk.convert(&arguments);
+        let said = workspace.convert(&arguments);
         let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
         let keys: Vec<&String> = report.as_object().expect("an object").keys().collect();
         assert_eq!(keys, ["ok", "out", "newest", "runs", "warnings", "error"]);
@@ -256,11 +259,11 @@ fn the_json_form_has_the_same_shape_for_success_and_failure() {
 
 #[test]
 fn help_has_examples_and_the_format_is_asked_for() {
-    let desk = Desk::new();
-    let help = desk.convert(&["--help"]);
+    let workspace = Workspace::new();
+    let help = workspace.convert(&["--help"]);
     assert!(help.out.contains("trainmon convert --to tensorboard monitor_output -o events"), "{}", help.out);
     for arguments in [&["convert", RUN][..], &["convert", "--to", "parquet", RUN]] {
-        let said = desk.trainmon(arguments);
+        let said = workspace.trainmon(arguments);
         assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
         assert!(said.err.contains("--to"), "{}", said.err);
     }
@@ -268,12 +271,12 @@ fn help_has_examples_and_the_format_is_asked_for() {
 
 #[test]
 fn what_a_script_told_by_name_goes_beside_the_runs_own_numbers() {
-    let desk = Desk::with_run(RUN);
-    desk.write(&format!("{RUN}/scalar_0-0.csv"), "vpp_stage,name,step,value\n0,val/accuracy,0,0.5\n");
-    let said = desk.convert(&[RUN]);
+    let workspace = Workspace::with_run(RUN);
+    workspace.write(&format!("{RUN}/scalar_0-0.csv"), "vpp_stage,name,step,value\n0,val/accuracy,0,0.5\n");
+    let said = workspace.convert(&[RUN]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
     assert!(said.out.contains("steps 0 to 1, 6 values, 4 tags, 1 kinds"), "{}", said.out);
-    let out = desk.path(&format!("{RUN}/tensorboard/rank3"));
+    let out = workspace.path(&format!("{RUN}/tensorboard/rank3"));
     assert!(!out.join("scalar").exists());
     let holds = |path: PathBuf| fs::read(path).is_ok_and(|bytes| bytes.windows(12).any(|part| part == b"val/accuracy"));
     let mut files = fs::read_dir(out).expect("there").map(|file| file.expect("readable").path());

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 use tempfile::TempDir;
 
 /// Tables per rank, beside `steps.csv`.
@@ -81,10 +81,10 @@ fn write_run(run: &Path, ranks: u32, more: &[&str]) {
 }
 
 /// As a user whose processes may hold so many files open.
-fn with_files(most: u32, directory: &Path, arguments: &str) -> Said {
+fn with_files(most: u32, directory: &Path, arguments: &str) -> ProgramOutput {
     let program = env!("CARGO_BIN_EXE_trainmon");
     let line = format!("ulimit -n {most} && exec '{program}' {arguments}");
-    Said::by(Command::new("sh").args(["-c", &line]).current_dir(directory))
+    ProgramOutput::by(Command::new("sh").args(["-c", &line]).current_dir(directory))
 }
 
 /// The rows of the merged tables of a kind.

@@ -13,13 +13,13 @@ use tempfile::TempDir;
 
 use golden::{golden, skip};
 use run_files::{MadeRun, TENSORS};
-use support::{Said, program, trainmon};
+use support::{ProgramOutput, program, trainmon};
 
-struct Desk {
+struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     /// A run of two ranks with a spike on the second, and the alert of it.
     fn new() -> Self {
         let dir = TempDir::new().expect("a temporary directory");
@@ -33,7 +33,7 @@ impl Desk {
         self.dir.path().join(name)
     }
 
-    fn plot(&self, arguments: &[&str]) -> Said {
+    fn plot(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), &[&["plot"], arguments].concat())
     }
 }
@@ -55,7 +55,7 @@ fn the_end_of_an_alert_is_none() {
         Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Rank, Step,
     };
 
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let alert = |phase, step| Alert {
         rule: AlertRule::Spike,
         severity: AlertSeverity::Warning,
@@ -74,20 +74,20 @@ fn the_end_of_an_alert_is_none() {
         let text = serde_json::to_string(&alert).expect("JSON");
         text + "\n"
     });
-    fs::write(desk.path("out/run-a/rank_0/alerts.jsonl"), lines.concat()).expect("writable");
-    let said = desk.plot(&["out", "--rank", "0"]);
+    fs::write(workspace.path("out/run-a/rank_0/alerts.jsonl"), lines.concat()).expect("writable");
+    let said = workspace.plot(&["out", "--rank", "0"]);
     assert!(said.out.contains("60 steps, 0 to 59, 1 alerts;"), "{}", said.out);
-    let data = data_of(&fs::read_to_string(desk.path("run-a.html")).expect("there"));
+    let data = data_of(&fs::read_to_string(workspace.path("run-a.html")).expect("there"));
     assert_eq!((&data["overview"]["alerts_seen"], &data["overview"]["alerts_begun"]), (&2.into(), &1.into()));
 }
 
 #[test]
 fn a_run_becomes_one_page_with_curves_heat_maps_and_alerts() {
-    let desk = Desk::new();
-    let said = desk.plot(&["out", "--rank", "1"]);
+    let workspace = Workspace::new();
+    let said = workspace.plot(&["out", "--rank", "1"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     assert_eq!(said.out, "run-a.html: run-a rank 1, 60 steps, 0 to 59, 1 alerts; --rank 0 shows the other\n");
-    let page = fs::read_to_string(desk.path("run-a.html")).expect("there");
+    let page = fs::read_to_string(workspace.path("run-a.html")).expect("there");
     let data = data_of(&page);
     assert_eq!((&data["status"]["run"], &data["status"]["rank"]), (&"run-a".into(), &1.into()));
     assert_eq!(data["status"]["ledger"]["observed"], 360);
@@ -109,15 +109,15 @@ fn a_run_becomes_one_page_with_curves_heat_maps_and_alerts() {
 
 #[test]
 fn pictures_are_drawn_without_fonts_and_show_the_curves() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     for name in ["run.svg", "run.png"] {
         // A machine without fonts: neither a directory of them nor a configuration.
-        let mut command = program(desk.dir.path(), ["plot", "out", "--rank", "1", "-o", name]);
-        command.env("HOME", desk.dir.path()).env("FONTCONFIG_FILE", "/nowhere").env("XDG_DATA_DIRS", "/nowhere");
-        let said = Said::by(&mut command);
+        let mut command = program(workspace.dir.path(), ["plot", "out", "--rank", "1", "-o", name]);
+        command.env("HOME", workspace.dir.path()).env("FONTCONFIG_FILE", "/nowhere").env("XDG_DATA_DIRS", "/nowhere");
+        let said = ProgramOutput::by(&mut command);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name}");
     }
-    let svg = fs::read_to_string(desk.path("run.svg")).expect("there");
+    let svg = fs::read_to_string(workspace.path("run.svg")).expect("there");
     assert!(svg.starts_with("<svg width=\"1200\" height=\"800\""), "{}", &svg[..80]);
     for text in [
         "run-a, rank 1, steps 0 to 59",
@@ -130,7 +130,7 @@ fn pictures_are_drawn_without_fonts_and_show_the_curves() {
         assert!(svg.contains(text), "{text}");
     }
     assert!(svg.matches("<polyline").count() >= 4, "a curve in each of four panels");
-    let png = fs::read(desk.path("run.png")).expect("there");
+    let png = fs::read(workspace.path("run.png")).expect("there");
     assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"));
     let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().expect("a picture");
     let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
@@ -145,16 +145,16 @@ fn pictures_are_drawn_without_fonts_and_show_the_curves() {
 
 #[test]
 fn a_run_that_is_at_work_is_drawn_as_far_as_it_got() {
-    let desk = Desk::new();
-    let file = desk.path("out/run-a/rank_0/steps.csv");
+    let workspace = Workspace::new();
+    let file = workspace.path("out/run-a/rank_0/steps.csv");
     let text = fs::read_to_string(&file).expect("there");
     fs::write(&file, first_lines(&text, 2) + "1,17951904").expect("writable");
-    let rows = desk.path("out/run-a/rank_0/grad_reduced_0-9999.csv");
+    let rows = workspace.path("out/run-a/rank_0/grad_reduced_0-9999.csv");
     let text = fs::read_to_string(&rows).expect("there");
     fs::write(&rows, first_lines(&text, 2)).expect("writable");
-    fs::remove_file(desk.path("out/run-a/rank_0/update_ratio_0-9999.csv")).expect("there");
+    fs::remove_file(workspace.path("out/run-a/rank_0/update_ratio_0-9999.csv")).expect("there");
     for out in ["first.html", "first.svg", "first.png"] {
-        let said = desk.plot(&["out", "--rank", "0", "-o", out]);
+        let said = workspace.plot(&["out", "--rank", "0", "-o", out]);
         assert_eq!(said.code, Some(0), "{}", said.err);
         assert!(said.out.starts_with(&format!("{out}: run-a rank 0, 1 steps, 0 to 0")), "{}", said.out);
         assert!(said.err.contains("line 3: torn off at the file's end"), "{}", said.err);
@@ -164,7 +164,7 @@ fn a_run_that_is_at_work_is_drawn_as_far_as_it_got() {
 #[test]
 fn the_recorded_runs_of_the_real_msprobe_are_drawn() {
     let Some(golden) = golden("01_monitor", "golden monitor runs drawn") else { return };
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let mut drawn = 0;
     let entries = fs::read_dir(&golden).expect("readable").map(|entry| entry.expect("readable").path());
     let runs = entries.map(|case| case.join("msprobe_out")).filter(|run| trainmon_runs::compare::is_run(run));
@@ -173,10 +173,10 @@ fn the_recorded_runs_of_the_real_msprobe_are_drawn() {
     // `trainmon replay` reads all of them in its tests.
     for run in runs.into_iter().step_by(3) {
         let out = format!("{drawn}.{}", ["html", "svg", "png"][drawn % 3]);
-        let said = desk.plot(&[&run.display().to_string(), "-o", &out]);
+        let said = workspace.plot(&[&run.display().to_string(), "-o", &out]);
         assert_eq!(said.code, Some(0), "{}: {}", run.display(), said.err);
         if out.ends_with("html") {
-            let data = data_of(&fs::read_to_string(desk.path(&out)).expect("there"));
+            let data = data_of(&fs::read_to_string(workspace.path(&out)).expect("there"));
             assert!(!data["heat_maps"].as_array().expect("a list").is_empty(), "{}", run.display());
         }
         drawn += 1;
@@ -188,20 +188,20 @@ fn the_recorded_runs_of_the_real_msprobe_are_drawn() {
 
 #[test]
 fn what_cannot_be_drawn_is_told_and_leaves_nothing() {
-    let desk = Desk::new();
-    fs::write(desk.path("taken.html"), "mine").expect("writable");
+    let workspace = Workspace::new();
+    fs::write(workspace.path("taken.html"), "mine").expect("writable");
     for (arguments, expected) in [
         (&["nowhere"][..], "error: `nowhere` does not exist\n"),
         (&["out", "-o", "run.pdf"], "error: `run.pdf`: expected a name that ends with .html, .svg or .png\n"),
         (&["out", "-o", "taken.html"], "error: `taken.html` exists already\n"),
         (&["out", "--rank", "9"], "error: `out` has no rank 9: found 0, 1\n"),
     ] {
-        let said = desk.plot(arguments);
+        let said = workspace.plot(arguments);
         assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(said.err.starts_with(expected), "{arguments:?}: {}", said.err);
     }
-    assert_eq!(fs::read_to_string(desk.path("taken.html")).expect("there"), "mine");
-    let said = desk.plot(&["nowhere", "--json"]);
+    assert_eq!(fs::read_to_string(workspace.path("taken.html")).expect("there"), "mine");
+    let said = workspace.plot(&["nowhere", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((said.code, &answer["ok"]), (Some(2), &false.into()));
 }

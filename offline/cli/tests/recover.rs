@@ -18,7 +18,7 @@ use trainmon_dump::capture::{EntryRecord, Frames, Header, RankDirectory, RankNam
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 
 const V1: &str = r#"{"wg_distribution": true, "mv_distribution": true, "xy_distribution": true, "mg_direction": true,
     "update": true, "monitor_mbs_grad": true, "ops": ["norm", "min", "zeros"], "step_count_per_record": 4, "ndigits": 7,
@@ -27,11 +27,11 @@ const V2: &str = r#"{"monitors": {"weight_grad": {"enabled": true, "ops": ["max"
     "optimizer": {"enabled": true, "mv_distribution": true}}, "start_step": 2, "step_count_per_record": 3}"#;
 const TENSORS: u32 = 5;
 
-struct Desk {
+struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     fn new() -> Self {
         Self { dir: TempDir::new().expect("a temporary directory") }
     }
@@ -40,7 +40,7 @@ impl Desk {
         self.dir.path().join(name)
     }
 
-    fn recover(&self, arguments: &[&str]) -> Said {
+    fn recover(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), &[&["recover"], arguments].concat())
     }
 
@@ -152,16 +152,16 @@ fn record(step: u64, kind: Kind, tensor: u32) -> Record {
 #[test]
 fn the_files_are_those_the_run_wrote_byte_for_byte_in_both_dialects() {
     for (config, kinds) in [(V1, 10), (V2, 3)] {
-        let desk = Desk::new();
-        desk.run(config, 0, "journal_rank0.tmj", 2..17);
-        let said = desk.recover(&["journal_rank0.tmj", "-o", "rescued"]);
+        let workspace = Workspace::new();
+        workspace.run(config, 0, "journal_rank0.tmj", 2..17);
+        let said = workspace.recover(&["journal_rank0.tmj", "-o", "rescued"]);
         assert_eq!(said.err, "");
-        let mut expected = desk.files("csv");
+        let mut expected = workspace.files("csv");
         let steps: usize = expected.len();
         assert!(steps > kinds, "{steps} files: {:?}", expected.keys());
         let alerts = "{\"rule\":\"Spike\",\"step\":3}\n{\"rule\":\"Drift\",\"step\":4}\n";
         expected.insert("alerts.jsonl".into(), alerts.to_owned());
-        assert_eq!(desk.files("rescued"), expected);
+        assert_eq!(workspace.files("rescued"), expected);
         assert!(said.out.starts_with("rescued: rank 0, 15 steps, 2 to 16, "), "{}", said.out);
         assert!(said.out.ends_with(" records, 2 alerts\n"), "{}", said.out);
         assert_eq!(said.code, Some(0));
@@ -170,15 +170,15 @@ fn the_files_are_those_the_run_wrote_byte_for_byte_in_both_dialects() {
 
 #[test]
 fn a_torn_step_is_left_out_with_a_word_and_the_exit_code_says_so() {
-    let desk = Desk::new();
-    desk.run(V2, 0, "journal_rank0.tmj", 2..9);
-    desk.tear("journal_rank0.tmj", 5);
-    let said = desk.recover(&["journal_rank0.tmj", "--output", "rescued"]);
+    let workspace = Workspace::new();
+    workspace.run(V2, 0, "journal_rank0.tmj", 2..9);
+    workspace.tear("journal_rank0.tmj", 5);
+    let said = workspace.recover(&["journal_rank0.tmj", "--output", "rescued"]);
     assert_eq!(said.err, "warning: `journal_rank0.tmj`: step 5 is torn: its checksum does not match\n");
     assert!(said.out.contains("6 steps, 2 to 8"), "{}", said.out);
     assert!(said.out.ends_with("; 1 thing torn or missing\n"), "{}", said.out);
     assert_eq!(said.code, Some(1));
-    let (rescued, written) = (desk.files("rescued"), desk.files("csv"));
+    let (rescued, written) = (workspace.files("rescued"), workspace.files("csv"));
     let of = |files: &BTreeMap<PathBuf, String>| -> Vec<String> {
         files[Path::new("steps.csv")].lines().map(str::to_owned).collect()
     };
@@ -188,10 +188,10 @@ fn a_torn_step_is_left_out_with_a_word_and_the_exit_code_says_so() {
 
 #[test]
 fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let dropped = |step: &u64| !(17..=43).contains(step) && *step != 45 && *step < 60;
-    desk.run(V2, 0, "journal_rank0.tmj", (15..80).filter(dropped));
-    let said = desk.recover(&["journal_rank0.tmj", "-o", "rescued"]);
+    workspace.run(V2, 0, "journal_rank0.tmj", (15..80).filter(dropped));
+    let said = workspace.recover(&["journal_rank0.tmj", "-o", "rescued"]);
     let warnings = "warning: `journal_rank0.tmj`: steps 17 to 43 are missing: they were never in the journal\n\
         warning: `journal_rank0.tmj`: step 45 is missing: it was never in the journal\n";
     assert_eq!((said.err.as_str(), said.code), (warnings, Some(1)));
@@ -200,33 +200,33 @@ fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
         "{}",
         said.out
     );
-    let csv = desk.files("csv");
-    assert!(csv.iter().all(|(path, text)| desk.files("rescued").get(path) == Some(text)), "the rest is written");
+    let csv = workspace.files("csv");
+    assert!(csv.iter().all(|(path, text)| workspace.files("rescued").get(path) == Some(text)), "the rest is written");
     // Every second step: not a line for each.
-    desk.run(r#"{"wg_distribution": true}"#, 0, "half.tmj", (0..100).step_by(2));
-    let said = desk.recover(&["half.tmj", "-o", "half"]);
+    workspace.run(r#"{"wg_distribution": true}"#, 0, "half.tmj", (0..100).step_by(2));
+    let said = workspace.recover(&["half.tmj", "-o", "half"]);
     assert_eq!((said.err.lines().count(), said.code), (21, Some(1)), "{}", said.err);
     assert!(said.err.ends_with("warning: `half.tmj`: 29 more; `--json` lists all\n"), "{}", said.err);
 }
 
 #[test]
 fn a_journal_that_begins_after_its_run_did_says_so() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let config = Config::parse(V1, "t", &|_| None).expect("a good config").config;
     let csv = config.csv.as_ref().expect("CSV is the default");
     let run = JournalRun { run: "run-a".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
     let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
-    let mut journal = Journal::create(&desk.path("late.tmj"), &spec).expect("room");
+    let mut journal = Journal::create(&workspace.path("late.tmj"), &spec).expect("room");
     // A step that knows how long it took had one before it in its process.
     journal.append(&names(), &batch(&config, 5)).expect("room");
-    let said = desk.recover(&["late.tmj", "-o", "rescued"]);
+    let said = workspace.recover(&["late.tmj", "-o", "rescued"]);
     let warning = "warning: `late.tmj`: the steps before 5 are missing: they were never in the journal\n";
     assert_eq!((said.err.as_str(), said.code), (warning, Some(1)));
 }
 
 #[test]
 fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     for (rank, path) in [
         (0, "run/Nov20_16-05-09-rank0-1f0a9c42/journal_rank0.tmj"),
         (1, "run/Nov20_16-05-09-rank1-0a1b2c3d/journal_rank1.tmj"),
@@ -234,10 +234,10 @@ fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
         (2, "run/journal_rank2.2.tmj"),
         (2, "run/journal_rank2-kept.tmj"),
     ] {
-        desk.run(V1, rank, path, 0..3);
+        workspace.run(V1, rank, path, 0..3);
     }
-    fs::write(desk.path("run/notes.txt"), "").expect("writable");
-    let said = desk.recover(&["run", "-o", "rescued"]);
+    fs::write(workspace.path("run/notes.txt"), "").expect("writable");
+    let said = workspace.recover(&["run", "-o", "rescued"]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
     let lines: Vec<&str> = said.out.lines().map(|line| line.split(", 3 steps").next().expect("a part")).collect();
     let mut sorted = lines.clone();
@@ -252,38 +252,38 @@ fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
             "rescued/rank2: rank 2",
         ]
     );
-    assert_eq!(desk.names_in("rescued").iter().filter(|name| name.ends_with("/steps.csv")).count(), 5);
+    assert_eq!(workspace.names_in("rescued").iter().filter(|name| name.ends_with("/steps.csv")).count(), 5);
 }
 
 #[test]
 fn of_several_runs_the_newest_is_recovered_and_that_is_said() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     for (run, started) in [("train", 11), ("train-2", 10)] {
         for rank in 0..2 {
-            fs::create_dir_all(desk.path(&format!("out/{run}/rank_{rank}"))).expect("writable");
-            desk.run(V1, rank, &format!("out/{run}/rank_{rank}/journal_rank{rank}.tmj"), 0..3);
+            fs::create_dir_all(workspace.path(&format!("out/{run}/rank_{rank}"))).expect("writable");
+            workspace.run(V1, rank, &format!("out/{run}/rank_{rank}/journal_rank{rank}.tmj"), 0..3);
         }
         let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}Z"}}"#);
-        fs::write(desk.path(&format!("out/{run}/run.json")), facts).expect("writable");
+        fs::write(workspace.path(&format!("out/{run}/run.json")), facts).expect("writable");
     }
-    let said = desk.recover(&["out", "-o", "rescued"]);
+    let said = workspace.recover(&["out", "-o", "rescued"]);
     assert_eq!((said.err.as_str(), said.code), ("`out` holds 2 runs: recovering the newest, train\n", Some(0)));
     assert!(said.out.starts_with("rescued/rank_0: rank 0, 3 steps"), "{}", said.out);
-    assert!(desk.names_in("rescued").iter().all(|name| name.starts_with("rank_")));
-    let said = desk.recover(&["out", "-o", "again", "--json"]);
+    assert!(workspace.names_in("rescued").iter().all(|name| name.starts_with("rank_")));
+    let said = workspace.recover(&["out", "-o", "again", "--json"]);
     let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!(found["newest"]["taken"], "out/train");
     assert_eq!(found["journals"][1]["journal"], "out/train/rank_1/journal_rank1.tmj");
-    let said = desk.recover(&["out/train-2", "-o", "older"]);
+    let said = workspace.recover(&["out/train-2", "-o", "older"]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
 }
 
 #[test]
 fn one_journal_of_several_that_cannot_be_read_is_an_error_and_the_others_are_recovered() {
-    let desk = Desk::new();
-    desk.run(V1, 0, "run/journal_rank0.tmj", 0..3);
-    fs::write(desk.path("run/journal_rank1.tmj"), "").expect("writable");
-    let said = desk.recover(&["run", "-o", "rescued"]);
+    let workspace = Workspace::new();
+    workspace.run(V1, 0, "run/journal_rank0.tmj", 0..3);
+    fs::write(workspace.path("run/journal_rank1.tmj"), "").expect("writable");
+    let said = workspace.recover(&["run", "-o", "rescued"]);
     assert!(said.err.starts_with("error: `run/journal_rank1.tmj` is empty\nhint: "), "{}", said.err);
     assert!(said.out.starts_with("rescued/rank0: rank 0, 3 steps"), "{}", said.out);
     assert_eq!(said.code, Some(2));
@@ -291,16 +291,16 @@ fn one_journal_of_several_that_cannot_be_read_is_an_error_and_the_others_are_rec
 
 #[test]
 fn what_is_no_journal_is_refused_and_nothing_is_left_behind() {
-    let desk = Desk::new();
-    desk.run(V1, 0, "good.tmj", 0..3);
-    let good = fs::read(desk.path("good.tmj")).expect("readable");
-    fs::create_dir_all(desk.path("nothing/here")).expect("writable");
-    fs::write(desk.path("empty.tmj"), "").expect("writable");
-    fs::write(desk.path("text.tmj"), "step,loss\n").expect("writable");
-    fs::write(desk.path("short.tmj"), &good[..9000]).expect("writable");
+    let workspace = Workspace::new();
+    workspace.run(V1, 0, "good.tmj", 0..3);
+    let good = fs::read(workspace.path("good.tmj")).expect("readable");
+    fs::create_dir_all(workspace.path("nothing/here")).expect("writable");
+    fs::write(workspace.path("empty.tmj"), "").expect("writable");
+    fs::write(workspace.path("text.tmj"), "step,loss\n").expect("writable");
+    fs::write(workspace.path("short.tmj"), &good[..9000]).expect("writable");
     let mut later = good.clone();
     later[16] = 9;
-    fs::write(desk.path("later.tmj"), later).expect("writable");
+    fs::write(workspace.path("later.tmj"), later).expect("writable");
     for (path, message) in [
         (
             "missing.tmj",
@@ -315,36 +315,36 @@ fn what_is_no_journal_is_refused_and_nothing_is_left_behind() {
         ),
         ("nothing", "error: no journal in `nothing` or in a directory in it\nhint: a journal is called"),
     ] {
-        let said = desk.recover(&[path, "-o", "rescued"]);
+        let said = workspace.recover(&[path, "-o", "rescued"]);
         assert!(said.err.starts_with(message), "{path}: {}", said.err);
         assert_eq!((said.out.as_str(), said.code), ("", Some(2)), "{path}");
-        assert!(!desk.path("rescued").exists(), "{path}");
+        assert!(!workspace.path("rescued").exists(), "{path}");
     }
-    let left = fs::read_dir(desk.path(".")).expect("readable").map(|entry| entry.expect("readable").file_name());
+    let left = fs::read_dir(workspace.path(".")).expect("readable").map(|entry| entry.expect("readable").file_name());
     assert!(left.into_iter().all(|name| !name.to_string_lossy().contains("unfinished")));
 }
 
 #[test]
 fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
-    let desk = Desk::new();
-    desk.run(V1, 0, "journal_rank0.tmj", 0..3);
-    let said = desk.recover(&["journal_rank0.tmj", "-o", "csv"]);
+    let workspace = Workspace::new();
+    workspace.run(V1, 0, "journal_rank0.tmj", 0..3);
+    let said = workspace.recover(&["journal_rank0.tmj", "-o", "csv"]);
     assert_eq!(
         said.err,
         "error: `csv` exists already\nhint: name another directory with --output, or remove this one\n"
     );
     assert_eq!(said.code, Some(2));
-    fs::create_dir(desk.path("rescued")).expect("writable");
-    assert_eq!(desk.recover(&["journal_rank0.tmj", "-o", "rescued"]).code, Some(0));
+    fs::create_dir(workspace.path("rescued")).expect("writable");
+    assert_eq!(workspace.recover(&["journal_rank0.tmj", "-o", "rescued"]).code, Some(0));
 }
 
 #[test]
 fn a_journal_cut_short_gives_what_is_left_of_it() {
-    let desk = Desk::new();
-    desk.run(V2, 0, "journal_rank0.tmj", 2..9);
-    let bytes = fs::read(desk.path("journal_rank0.tmj")).expect("readable");
-    fs::write(desk.path("cut.tmj"), &bytes[..60_000]).expect("writable");
-    let said = desk.recover(&["cut.tmj", "-o", "rescued"]);
+    let workspace = Workspace::new();
+    workspace.run(V2, 0, "journal_rank0.tmj", 2..9);
+    let bytes = fs::read(workspace.path("journal_rank0.tmj")).expect("readable");
+    fs::write(workspace.path("cut.tmj"), &bytes[..60_000]).expect("writable");
+    let said = workspace.recover(&["cut.tmj", "-o", "rescued"]);
     let expected = format!("warning: `cut.tmj`: the file is cut off: it has 60000 of {} bytes\n", bytes.len());
     assert!(said.err.starts_with(&expected), "{}", said.err);
     assert_eq!(said.code, Some(1));
@@ -352,16 +352,16 @@ fn a_journal_cut_short_gives_what_is_left_of_it() {
 
 #[test]
 fn the_json_form_has_the_same_shape_for_success_and_failure() {
-    let desk = Desk::new();
-    desk.run(V1, 1, "journal_rank1.tmj", 0..3);
-    desk.tear("journal_rank1.tmj", 1);
-    let shape = |said: &Said| {
+    let workspace = Workspace::new();
+    workspace.run(V1, 1, "journal_rank1.tmj", 0..3);
+    workspace.tear("journal_rank1.tmj", 1);
+    let shape = |said: &ProgramOutput| {
         let value: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
         assert_eq!(said.err, "");
         let keys: Vec<String> = value.as_object().expect("an object").keys().cloned().collect();
         (keys, value)
     };
-    let (keys, good) = shape(&desk.recover(&["journal_rank1.tmj", "-o", "rescued", "--json"]));
+    let (keys, good) = shape(&workspace.recover(&["journal_rank1.tmj", "-o", "rescued", "--json"]));
     let journal = &good["journals"][0];
     assert_eq!(
         (good["ok"].as_bool(), journal["steps"].as_u64(), journal["rank"].as_u64()),
@@ -370,7 +370,7 @@ fn the_json_form_has_the_same_shape_for_success_and_failure() {
     assert_eq!(journal["range"], serde_json::json!([0, 2]));
     assert_eq!(journal["faults"], serde_json::json!(["step 1 is torn: its checksum does not match"]));
     assert_eq!((journal["ended_in_order"].as_bool(), journal["run"].as_str()), (Some(true), Some("run-a")));
-    let (same, bad) = shape(&desk.recover(&["missing.tmj", "-o", "other", "--json"]));
+    let (same, bad) = shape(&workspace.recover(&["missing.tmj", "-o", "other", "--json"]));
     assert_eq!(keys, same);
     assert_eq!(bad["errors"][0]["message"], "cannot read `missing.tmj`");
     assert!(bad["errors"][0]["hint"].is_string() && bad["errors"][0]["causes"][0].is_string());
@@ -378,27 +378,27 @@ fn the_json_form_has_the_same_shape_for_success_and_failure() {
 
 #[test]
 fn help_has_examples_and_the_output_is_asked_for() {
-    let desk = Desk::new();
-    let help = desk.recover(&["--help"]);
+    let workspace = Workspace::new();
+    let help = workspace.recover(&["--help"]);
     assert!(help.out.contains("trainmon recover monitor_output -o rescued"), "{}", help.out);
     assert!(help.out.contains("Exit codes: 0 everything was whole, 1 something was torn"), "{}", help.out);
     assert_eq!(help.code, Some(0));
-    assert_eq!(desk.recover(&["journal_rank0.tmj"]).code, Some(2));
+    assert_eq!(workspace.recover(&["journal_rank0.tmj"]).code, Some(2));
 }
 
 #[test]
 fn a_journal_whose_run_goes_on_and_wraps_is_recovered_but_for_the_steps_it_overwrote() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let config = Config::parse(V1, "t", &|_| None).expect("a good config").config;
     let csv = config.csv.as_ref().expect("CSV is the default");
     let run = JournalRun { run: "run-a".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
     let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
-    let mut journal = Journal::create(&desk.path("live.tmj"), &spec).expect("room");
+    let mut journal = Journal::create(&workspace.path("live.tmj"), &spec).expect("room");
     let mut append = |step: u64| journal.append(&names(), &batch(&config, step)).map(drop).expect("room");
     (0..6).for_each(&mut append);
     let mut next = 6;
     // The run makes a few hundred steps while the first is being written out: the ring goes round.
-    let recovery = trainmon_runs::recover::recover(&desk.path("live.tmj"), &desk.path("out"), &mut |_| {
+    let recovery = trainmon_runs::recover::recover(&workspace.path("live.tmj"), &workspace.path("out"), &mut |_| {
         if next == 6 {
             (next..next + 400).for_each(&mut append);
             next += 400;
@@ -409,7 +409,7 @@ fn a_journal_whose_run_goes_on_and_wraps_is_recovered_but_for_the_steps_it_overw
     assert!(!recovery.is_whole());
     assert_eq!(journal.steps + journal.faults.len(), 6, "{journal:?}");
     assert!(journal.steps >= 1 && journal.faults.iter().all(|fault| fault.contains("was overwritten")), "{journal:?}");
-    assert!(desk.path("out").is_dir());
+    assert!(workspace.path("out").is_dir());
 }
 
 /// A rank's directory with the record file of a capture that was cut short.
@@ -435,23 +435,23 @@ fn cut_short(root: &Path, rank: u64, entries: usize, torn: usize) {
 
 #[test]
 fn captures_that_were_cut_short_get_their_documents_where_they_lie() {
-    let desk = Desk::new();
-    let root = desk.path("dump");
+    let workspace = Workspace::new();
+    let root = workspace.path("dump");
     cut_short(&root, 0, 3, 0);
     cut_short(&root, 1, 1, 5);
-    let said = desk.recover(&["dump"]);
+    let said = workspace.recover(&["dump"]);
     assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
     let [first, second] =
-        ["dump/step3/rank0", "dump/step3/rank1"].map(|name| desk.path(name).canonicalize().expect("there"));
+        ["dump/step3/rank0", "dump/step3/rank1"].map(|name| workspace.path(name).canonicalize().expect("there"));
     let expected = format!(
         "{}/dump.json: 3 entries\n{}/dump.json: 1 entry; 5 bytes of one more were torn\n",
         first.display(),
         second.display()
     );
     assert_eq!(said.out, expected);
-    assert_eq!(desk.names_in("dump/step3/rank0"), ["construct.json", "dump.json", "stack.json"]);
+    assert_eq!(workspace.names_in("dump/step3/rank0"), ["construct.json", "dump.json", "stack.json"]);
     // Nothing is left to recover.
-    let said = desk.recover(&["dump", "--json"]);
+    let said = workspace.recover(&["dump", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&shown["ok"], said.code), (&serde_json::Value::Bool(false), Some(2)));
     assert!(shown["errors"][0]["hint"].as_str().is_some_and(|hint| hint.contains("-o DIR")), "{shown}");

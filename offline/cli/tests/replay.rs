@@ -18,38 +18,38 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use golden::{golden, skip};
-use support::{Said, program, trainmon};
+use support::{ProgramOutput, program, trainmon};
 
 /// Steps of the run that the tests make.
 const STEPS: u64 = 20;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-struct Desk {
+struct Workspace {
     dir: TempDir,
     /// When step 0 ended, in Unix seconds.
     start: u64,
 }
 
-impl Desk {
+impl Workspace {
     /// A run of two ranks that ended a while ago, a step every 10 s, with a spike of the gradient at step 12.
     fn new() -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
-        let desk = Self { dir, start: now - 3_600 };
+        let workspace = Self { dir, start: now - 3_600 };
         for rank in [0, 1] {
             let mut steps = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm\n".to_owned();
             let mut rows = "vpp_stage,name,step,min,max,mean,norm,nans,shape,dtype\n".to_owned();
             for step in 0..STEPS {
                 let norm = norm(rank, step);
-                let time = desk.time(step) as f64 + 0.25;
+                let time = workspace.time(step) as f64 + 0.25;
                 writeln!(steps, "{step},{time:?},10.0,{:?},0.001,{norm:?}", 2.0 / (step + 1) as f64).expect("text");
                 writeln!(rows, "0,blocks.3.attn.qkv.weight,{step},-1.0,2.0,0.5,{norm:?},0,\"[2, 2]\",torch.float32")
                     .expect("text");
             }
-            desk.write(&format!("out/run-a/rank_{rank}/steps.csv"), &steps);
-            desk.write(&format!("out/run-a/rank_{rank}/grad_reduced_0-9999.csv"), &rows);
+            workspace.write(&format!("out/run-a/rank_{rank}/steps.csv"), &steps);
+            workspace.write(&format!("out/run-a/rank_{rank}/grad_reduced_0-9999.csv"), &rows);
         }
-        desk.write("out/run-a/run.json", r#"{"run":"run-a","world_size":2,"started":"2026-11-23T04:38:12Z"}"#);
+        workspace.write("out/run-a/run.json", r#"{"run":"run-a","world_size":2,"started":"2026-11-23T04:38:12Z"}"#);
         let tag = "0:global/rank0/grad";
         let message = format!(
             "Rule Spike reports anomaly signal in ('{tag}', 'norm') at step 12, current value 50.0, history mean 1.0."
@@ -58,8 +58,8 @@ impl Desk {
             "rank": 0, "step": 12, "micro_step": 0, "pp_stage": 0, "vpp_stage": 0, "call_id": -1, "tag_name": tag,
             "message": message, "group_mates": [0],
         }});
-        desk.write("out/run-a/anomaly_detected/rank0/anomaly.json", &finding.to_string());
-        desk
+        workspace.write("out/run-a/anomaly_detected/rank0/anomaly.json", &finding.to_string());
+        workspace
     }
 
     fn time(&self, step: u64) -> u64 {
@@ -76,12 +76,12 @@ impl Desk {
         fs::write(path, text).expect("writable");
     }
 
-    fn replay(&self, arguments: &[&str]) -> Said {
+    fn replay(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = program(self.dir.path(), [&["replay"], arguments].concat());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
             command.env_remove(name);
         }
-        Said::by(&mut command)
+        ProgramOutput::by(&mut command)
     }
 }
 
@@ -132,16 +132,16 @@ fn a_real_prometheus_answers_from_the_blocks_of_a_past_run() {
         skip("a_real_prometheus_answers_from_the_blocks_of_a_past_run", "no prometheus on PATH (Debian: prometheus)");
         return;
     }
-    let desk = Desk::new();
-    let said = desk.replay(&["out", "--to", "prometheus", "-o", "old", "--blocks"]);
+    let workspace = Workspace::new();
+    let said = workspace.replay(&["out", "--to", "prometheus", "-o", "old", "--blocks"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
     assert!(said.out.starts_with("rank 0: 20 steps, 0 to 19, 20 records, 1 alerts\nrank 1: 20 steps"), "{}", said.out);
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("a port");
-    desk.write("prometheus.yml", "global: {scrape_interval: 1m}\n");
+    workspace.write("prometheus.yml", "global: {scrape_interval: 1m}\n");
     let mut server = Server(
         Command::new("prometheus")
-            .arg(format!("--config.file={}", desk.path("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", desk.path("old/blocks").display()))
+            .arg(format!("--config.file={}", workspace.path("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", workspace.path("old/blocks").display()))
             .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -154,7 +154,7 @@ fn a_real_prometheus_answers_from_the_blocks_of_a_past_run() {
     });
     // Half a second behind the step.
     let query = |expression: &str, step: u64| {
-        let path = format!("/api/v1/query?query={expression}&time={}.75", desk.time(step));
+        let path = format!("/api/v1/query?query={expression}&time={}.75", workspace.time(step));
         let (_, answer) = get(address, &path).expect("an answer");
         let results = answer["data"]["result"].as_array().cloned().unwrap_or_default();
         let of = |result: &Value| {
@@ -243,10 +243,10 @@ fn a_receiver_gets_every_step_with_its_own_time_and_the_alerts() {
     use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
     use prost::Message as _;
 
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let (address, received) = receiver();
     let endpoint = format!("http://{address}");
-    let said = desk.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--rank", "0", "--json"]);
+    let said = workspace.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--rank", "0", "--json"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
     let report: Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&report["ranks"][0]["steps"], &report["ranks"][0]["alerts"]), (&20.into(), &1.into()), "{report}");
@@ -272,7 +272,7 @@ fn a_receiver_gets_every_step_with_its_own_time_and_the_alerts() {
             }
         }
     }
-    let expected: Vec<(u64, f64)> = (0..STEPS).map(|step| (desk.time(step) * 1000 + 250, norm(0, step))).collect();
+    let expected: Vec<(u64, f64)> = (0..STEPS).map(|step| (workspace.time(step) * 1000 + 250, norm(0, step))).collect();
     assert_eq!(norms, expected);
     assert_eq!(logs, 1);
     assert!(resources.iter().all(|resource| resource.contains("run-a-rank0")), "the same for every replay");
@@ -280,10 +280,10 @@ fn a_receiver_gets_every_step_with_its_own_time_and_the_alerts() {
 
 #[test]
 fn a_receiver_that_is_not_there_is_an_error_and_not_waited_for_without_end() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("a port").port();
     let endpoint = format!("http://127.0.0.1:{port}");
-    let said = desk.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--patience", "1"]);
+    let said = workspace.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--patience", "1"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     let expected = format!("error: `{endpoint}/v1/metrics` took nothing for 1 s; 0 of 20 records had arrived: ");
     assert!(said.err.starts_with(&expected), "{}", said.err);
@@ -292,12 +292,12 @@ fn a_receiver_that_is_not_there_is_an_error_and_not_waited_for_without_end() {
 
 #[test]
 fn what_a_receiver_says_is_in_the_error_and_alerts_that_it_refuses_are_one() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let replay = |answers: fn(&str) -> &'static [u8], more: &[&str]| {
         let (address, received) = receiver_that(answers);
         let endpoint = format!("http://{address}");
         let arguments = ["out", "--to", "otlp", "--endpoint", &endpoint, "--rank", "0"];
-        let said = desk.replay(&[&arguments[..], more].concat());
+        let said = workspace.replay(&[&arguments[..], more].concat());
         (said, received)
     };
     let (said, _received) = replay(|_| REFUSED, &[]);
@@ -316,38 +316,38 @@ fn what_a_receiver_says_is_in_the_error_and_alerts_that_it_refuses_are_one() {
 
 #[test]
 fn a_step_that_the_file_of_steps_lacks_at_the_end_is_replayed_at_the_pace_of_those_before() {
-    let desk = Desk::new();
-    let file = desk.path("out/run-a/rank_0/steps.csv");
+    let workspace = Workspace::new();
+    let file = workspace.path("out/run-a/rank_0/steps.csv");
     let text = fs::read_to_string(&file).expect("there");
     let lines: Vec<&str> = text.lines().collect();
     // A training that was killed between its files.
     fs::write(&file, lines[..lines.len() - 1].join("\n") + "\n").expect("writable");
-    let said = desk.replay(&["out", "--to", "prometheus", "-o", "text", "--rank", "0"]);
+    let said = workspace.replay(&["out", "--to", "prometheus", "-o", "text", "--rank", "0"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.err.contains("rank 0: step 19 has no time of its own: it is reckoned"), "{}", said.err);
-    let text = fs::read_to_string(desk.path("text/openmetrics.txt")).expect("there");
-    let last = format!(" {}.250", desk.time(19));
+    let text = fs::read_to_string(workspace.path("text/openmetrics.txt")).expect("there");
+    let last = format!(" {}.250", workspace.time(19));
     let of_step = text.lines().find(|line| line.starts_with("trainmon_step{") && line.ends_with(&last));
     assert!(of_step.is_some_and(|line| line.contains("} 19")), "{of_step:?}");
 }
 
 #[test]
 fn msprobes_files_need_to_be_told_when_their_steps_were() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let rows = "vpp_stage,name,step,norm,shape,dtype\n0,a,0,1.5,[2],torch.float32\n0,a,2,2.5,[2],torch.float32\n";
-    desk.write("msprobe/rank_0/grad_reduced_0-9.csv", rows);
-    let said = desk.replay(&["msprobe", "--to", "prometheus", "-o", "text"]);
+    workspace.write("msprobe/rank_0/grad_reduced_0-9.csv", rows);
+    let said = workspace.replay(&["msprobe", "--to", "prometheus", "-o", "text"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert_eq!(
         said.err,
         "error: nothing in the run tells when step 0 was\n\
          hint: give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5\n"
     );
-    assert!(!desk.path("text").exists());
+    assert!(!workspace.path("text").exists());
     let times = ["--start", "1970-01-01T00:00:10Z", "--step-seconds", "1.5"];
-    let said = desk.replay(&[&["msprobe", "--to", "prometheus", "-o", "text"], &times[..]].concat());
+    let said = workspace.replay(&[&["msprobe", "--to", "prometheus", "-o", "text"], &times[..]].concat());
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    let text = fs::read_to_string(desk.path("text/openmetrics.txt")).expect("there");
+    let text = fs::read_to_string(workspace.path("text/openmetrics.txt")).expect("there");
     for made_up in ["trainmon_collect_duration", "trainmon_records_", "trainmon_bytes_read", "trainmon_skipped_steps"] {
         assert!(!text.contains(made_up), "nobody told {made_up}");
     }
@@ -362,7 +362,7 @@ fn msprobes_files_need_to_be_told_when_their_steps_were() {
 #[test]
 fn the_recorded_runs_of_the_real_msprobe_become_text() {
     let Some(golden) = golden("01_monitor", "golden monitor runs replayed") else { return };
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let (mut replayed, mut with_gradients) = (0, 0);
     for case in names_in(&golden) {
         let run = golden.join(&case).join("msprobe_out");
@@ -371,9 +371,9 @@ fn the_recorded_runs_of_the_real_msprobe_become_text() {
         }
         let run = run.display().to_string();
         let times = ["--start", "2026-11-20T16:05:09Z", "--step-seconds", "1"];
-        let said = desk.replay(&[&[&*run, "--to", "prometheus", "-o", &*case], &times[..]].concat());
+        let said = workspace.replay(&[&[&*run, "--to", "prometheus", "-o", &*case], &times[..]].concat());
         assert_eq!(said.code, Some(0), "{case}: {}", said.err);
-        let text = fs::read_to_string(desk.path(&case).join("openmetrics.txt")).expect("there");
+        let text = fs::read_to_string(workspace.path(&case).join("openmetrics.txt")).expect("there");
         assert!(text.contains("\ntrainmon_step{") && text.ends_with("\n# EOF\n"), "{case}");
         replayed += 1;
         with_gradients += u32::from(text.contains("\ntrainmon_grad_norm{"));
@@ -389,13 +389,13 @@ fn a_journal_and_the_csv_files_of_one_run_say_the_same() {
     use trainmon_exporters::{CsvExporter, Exporter as _};
 
     const CONFIG: &str = r#"{"wg_distribution": true, "ops": ["norm", "mean", "zeros", "nans"], "ndigits": 12}"#;
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let config = Config::parse(CONFIG, "t", &|_| None).expect("a good config").config;
     let csv = config.csv.as_ref().expect("CSV is the default");
     let run = JournalRun { run: "run-b".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
     let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
-    let mut journal = Journal::create(&desk.path("run-b.tmj"), &spec).expect("room");
-    let mut files = CsvExporter::in_directory(&config, csv, desk.path("run-b/rank_0"));
+    let mut journal = Journal::create(&workspace.path("run-b.tmj"), &spec).expect("room");
+    let mut files = CsvExporter::in_directory(&config, csv, workspace.path("run-b/rank_0"));
     let names = ["blocks.0.weight", "head.weight"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
     for step in 0..12 {
         let record = |tensor: u32| {
@@ -428,9 +428,9 @@ fn a_journal_and_the_csv_files_of_one_run_say_the_same() {
     }
     journal.close().expect("room");
     let text = |run: &str, out: &str| -> Vec<String> {
-        let said = desk.replay(&[run, "--to", "prometheus", "-o", out]);
+        let said = workspace.replay(&[run, "--to", "prometheus", "-o", out]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{run}");
-        let text = fs::read_to_string(desk.path(out).join("openmetrics.txt")).expect("there");
+        let text = fs::read_to_string(workspace.path(out).join("openmetrics.txt")).expect("there");
         let of_training = ["loss", "grad_norm", "layer_", "group_", "top_", "step", "nonfinite", "zero_"];
         let is_of_training = |line: &&str| of_training.iter().any(|name| line.starts_with(&format!("trainmon_{name}")));
         // Counters at zero of what the config might measure and no file has.
@@ -448,7 +448,7 @@ fn a_journal_and_the_csv_files_of_one_run_say_the_same() {
 
 #[test]
 fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     for (arguments, expected) in [
         (&["nowhere", "--to", "prometheus"][..], "error: `nowhere` does not exist\n"),
         (&["out", "--to", "prometheus", "--rank", "7"], "error: `out` has no rank 7: found 0, 1\n"),
@@ -458,13 +458,13 @@ fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
             "error: `out/run-a/run.json` is no monitored run: it is a file",
         ),
     ] {
-        let said = desk.replay(arguments);
+        let said = workspace.replay(arguments);
         assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(said.err.starts_with(expected), "{arguments:?}: {}", said.err);
     }
-    let left: Vec<String> = names_in(desk.dir.path());
+    let left: Vec<String> = names_in(workspace.dir.path());
     assert_eq!(left, ["out"]);
-    let help = trainmon(desk.dir.path(), &["replay", "--help"]);
+    let help = trainmon(workspace.dir.path(), &["replay", "--help"]);
     assert!(help.out.contains("--to prometheus -o old --blocks"), "{}", help.out);
 }
 

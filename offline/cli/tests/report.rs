@@ -12,13 +12,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use run_files::{MadeRun, TENSORS};
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 
-struct Desk {
+struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     fn with(run: &MadeRun, ranks: u32) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         run.write_run(&dir.path().join("out/run-a"), ranks);
@@ -29,7 +29,7 @@ impl Desk {
         self.dir.path().join(name)
     }
 
-    fn report(&self, arguments: &[&str]) -> Said {
+    fn report(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), &[&["report"], arguments].concat())
     }
 
@@ -41,17 +41,17 @@ impl Desk {
 
 #[test]
 fn a_run_without_a_step_is_said_to_have_none() {
-    let desk = Desk::with(&MadeRun { steps: 0, spike: None, not_finite: None }, 1);
-    let (report, code) = desk.json(&["out"]);
+    let workspace = Workspace::with(&MadeRun { steps: 0, spike: None, not_finite: None }, 1);
+    let (report, code) = workspace.json(&["out"]);
     assert_eq!(code, Some(0));
     assert_eq!(report["summary"], "The run has no step yet: there is nothing to tell of it.");
 }
 
 #[test]
 fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
-    let desk = Desk::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
-    MadeRun::write_finding(&desk.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);
-    let (report, code) = desk.json(&["out"]);
+    let workspace = Workspace::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
+    MadeRun::write_finding(&workspace.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);
+    let (report, code) = workspace.json(&["out"]);
     assert_eq!(code, Some(1), "there is an alert");
     let moved = report["moved"].as_array().expect("a list");
     let tensor = moved.iter().find(|moved| moved["tensor"] == TENSORS[1]).expect("the tensor that was changed");
@@ -64,7 +64,7 @@ fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
     let only_rank =
         report["next"].as_array().expect("a list").iter().any(|next| next["question"] == "Why rank 1 alone?");
     assert!(only_rank, "{}", report["next"]);
-    let said = desk.report(&["out"]);
+    let said = workspace.report(&["out"]);
     assert!(said.out.starts_with("# Run `run-a`\n\nIt is very likely ("), "{}", said.out);
     for text in
         ["at step 50 on rank 1", "## What would settle it", "## What was not measured", "activations", "very likely: "]
@@ -75,8 +75,8 @@ fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
 
 #[test]
 fn nan_is_certain_and_asks_for_a_capture_before_it() {
-    let desk = Desk::with(&MadeRun { steps: 40, spike: None, not_finite: Some(30) }, 1);
-    let (report, code) = desk.json(&["out"]);
+    let workspace = Workspace::with(&MadeRun { steps: 40, spike: None, not_finite: Some(30) }, 1);
+    let (report, code) = workspace.json(&["out"]);
     assert_eq!(code, Some(0), "no rule looked");
     let summary = report["summary"].as_str().expect("a sentence");
     assert!(
@@ -90,8 +90,8 @@ fn nan_is_certain_and_asks_for_a_capture_before_it() {
 
 #[test]
 fn a_run_that_is_well_says_so_and_exits_with_zero() {
-    let desk = Desk::with(&MadeRun { steps: 200, spike: None, not_finite: None }, 2);
-    let (report, code) = desk.json(&["out"]);
+    let workspace = Workspace::with(&MadeRun { steps: 200, spike: None, not_finite: None }, 2);
+    let (report, code) = workspace.json(&["out"]);
     assert_eq!((code, report["moved"].as_array().map(Vec::len)), (Some(0), Some(0)), "{}", report["moved"]);
     assert!(report["summary"].as_str().expect("a sentence").starts_with("Nothing left what it was before (200 steps"));
     assert_eq!((&report["version"], &report["left_out"]["moved"]), (&1.into(), &0.into()));
@@ -129,14 +129,14 @@ fn a_huge_run_stays_within_256_kb_and_says_what_was_left_out() {
         fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
         fs::write(path, text).expect("writable");
     }
-    let desk = Desk { dir };
+    let workspace = Workspace { dir };
     for format in ["markdown", "json"] {
-        let said = desk.report(&["big", "--format", format]);
+        let said = workspace.report(&["big", "--format", format]);
         assert_eq!(said.code, Some(1), "{}", said.err);
         assert!(said.out.len() <= 256_000, "{format}: {} bytes", said.out.len());
         assert!(said.out.len() > 20_000, "{format}: {} bytes say too little", said.out.len());
     }
-    let (report, _) = desk.json(&["big"]);
+    let (report, _) = workspace.json(&["big"]);
     let count = |list: &str| {
         report[list].as_array().map_or(0, Vec::len) as u64 + report["left_out"][list].as_u64().expect("a count")
     };
@@ -148,42 +148,42 @@ fn a_huge_run_stays_within_256_kb_and_says_what_was_left_out() {
 
 #[test]
 fn a_report_goes_to_a_new_file_in_the_format_of_its_name() {
-    let desk = Desk::with(&MadeRun { steps: 20, spike: None, not_finite: None }, 1);
-    let said = desk.report(&["out", "-o", "r.json"]);
+    let workspace = Workspace::with(&MadeRun { steps: 20, spike: None, not_finite: None }, 1);
+    let said = workspace.report(&["out", "-o", "r.json"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
-    let text = fs::read_to_string(desk.path("r.json")).expect("there");
+    let text = fs::read_to_string(workspace.path("r.json")).expect("there");
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(report["run"], "run-a");
-    let again = desk.report(&["out", "-o", "r.json"]);
+    let again = workspace.report(&["out", "-o", "r.json"]);
     assert_eq!((again.code, again.err.lines().next()), (Some(2), Some("error: `r.json` exists already")));
-    let failed = desk.report(&["nowhere", "--json"]);
+    let failed = workspace.report(&["nowhere", "--json"]);
     let answer: Value = serde_json::from_str(&failed.out).expect("JSON");
     assert_eq!((failed.code, answer["error"]["message"].as_str()), (Some(2), Some("`nowhere` does not exist")));
-    let said = desk.report(&["out", "-o", "r.md"]);
+    let said = workspace.report(&["out", "-o", "r.md"]);
     assert!(
         said.err.starts_with("r.md: ")
-            && fs::read_to_string(desk.path("r.md")).expect("there").starts_with("# Run `run-a`")
+            && fs::read_to_string(workspace.path("r.md")).expect("there").starts_with("# Run `run-a`")
     );
 }
 
 #[test]
 fn the_examples_of_the_guide_are_what_the_commands_say() {
     let guide = include_str!("../../../docs/views.md");
-    let desk = Desk::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
-    MadeRun::write_finding(&desk.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);
+    let workspace = Workspace::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
+    MadeRun::write_finding(&workspace.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);
     for (arguments, lines) in [
         (&["plot", "out"][..], 0..1),
         (&["report", "out"], 2..3),
         (&["replay", "out", "--to", "prometheus", "-o", "old"], 0..2),
     ] {
-        let said = trainmon(desk.dir.path(), arguments);
+        let said = trainmon(workspace.dir.path(), arguments);
         let said: Vec<&str> = said.out.lines().collect();
         for line in &said[lines] {
             assert!(guide.contains(&format!("\n{line}\n")), "the guide lacks what {arguments:?} says:\n{line}");
         }
     }
     for verb in ["plot", "report", "top", "replay"] {
-        let help = trainmon(desk.dir.path(), &[verb, "--help"]);
+        let help = trainmon(workspace.dir.path(), &[verb, "--help"]);
         assert!(help.out.contains("Examples:\n") && guide.contains(&format!("trainmon {verb} ")), "{verb}");
     }
 }

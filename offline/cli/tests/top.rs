@@ -115,7 +115,7 @@ impl Session {
 }
 
 /// A run with a spike that is its newest step, and the alert of it.
-fn desk() -> TempDir {
+fn workspace() -> TempDir {
     let dir = TempDir::new().expect("a temporary directory");
     MadeRun { steps: 60, spike: Some(59), not_finite: None }.write_run(&dir.path().join("out/run-a"), 1);
     MadeRun::write_finding(&dir.path().join("out/run-a"), 0, 59, "Spike", TENSORS[1]);
@@ -124,9 +124,9 @@ fn desk() -> TempDir {
 
 #[test]
 fn a_run_fits_a_small_and_a_large_terminal() {
-    let desk = desk();
+    let workspace = workspace();
     for size in [(80, 24), (200, 60)] {
-        let mut session = Session::start(desk.path(), &["out"], size, &[]);
+        let mut session = Session::start(workspace.path(), &["out"], size, &[]);
         // The last line is drawn last.
         let screen = session.wait_for("the run", |screen| screen.contains("? help"));
         assert!(screen.starts_with("run-a  rank 0 of 1  step 59"), "{screen}");
@@ -155,8 +155,8 @@ fn a_run_fits_a_small_and_a_large_terminal() {
 
 #[test]
 fn keys_sort_filter_move_and_help() {
-    let desk = desk();
-    let mut session = Session::start(desk.path(), &["out"], (100, 30), &[]);
+    let workspace = workspace();
+    let mut session = Session::start(workspace.path(), &["out"], (100, 30), &[]);
     let place =
         |screen: &str, name: &str| screen.lines().position(|line| line.contains(name) && line.contains("grad_reduced"));
     let is_before = |screen: &str, first: &str, second: &str| {
@@ -192,9 +192,9 @@ fn keys_sort_filter_move_and_help() {
 
 #[test]
 fn no_color_is_respected_and_signals_give_the_terminal_back() {
-    let desk = desk();
+    let workspace = workspace();
     for (signal, environment) in [("TERM", &[("NO_COLOR", "1")][..]), ("INT", &[][..])] {
-        let session = Session::start(desk.path(), &["out"], (80, 24), environment);
+        let session = Session::start(workspace.path(), &["out"], (80, 24), environment);
         session.wait_for("the run", |screen| screen.contains("run-a"));
         let has_colour = {
             let output = session.output.lock().expect("not poisoned");
@@ -214,8 +214,8 @@ fn no_color_is_respected_and_signals_give_the_terminal_back() {
 
 #[test]
 fn a_terminal_that_goes_away_ends_it() {
-    let desk = desk();
-    let Session { mut child, master, keys, output } = Session::start(desk.path(), &["out"], (80, 24), &[]);
+    let workspace = workspace();
+    let Session { mut child, master, keys, output } = Session::start(workspace.path(), &["out"], (80, 24), &[]);
     let since = Instant::now();
     while !output.lock().expect("not poisoned").0.screen().contents().contains("run-a") {
         assert!(since.elapsed() < PATIENCE, "it shows nothing");
@@ -234,10 +234,10 @@ fn a_terminal_that_goes_away_ends_it() {
 
 #[test]
 fn files_that_grow_are_read_again() {
-    let desk = desk();
-    let mut session = Session::start(desk.path(), &["out"], (80, 24), &[]);
+    let workspace = workspace();
+    let mut session = Session::start(workspace.path(), &["out"], (80, 24), &[]);
     session.wait_for("the run", |screen| screen.contains("step 59"));
-    MadeRun { steps: 75, spike: None, not_finite: None }.write_run(&desk.path().join("out/run-a"), 1);
+    MadeRun { steps: 75, spike: None, not_finite: None }.write_run(&workspace.path().join("out/run-a"), 1);
     session.wait_for("the new steps", |screen| screen.contains("step 74"));
     session.press("q");
     assert!(session.ended().success());
@@ -274,14 +274,14 @@ fn a_journal_is_read_again_while_the_training_writes_it() {
 
 #[test]
 fn once_and_an_output_that_is_no_terminal_are_one_frame_of_plain_text() {
-    let desk = desk();
+    let workspace = workspace();
     for arguments in [&["top", "out", "--once"][..], &["top", "out"]] {
-        let said = trainmon(desk.path(), arguments);
+        let said = trainmon(workspace.path(), arguments);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
         assert!(said.out.starts_with("run-a  rank 0 of 1  step 59\n┌ curves, steps 0 to 59 "), "{}", said.out);
         assert!(!said.out.contains('\u{1b}') && said.out.contains("blocks.1.mlp.weight"), "{}", said.out);
     }
-    let said = trainmon(desk.path(), &["top", "nowhere"]);
+    let said = trainmon(workspace.path(), &["top", "nowhere"]);
     assert_eq!((said.code, said.err.lines().next()), (Some(2), Some("error: `nowhere` does not exist")));
 }
 
@@ -368,16 +368,16 @@ fn answer(mut stream: TcpStream, overview: &str) {
 
 #[test]
 fn an_agent_is_shown_and_asked_again_until_it_answers() {
-    let desk = desk();
+    let workspace = workspace();
     // What an agent serves is what stands in a page, without the heat maps.
-    let said = trainmon(desk.path(), &["plot", "out", "-o", "run.html"]);
+    let said = trainmon(workspace.path(), &["plot", "out", "-o", "run.html"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
-    let page = std::fs::read_to_string(desk.path().join("run.html")).expect("there");
+    let page = std::fs::read_to_string(workspace.path().join("run.html")).expect("there");
     let (_, rest) = page.split_once(r#"id="run-data">"#).expect("data");
     let (data, _) = rest.split_once("</script>").expect("an end");
     let agent = FakeAgent::start(data.to_owned());
     let url = format!("http://{}", agent.address);
-    let mut session = Session::start(desk.path(), &[&url], (120, 30), &[]);
+    let mut session = Session::start(workspace.path(), &[&url], (120, 30), &[]);
     session.wait_for("the run", |screen| screen.contains("run-a  rank 0 of 1  step 59"));
     agent.is_on.store(false, Ordering::Relaxed);
     session.wait_for("no answer, and the last state", |screen| {
@@ -388,7 +388,7 @@ fn an_agent_is_shown_and_asked_again_until_it_answers() {
     session.press("q");
     assert!(session.ended().success());
     agent.is_on.store(false, Ordering::Relaxed);
-    let said = trainmon(desk.path(), &["top", &url, "--once"]);
+    let said = trainmon(workspace.path(), &["top", &url, "--once"]);
     assert_eq!(said.code, Some(2));
     assert!(said.err.starts_with(&format!("error: `{url}/api/overview`: ")), "{}", said.err);
 }

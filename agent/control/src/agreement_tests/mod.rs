@@ -304,7 +304,7 @@ fn a_rank_that_learns_too_late_switches_at_once_and_everybody_hears_of_it() {
     assert!(late > step);
     assert_eq!(job.heard.len(), 1);
     assert!(
-        matches!(job.said[1], LeaderEvent::Late { late: found, .. } if found.rank == 1 && found.step == late),
+        matches!(job.said[1], LeaderEvent::LateSwitch { late: found, .. } if found.rank == 1 && found.step == late),
         "{:?}",
         job.said
     );

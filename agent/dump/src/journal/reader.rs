@@ -15,7 +15,7 @@ use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
 use super::names::{MAX_TENSORS, Names};
 use super::number_names::NumberNames;
-use super::scan::{Found, Gap, Source, Written, never_written, read_up_to};
+use super::scan::{Gap, ScannedRegion, Source, Written, never_written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
 
@@ -221,7 +221,7 @@ impl Recovered {
         Ok(newest)
     }
 
-    fn read_names(&mut self, found: &Found) -> Names {
+    fn read_names(&mut self, found: &ScannedRegion) -> Names {
         self.tell(Part::Names, found);
         let mut names = Names::default();
         for frame in &found.frames {
@@ -248,7 +248,7 @@ impl Recovered {
         names
     }
 
-    fn read_alerts(&mut self, found: &Found) {
+    fn read_alerts(&mut self, found: &ScannedRegion) {
         self.tell(Part::Alerts, found);
         for frame in &found.frames {
             let content = self.source(Part::Alerts).content(frame).unwrap_or_default();
@@ -263,7 +263,7 @@ impl Recovered {
     }
 
     /// Decodes every step once, for its names and to know now what cannot be understood.
-    fn read_steps(&mut self, found: Found, names: &mut Names) {
+    fn read_steps(&mut self, found: ScannedRegion, names: &mut Names) {
         self.tell(Part::Steps, &found);
         self.tell_never_written(&found);
         let mut used: BTreeSet<TensorId> = BTreeSet::new();
@@ -301,7 +301,7 @@ impl Recovered {
     }
 
     /// Says which steps the run made and the journal never had.
-    fn tell_never_written(&mut self, found: &Found) {
+    fn tell_never_written(&mut self, found: &ScannedRegion) {
         let torn = found.gaps.iter().filter_map(|gap| if let Gap::Torn(header) = gap { Some(*header) } else { None });
         let gaps = never_written(found.frames.iter().copied().chain(torn));
         self.faults
@@ -309,7 +309,7 @@ impl Recovered {
     }
 
     /// Says what is missing of a part.
-    fn tell(&mut self, part: Part, found: &Found) {
+    fn tell(&mut self, part: Part, found: &ScannedRegion) {
         let step_before = |number: u64| {
             let before = found.frames.iter().rev().find(|frame| frame.seq < number && frame.kind == FrameKind::Step);
             before.map(|frame| Step(frame.step))

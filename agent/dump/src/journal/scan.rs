@@ -21,7 +21,7 @@ pub(super) struct Written {
 
 /// A region as it was found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScannedRegion {
     /// Whole frames without a gap but for those in `gaps`, oldest first.
     pub(super) frames: Vec<FrameHeader>,
     /// What should be there and is not, oldest first.
@@ -51,7 +51,7 @@ pub(super) struct Source<'a> {
 
 impl Source<'_> {
     /// Looks at every place where a frame may begin, checks what is there, and tells what is missing.
-    pub(super) fn find(&self, kinds: &[FrameKind], written: Written) -> io::Result<Found> {
+    pub(super) fn find(&self, kinds: &[FrameKind], written: Written) -> io::Result<ScannedRegion> {
         let headers = self.headers(kinds)?;
         let ends = headers.iter().map(|header| header.at.saturating_add(header.total()));
         let end = ends.fold(written.end, u64::max);
@@ -64,7 +64,7 @@ impl Source<'_> {
         let torn: Vec<FrameHeader> = torn.into_iter().filter(|header| header.at >= floor).collect();
         let frames = contiguous_tail(&whole, floor);
         let gaps = gaps(&frames, &torn, begun, floor);
-        Ok(Found { frames, gaps })
+        Ok(ScannedRegion { frames, gaps })
     }
 
     /// A frame's content, if it is what the header says.

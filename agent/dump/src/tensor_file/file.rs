@@ -108,7 +108,7 @@ impl TensorFile {
         let Some(root) = self.root() else { return Ok(Vec::new()) };
         let mut leaves = Vec::new();
         let keep = &mut |name: &str, found| {
-            if let tree::Found::Leaf(item) = found {
+            if let tree::TreeEntry::Leaf(item) = found {
                 leaves.push((name.to_owned(), item));
             }
         };

@@ -11,7 +11,7 @@ const MAX_PLACES: u64 = 16 << 20;
 const MAX_NAME: usize = 4096;
 
 /// What is found under a name.
-pub(super) enum Found<'a> {
+pub(super) enum TreeEntry<'a> {
     /// A tensor.
     Tensor(View<'a>),
     /// A tensor of a kind that is not read.
@@ -21,12 +21,12 @@ pub(super) enum Found<'a> {
 }
 
 /// Visits every tensor and leaf in order, each with the keys and indices that lead to it, joined by dots.
-pub(super) fn walk<'a>(root: Item<'a>, visit: &mut dyn FnMut(&str, Found<'a>)) -> Result<(), FormatError> {
+pub(super) fn walk<'a>(root: Item<'a>, visit: &mut dyn FnMut(&str, TreeEntry<'a>)) -> Result<(), FormatError> {
     Walk { visit, name: String::new(), places: 0 }.item(root, 0)
 }
 
 struct Walk<'v, 'a> {
-    visit: &'v mut dyn FnMut(&str, Found<'a>),
+    visit: &'v mut dyn FnMut(&str, TreeEntry<'a>),
     name: String,
     places: u64,
 }
@@ -46,11 +46,11 @@ impl<'a> Walk<'_, 'a> {
         }
         match tensor_of(item) {
             Some(Ok(view)) => {
-                (self.visit)(&self.name, Found::Tensor(view));
+                (self.visit)(&self.name, TreeEntry::Tensor(view));
                 return Ok(());
             }
             Some(Err(trouble)) => {
-                (self.visit)(&self.name, Found::Unreadable(trouble));
+                (self.visit)(&self.name, TreeEntry::Unreadable(trouble));
                 return Ok(());
             }
             None => {}
@@ -60,7 +60,7 @@ impl<'a> Walk<'_, 'a> {
             Kind::Dict => self.pairs(item, depth),
             Kind::Object => self.object(item, depth),
             _ => {
-                (self.visit)(&self.name, Found::Leaf(item));
+                (self.visit)(&self.name, TreeEntry::Leaf(item));
                 Ok(())
             }
         }

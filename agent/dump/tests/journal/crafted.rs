@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use trainmon_dump::journal::{Recovered, Storage};
 
-use super::support::{Desk, batch, names};
+use super::support::{Workspace, batch, names};
 
 const RECORDS: u32 = 6;
 /// Numbers at which sums and tables go wrong.
@@ -19,15 +19,15 @@ const FIELDS: [(usize, usize); 8] = [(16, 8), (24, 8), (32, 8), (40, 8), (48, 4)
 
 /// A journal whose rings went round, with alerts and late names.
 static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let desk = Desk::new();
-    let mut journal = desk.journal(Storage::Calls);
+    let workspace = Workspace::new();
+    let mut journal = workspace.journal(Storage::Calls);
     for step in 0..400 {
         journal.append(&names(RECORDS), &batch(step, RECORDS)).unwrap();
         if step % 9 == 0 {
             journal.append_alert(format!("alert at {step}").as_bytes()).unwrap();
         }
     }
-    std::fs::read(desk.path()).unwrap()
+    std::fs::read(workspace.path()).unwrap()
 });
 
 fn frames(bytes: &[u8]) -> Vec<usize> {
@@ -45,9 +45,9 @@ fn seal(bytes: &mut [u8], covered: std::ops::Range<usize>, at: usize) {
 
 /// Reads everything there is to read.
 fn read_all(bytes: &[u8]) {
-    let desk = Desk::new();
-    std::fs::write(desk.path(), bytes).unwrap();
-    let Ok(recovered) = Recovered::open(&desk.path()) else { return };
+    let workspace = Workspace::new();
+    std::fs::write(workspace.path(), bytes).unwrap();
+    let Ok(recovered) = Recovered::open(&workspace.path()) else { return };
     for fault in recovered.faults() {
         assert!(!fault.to_string().is_empty());
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use trainmon_dump::journal::{Fault, MIN_FILE_BYTES, RecoverError, Recovered, Storage};
 
-use super::support::{Desk, assert_genuine, batch, names};
+use super::support::{Workspace, assert_genuine, batch, names};
 
 const RECORDS: u32 = 25;
 /// The ring goes round more than twice in so many steps.
@@ -15,25 +15,25 @@ const STEPS: u64 = 250;
 
 /// The file after each step.
 static HISTORY: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    let desk = Desk::new();
-    let mut journal = desk.journal(Storage::Mapped);
+    let workspace = Workspace::new();
+    let mut journal = workspace.journal(Storage::Mapped);
     (0..STEPS)
         .map(|step| {
             if step % 50 == 0 {
                 journal.append_alert(format!("alert at {step}").as_bytes()).unwrap();
             }
             journal.append(&names(RECORDS), &batch(step, RECORDS)).unwrap();
-            std::fs::read(desk.path()).unwrap()
+            std::fs::read(workspace.path()).unwrap()
         })
         .collect()
 });
 
 /// Opens these bytes as a journal.
 fn open(bytes: &[u8]) -> Result<Recovered, RecoverError> {
-    let desk = Desk::new();
-    std::fs::write(desk.path(), bytes).unwrap();
+    let workspace = Workspace::new();
+    std::fs::write(workspace.path(), bytes).unwrap();
     // The open file outlives its name.
-    Recovered::open(&desk.path())
+    Recovered::open(&workspace.path())
 }
 
 /// Whatever is read is genuine, and numbers that are left out between the first and the last are told of.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trainmon_core::Step;
 use trainmon_dump::journal::{Fault, JournalError, Recovered};
 
-use super::support::{BOTH, Desk, assert_genuine, batch, names};
+use super::support::{BOTH, Workspace, assert_genuine, batch, names};
 
 const RECORDS: u32 = 40;
 
@@ -16,8 +16,8 @@ fn all() -> std::ops::RangeInclusive<Step> {
 #[test]
 fn a_view_gives_the_steps_asked_for_that_are_still_there() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         let view = journal.view();
         assert_eq!((view.held(), view.read_steps(all()).len()), (None, 0));
         for step in 0..10 {
@@ -39,10 +39,10 @@ fn a_view_gives_the_steps_asked_for_that_are_still_there() {
 #[test]
 fn whoever_reads_along_sees_whole_steps_only_in_this_process_and_from_another() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         journal.append(&names(RECORDS), &batch(0, RECORDS)).unwrap();
-        let (view, path) = (journal.view(), desk.path());
+        let (view, path) = (journal.view(), workspace.path());
         let is_over = AtomicBool::new(false);
         let (seen, rounds) = std::thread::scope(|scope| {
             let along = scope.spawn(|| {
@@ -70,17 +70,17 @@ fn whoever_reads_along_sees_whole_steps_only_in_this_process_and_from_another() 
             along.join().unwrap()
         });
         assert!(seen > rounds, "{seen} steps in {rounds} rounds");
-        assert_eq!(assert_genuine(&desk.recovered(), RECORDS).last(), Some(&1_499));
+        assert_eq!(assert_genuine(&workspace.recovered(), RECORDS).last(), Some(&1_499));
     }
 }
 
 #[test]
 fn a_file_cut_short_in_use_is_an_error_and_no_signal() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         journal.append(&names(4), &batch(0, 4)).unwrap();
-        std::fs::OpenOptions::new().write(true).open(desk.path()).unwrap().set_len(50_000).unwrap();
+        std::fs::OpenOptions::new().write(true).open(workspace.path()).unwrap().set_len(50_000).unwrap();
         let error = journal.append(&names(4), &batch(1, 4)).unwrap_err();
         assert!(matches!(error, JournalError::Shrunk { found: 50_000, .. }), "{error}");
         assert!(journal.append_alert(b"x").is_err());
@@ -93,10 +93,10 @@ fn a_file_cut_short_in_use_is_an_error_and_no_signal() {
 #[test]
 fn a_file_deleted_in_use_is_an_error() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         journal.append(&names(4), &batch(0, 4)).unwrap();
-        std::fs::remove_file(desk.path()).unwrap();
+        std::fs::remove_file(workspace.path()).unwrap();
         let error = journal.append(&names(4), &batch(1, 4)).unwrap_err();
         assert!(matches!(error, JournalError::Deleted { .. }), "{error}");
     }
@@ -105,12 +105,12 @@ fn a_file_deleted_in_use_is_an_error() {
 #[test]
 fn a_step_overwritten_between_two_looks_is_told_and_the_others_are_read() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         for step in 0..20 {
             journal.append(&names(RECORDS), &batch(step, RECORDS)).unwrap();
         }
-        let recovered = desk.recovered();
+        let recovered = workspace.recovered();
         assert_eq!(recovered.faults(), []);
         let mut next = 20;
         // Until the ring has gone round and half of what was found is gone.

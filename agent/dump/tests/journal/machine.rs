@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use trainmon_core::Step;
 use trainmon_dump::journal::{Fault, Journal, JournalError, Storage};
 
-use super::support::{BOTH, Desk, assert_genuine, batch, config, names, skip, spec};
+use super::support::{BOTH, Workspace, assert_genuine, batch, config, names, skip, spec};
 
 /// A mounted tmpfs; unmounted when dropped.
 struct RamDisk(PathBuf);
@@ -30,8 +30,8 @@ impl Drop for RamDisk {
 fn a_disk_without_room_is_an_error_at_once_and_nothing_is_left_on_it() {
     let test = "a_disk_without_room_is_an_error_at_once_and_nothing_is_left_on_it";
     for storage in BOTH {
-        let desk = Desk::new();
-        let Some(disk) = RamDisk::mount(desk.directory(), "size=512k") else {
+        let workspace = Workspace::new();
+        let Some(disk) = RamDisk::mount(workspace.directory(), "size=512k") else {
             return skip(test, "mounting a tmpfs is refused");
         };
         let config = config();
@@ -48,17 +48,17 @@ fn a_disk_without_room_is_an_error_at_once_and_nothing_is_left_on_it() {
             journal.append(&names(30), &batch(step, 30)).unwrap();
         }
         drop(journal);
-        std::fs::copy(&path, desk.path()).unwrap();
-        assert_eq!(assert_genuine(&desk.recovered(), 30).last(), Some(&299));
+        std::fs::copy(&path, workspace.path()).unwrap();
+        assert_eq!(assert_genuine(&workspace.recovered(), 30).last(), Some(&299));
     }
 }
 
 #[test]
 fn a_place_that_cannot_be_written_is_an_error() {
-    let desk = Desk::new();
-    std::fs::write(desk.directory().join("file"), "").unwrap();
+    let workspace = Workspace::new();
+    std::fs::write(workspace.directory().join("file"), "").unwrap();
     let config = config();
-    let path = desk.directory().join("file/journal_rank0.tmj");
+    let path = workspace.directory().join("file/journal_rank0.tmj");
     let error = Journal::create(&path, &spec(&config, 1 << 20, BOTH[0])).unwrap_err();
     assert!(matches!(&error, JournalError::Create { .. }), "{error}");
     assert_eq!(error.hint(), "make the directory writable, or name another in `journal.dir`");
@@ -76,8 +76,8 @@ fn steps_region(path: &Path) -> (u64, u64) {
 #[test]
 fn a_write_that_finds_no_room_is_an_error_and_the_next_one_that_does_is_kept() {
     let test = "a_write_that_finds_no_room_is_an_error_and_the_next_one_that_does_is_kept";
-    let desk = Desk::new();
-    let Some(disk) = RamDisk::mount(desk.directory(), "size=512k") else {
+    let workspace = Workspace::new();
+    let Some(disk) = RamDisk::mount(workspace.directory(), "size=512k") else {
         return skip(test, "mounting a tmpfs is refused");
     };
     let config = config();
@@ -106,8 +106,8 @@ fn a_write_that_finds_no_room_is_an_error_and_the_next_one_that_does_is_kept() {
     std::fs::remove_file(&ballast).unwrap();
     journal.append(&names(30), &batch(20, 30)).unwrap();
     journal.close().unwrap();
-    std::fs::copy(&path, desk.path()).unwrap();
-    let recovered = desk.recovered();
+    std::fs::copy(&path, workspace.path()).unwrap();
+    let recovered = workspace.recovered();
     // They failed one after the other until there was room again.
     let [first, last] = [failed[0], failed[failed.len() - 1]].map(Step);
     assert_eq!(recovered.faults(), [Fault::NeverWritten { first, last }]);
@@ -117,11 +117,11 @@ fn a_write_that_finds_no_room_is_an_error_and_the_next_one_that_does_is_kept() {
 
 #[test]
 fn only_what_is_memory_itself_is_mapped() {
-    let desk = Desk::new();
-    let journal = desk.journal(Storage::Auto);
-    let file_system = rustix::fs::statfs(desk.directory()).unwrap().f_type;
+    let workspace = Workspace::new();
+    let journal = workspace.journal(Storage::Auto);
+    let file_system = rustix::fs::statfs(workspace.directory()).unwrap().f_type;
     assert_eq!(journal.is_mapped(), file_system == 0x0102_1994, "{file_system:x}");
-    let Some(disk) = RamDisk::mount(desk.directory(), "size=512k") else {
+    let Some(disk) = RamDisk::mount(workspace.directory(), "size=512k") else {
         return skip("only_what_is_memory_itself_is_mapped", "mounting a tmpfs is refused");
     };
     let config = config();

@@ -14,12 +14,12 @@ use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, R
 
 pub(crate) const BOTH: [Storage; 2] = [Storage::Mapped, Storage::Calls];
 
-/// A desk with room for one journal.
-pub(crate) struct Desk {
+/// A workspace with room for one journal.
+pub(crate) struct Workspace {
     directory: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }

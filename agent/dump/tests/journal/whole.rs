@@ -6,20 +6,20 @@ use trainmon_core::config::Config;
 use trainmon_core::{Rank, Step};
 use trainmon_dump::journal::{Fault, Journal, JournalError, MIN_FILE_BYTES, Recovered, Storage, prune};
 
-use super::support::{BOTH, Desk, assert_genuine, batch, config, names, spec};
+use super::support::{BOTH, Workspace, assert_genuine, batch, config, names, spec};
 
 #[test]
 fn what_was_written_is_read_to_the_last_bit_and_nothing_is_wrong_with_it() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         for step in 0..5 {
             journal.append(&names(20), &batch(step, 20)).unwrap();
         }
         journal.append_alert(br#"{"rule":"Spike"}"#).unwrap();
-        assert!(!desk.recovered().is_closed());
+        assert!(!workspace.recovered().is_closed());
         journal.close().unwrap();
-        let recovered = desk.recovered();
+        let recovered = workspace.recovered();
         assert_eq!(assert_genuine(&recovered, 20), [0, 1, 2, 3, 4]);
         assert_eq!(recovered.names(), names(20));
         assert_eq!(recovered.alerts(), [r#"{"rule":"Spike"}"#]);
@@ -34,8 +34,8 @@ fn what_was_written_is_read_to_the_last_bit_and_nothing_is_wrong_with_it() {
 #[test]
 fn the_ring_keeps_the_newest_steps_and_neither_names_nor_alerts_make_room() {
     for storage in BOTH {
-        let desk = Desk::new();
-        let mut journal = desk.journal(storage);
+        let workspace = Workspace::new();
+        let mut journal = workspace.journal(storage);
         journal.append_alert(b"the first").unwrap();
         let steps = 2_000;
         let mut step_bytes = 0;
@@ -47,7 +47,7 @@ fn the_ring_keeps_the_newest_steps_and_neither_names_nor_alerts_make_room() {
         assert!(step_bytes > 500);
         let (first, last) = journal.view().held().unwrap();
         drop(journal);
-        let recovered = desk.recovered();
+        let recovered = workspace.recovered();
         assert_eq!(recovered.faults(), []);
         assert_eq!(recovered.alerts(), ["the first"]);
         assert_eq!(recovered.names(), names(33));
@@ -61,13 +61,13 @@ fn the_ring_keeps_the_newest_steps_and_neither_names_nor_alerts_make_room() {
 
 #[test]
 fn alerts_make_room_for_newer_alerts() {
-    let desk = Desk::new();
-    let mut journal = desk.journal(Storage::Auto);
+    let workspace = Workspace::new();
+    let mut journal = workspace.journal(Storage::Auto);
     for number in 0..3_000 {
         journal.append_alert(format!("alert {number}").as_bytes()).unwrap();
     }
     drop(journal);
-    let recovered = desk.recovered();
+    let recovered = workspace.recovered();
     assert_eq!(recovered.faults(), []);
     let kept = recovered.alerts().len();
     assert!(kept > 50, "{kept}");
@@ -77,23 +77,23 @@ fn alerts_make_room_for_newer_alerts() {
 
 #[test]
 fn a_step_larger_than_the_ring_is_an_error_and_noted_and_the_next_one_is_kept() {
-    let desk = Desk::new();
-    let mut journal = desk.journal(Storage::Auto);
+    let workspace = Workspace::new();
+    let mut journal = workspace.journal(Storage::Auto);
     journal.append(&names(5), &batch(0, 5)).unwrap();
     let error = journal.append(&names(9_000), &batch(1, 9_000)).unwrap_err();
     assert!(matches!(error, JournalError::TooLarge { step: Step(1), .. }), "{error}");
     assert_eq!(error.hint(), "raise `journal.size_mb`");
     journal.append(&names(9_000), &batch(2, 5)).unwrap();
     drop(journal);
-    let recovered = desk.recovered();
+    let recovered = workspace.recovered();
     assert_eq!(recovered.step_numbers().map(|step| step.0).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(recovered.faults(), [Fault::TooLarge { step: Step(1), records: 9_000 }]);
 }
 
 #[test]
 fn names_the_log_has_no_room_for_come_with_the_steps_that_use_them() {
-    let desk = Desk::new();
-    let mut journal = desk.journal(Storage::Auto);
+    let workspace = Workspace::new();
+    let mut journal = workspace.journal(Storage::Auto);
     let count = 1_500;
     let few = batch(0, 3);
     journal.append(&names(count), &few).unwrap();
@@ -101,7 +101,7 @@ fn names_the_log_has_no_room_for_come_with_the_steps_that_use_them() {
     last.records[2].tensor = trainmon_core::TensorId(count - 1);
     journal.append(&names(count), &last).unwrap();
     drop(journal);
-    let recovered = desk.recovered();
+    let recovered = workspace.recovered();
     assert_eq!(recovered.faults(), []);
     assert_eq!(recovered.names().len(), count as usize);
     let expected = names(count);
@@ -113,49 +113,50 @@ fn names_the_log_has_no_room_for_come_with_the_steps_that_use_them() {
 
 #[test]
 fn an_earlier_runs_journal_stays_and_the_new_one_takes_the_next_name() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let config = config();
     for (number, expected) in ["journal_rank0.tmj", "journal_rank0.2.tmj", "journal_rank0.3.tmj"].iter().enumerate() {
-        let mut journal = Journal::create_in(desk.directory(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap();
+        let mut journal =
+            Journal::create_in(workspace.directory(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap();
         journal.append(&names(1), &batch(number as u64, 1)).unwrap();
-        assert_eq!(journal.path(), desk.directory().join(expected));
+        assert_eq!(journal.path(), workspace.directory().join(expected));
     }
-    assert_eq!(assert_genuine(&desk.recovered(), 1), [0]);
-    let error = Journal::create(&desk.path(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap_err();
+    assert_eq!(assert_genuine(&workspace.recovered(), 1), [0]);
+    let error = Journal::create(&workspace.path(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap_err();
     assert!(matches!(&error, JournalError::Create { .. }), "{error}");
-    assert_eq!(assert_genuine(&desk.recovered(), 1), [0]);
+    assert_eq!(assert_genuine(&workspace.recovered(), 1), [0]);
 }
 
 #[test]
 fn a_journal_without_a_step_is_whole() {
-    let desk = Desk::new();
-    drop(desk.journal(Storage::Auto));
-    let recovered = desk.recovered();
+    let workspace = Workspace::new();
+    drop(workspace.journal(Storage::Auto));
+    let recovered = workspace.recovered();
     assert_eq!((recovered.step_numbers().len(), recovered.faults().len()), (0, 0));
-    assert!(Recovered::open(desk.directory()).unwrap_err().to_string().ends_with("is a directory, not a journal"));
+    assert!(Recovered::open(workspace.directory()).unwrap_err().to_string().ends_with("is a directory, not a journal"));
 }
 
 #[test]
 fn only_its_owner_may_read_the_file_and_no_secret_is_in_it() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let text = r#"{"wg_distribution": true, "format": ["csv", "otlp"],
         "otlp": {"endpoint": "http://collector:4318/s3cret?key=s3cret", "headers": {"x-key": "s3cret"}},
         "alert": {"webhook": {"url": "https://u:s3cret@hooks.example/T0/s3cret?token=s3cret"}, "actions": ["webhook"]}}"#;
     let config = Config::parse(text, "t", &|_| None).unwrap().config;
     assert!(config.alert.webhook.is_some() && config.otlp.is_some());
-    drop(Journal::create(&desk.path(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap());
-    assert_eq!(desk.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let bytes = std::fs::read(desk.path()).unwrap();
+    drop(Journal::create(&workspace.path(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap());
+    assert_eq!(workspace.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let bytes = std::fs::read(workspace.path()).unwrap();
     assert!(!bytes.windows(6).any(|window| window == b"s3cret"));
-    let written = desk.recovered().config_as_written().to_string();
+    let written = workspace.recovered().config_as_written().to_string();
     assert!(written.contains("https://hooks.example/(hidden)") && written.contains("http://collector:4318/(hidden)"));
 }
 
 #[test]
 fn the_oldest_journals_make_room_but_never_one_that_is_being_written() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let config = config();
-    let make = || Journal::create_in(desk.directory(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap();
+    let make = || Journal::create_in(workspace.directory(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap();
     let live = make();
     for _ in 0..11 {
         drop(make());
@@ -163,16 +164,20 @@ fn the_oldest_journals_make_room_but_never_one_that_is_being_written() {
     // Names that are not this rank's, or nobody's.
     let others = ["journal_rank1.tmj", "journal_rank0.x.tmj", "journal_rank0.02.tmj", "journal_rank0.tmj.bak"];
     for other in others {
-        std::fs::write(desk.directory().join(other), "kept").unwrap();
+        std::fs::write(workspace.directory().join(other), "kept").unwrap();
     }
-    let pruned = prune(desk.directory(), Rank(0), 3);
+    let pruned = prune(workspace.directory(), Rank(0), 3);
     assert!(pruned.failed.is_empty(), "{pruned:?}");
-    let removed: Vec<_> = (2..=9).map(|number| desk.directory().join(format!("journal_rank0.{number}.tmj"))).collect();
+    let removed: Vec<_> =
+        (2..=9).map(|number| workspace.directory().join(format!("journal_rank0.{number}.tmj"))).collect();
     assert_eq!(pruned.removed, removed);
-    assert!(live.path().exists() && others.iter().all(|other| desk.directory().join(other).exists()));
+    assert!(live.path().exists() && others.iter().all(|other| workspace.directory().join(other).exists()));
     // What was deleted leaves no gap to fill: the newest number is the newest run.
-    assert_eq!(make().path(), desk.directory().join("journal_rank0.13.tmj"));
+    assert_eq!(make().path(), workspace.directory().join("journal_rank0.13.tmj"));
     drop(live);
-    assert_eq!(prune(desk.directory(), Rank(0), 3).removed.first(), Some(&desk.directory().join("journal_rank0.tmj")));
-    assert!(prune(&desk.directory().join("nowhere"), Rank(0), 0).removed.is_empty());
+    assert_eq!(
+        prune(workspace.directory(), Rank(0), 3).removed.first(),
+        Some(&workspace.directory().join("journal_rank0.tmj"))
+    );
+    assert!(prune(&workspace.directory().join("nowhere"), Rank(0), 0).removed.is_empty());
 }

@@ -22,12 +22,12 @@ __all__ = [
     "Collectives",
     "ConfigError",
     "FeatureTargets",
-    "Hold",
     "ModuleCall",
     "Monitor",
     "OpenCall",
     "OperatorCall",
     "ParsedConfig",
+    "PendingStep",
     "Settings",
     "__version__",
     "check_run_name",
@@ -49,7 +49,8 @@ KINDS: Final[tuple[str, ...]]
 """The names of all kinds of record; a kind's number is its place here."""
 
 DEVICE_COLUMNS: Final[tuple[str, ...]]
-"""What a row of `Hold.record_rows` holds, each as float64: min, max, mean, norm, std, nans, infs, zeros (a count)."""
+"""What a row of `PendingStep.record_rows` holds, each as float64: min, max, mean, norm, std, nans, infs, zeros (a
+count)."""
 
 class ConfigError(ValueError):
     """A config file that cannot be read or is wrong. The text names every fault with its place and a hint."""
@@ -376,7 +377,7 @@ class Monitor:
         """Tells a number of the step in progress under a name of the script's own; told twice, the last one counts. A
         name that is not taken (empty, above 256 bytes, the 1,001st) is warned of once and counted."""
     def scalar_id(self, name: str) -> int | None:
-        """The id of such a name, for a value that a `Hold` records later; None for one that is not taken."""
+        """The id of such a name, for a value that a `PendingStep` records later; None for one that is not taken."""
     def sign_agreement(self, gradient: Any, moment: Any) -> float | None:
         """(sum of sign(g)*sign(m) / numel + 1) / 2 of two host tensors of one shape, read once; None if they do not
         fit."""
@@ -398,7 +399,7 @@ class Monitor:
         of a process group, `caller` the line that makes a call of the operation named and whether it is recorded,
         `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and
         `seconds(clock)`."""
-    def hold(self) -> Hold:
+    def hold(self) -> PendingStep:
         """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
         gradient norm that is expected three quarters of `queue_steps`, at most 32."""
     def end_step(
@@ -410,7 +411,7 @@ class Monitor:
         framework_grad_norm: float | None = None,
     ) -> None:
         """Ends the step. `grad_norm` is the global norm of the aggregated, unclipped gradient if it is known by now:
-        without it the step has none unless a `Hold` brings it, for this rank's records may be a part only.
+        without it the step has none unless a `PendingStep` brings it, for this rank's records may be a part only.
         `framework_grad_norm` is what the framework itself reports. Never waits."""
     def skip_step(self) -> None:
         """The optimizer left the step out: its records are discarded and counted, the step keeps its number."""
@@ -459,7 +460,7 @@ class Monitor:
 _LateNumber: TypeAlias = Literal["loss", "grad_norm", "framework_grad_norm"]
 
 @final
-class Hold:
+class PendingStep:
     """Keeps one step's batch from leaving until `release`, or until the object goes."""
 
     @property
@@ -711,7 +712,7 @@ class Capture:
     def expect_bytes(self, size: int) -> None:
         """The step's tensors take about so many bytes: what is said of progress names them."""
 
-    def set_lane(self, lane: Any) -> None:
+    def set_device_numbers(self, device_numbers: Any) -> None:
         """What measures on devices, an object with a method `take_up(tensor)`, from the next step on."""
 
     def fill_numbers(self, tickets: Sequence[int], rows: Sequence[Sequence[float]]) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from trainmon._trainmon import Monitor
 from trainmon.frameworks.base import Content, Framework
 from trainmon.measurer import local_part
+from trainmon.output_paths import write_whole
 from trainmon.parameters import Parameter
-from trainmon.whereabouts import write_whole
 
 #: Its name, and the version of its form.
 FILE, FORMAT = "layout.json", 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainmon.device.quiet import quietly
+from trainmon.device.unobserved import quietly
 from trainmon.gradients import Gradients
 from trainmon.measurer import Measurer, local_part
 

@@ -30,7 +30,7 @@ UNSCALED = 1.0
 NormSink = Callable[[float], None]
 
 
-class Lane(Protocol):
+class TensorQueue(Protocol):
     """Measures tensors that lie on a device, without waiting for it."""
 
     def enqueue(
@@ -86,21 +86,21 @@ class Lane(Protocol):
 class Measurer:
     """Sends tensors the right way."""
 
-    def __init__(self, monitor: Monitor, lane: Callable[[], Lane], *, device_only: bool = False) -> None:
+    def __init__(self, monitor: Monitor, queue: Callable[[], TensorQueue], *, device_only: bool = False) -> None:
         self.monitor = monitor
-        self._make_lane = lane
-        self._lane: Lane | None = None
+        self._make_queue = queue
+        self._queue: TensorQueue | None = None
         self._device_only = device_only
         import torch
 
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
 
     @property
-    def lane(self) -> Lane:
-        """The device lane; made at first use."""
-        if self._lane is None:
-            self._lane = self._make_lane()
-        return self._lane
+    def queue(self) -> TensorQueue:
+        """The device queue; made at first use."""
+        if self._queue is None:
+            self._queue = self._make_queue()
+        return self._queue
 
     def measure(
         self,
@@ -130,14 +130,14 @@ class Measurer:
                 norm.is_partial = True
                 norm.squares = math.nan
         else:
-            self.lane.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
+            self.queue.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
 
     def add_norm(self, tensor: torch.Tensor, factor: float | torch.Tensor, norm: StepNorm) -> None:
         """Adds a tensor's norm that has no record."""
         import torch
 
-        from trainmon.device.pieces import refusal
-        from trainmon.device.quiet import quietly
+        from trainmon.device.chunks import refusal
+        from trainmon.device.unobserved import quietly
 
         tensor = local_part(tensor)
         if refusal(tensor) is not None:
@@ -149,7 +149,7 @@ class Measurer:
         if self.is_at_hand(found):
             norm.add(float(found))
         else:
-            self.lane.enqueue_scalar(found, norm.later())
+            self.queue.enqueue_scalar(found, norm.later())
 
     def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
         """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
@@ -160,14 +160,14 @@ class Measurer:
             if tensor.is_cpu and not self._device_only:
                 at_hand.append((label.tensor_id, label.kind, label.micro_step, tensor))
             else:
-                self.lane.enqueue(label, tensor, UNSCALED, None)
+                self.queue.enqueue(label, tensor, UNSCALED, None)
         if at_hand:
             self.monitor.observe_all(at_hand)
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """Records for `label` the reading that another tensor id of its kind got in this step. False if there is
         none."""
-        if self._lane is not None and self._lane.repeat(label, of_tensor_id):
+        if self._queue is not None and self._queue.repeat(label, of_tensor_id):
             return True
         return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
 
@@ -176,8 +176,8 @@ class Measurer:
         `keep_last`."""
         if tensor_ids:
             self.monitor.retract(kind, list(tensor_ids), keep_last)
-            if self._lane is not None:
-                self._lane.retract(kind, tensor_ids, keep_last=keep_last)
+            if self._queue is not None:
+                self._queue.retract(kind, tensor_ids, keep_last=keep_last)
 
     def is_at_hand(self, value: torch.Tensor | float) -> bool:
         """Whether a number lies on the host."""
@@ -194,7 +194,7 @@ class Measurer:
         if number.is_cpu and not self._device_only:
             sink(float(number))
         else:
-            self.lane.enqueue_scalar(number, sink)
+            self.queue.enqueue_scalar(number, sink)
 
     def agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
         """Measures how far two tensors of one shape agree in sign (mg_direction)."""
@@ -208,7 +208,7 @@ class Measurer:
             else:
                 self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, (value,))
         else:
-            self.lane.enqueue_agreement(label, gradient, moment)
+            self.queue.enqueue_agreement(label, gradient, moment)
 
     def values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
         """Records numbers that torch computed, tensors without dimensions."""
@@ -216,46 +216,46 @@ class Measurer:
             numbers = [float(value) for value in values]
             self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, numbers)
         else:
-            self.lane.enqueue_values(label, values)
+            self.queue.enqueue_values(label, values)
 
     def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
         """Keeps a parameter's values from before the step."""
         if values.is_cpu and not self._device_only:
             self.monitor.keep_copy(tensor_id, values)
         else:
-            self.lane.keep_copy(tensor_id, values)
+            self.queue.keep_copy(tensor_id, values)
 
     def update(self, tensor_id: int, values: torch.Tensor) -> None:
         """Measures a parameter's change since `keep_copy`: kinds update and update_ratio."""
         if values.is_cpu and not self._device_only:
             self.monitor.observe_update(tensor_id, values)
         else:
-            self.lane.enqueue_update(tensor_id, values)
+            self.queue.enqueue_update(tensor_id, values)
 
     def launch(self) -> None:
         """Starts what was queued for the device."""
-        if self._lane is not None:
-            self._lane.launch()
+        if self._queue is not None:
+            self._queue.launch()
 
     def close_step(self) -> None:
         """Tells that no tensor of the step in progress follows."""
-        if self._lane is not None:
-            self._lane.close_step()
+        if self._queue is not None:
+            self._queue.close_step()
 
     def collect(self) -> None:
         """Records what the device has finished meanwhile."""
-        if self._lane is not None:
-            self._lane.collect()
+        if self._queue is not None:
+            self._queue.collect()
 
     def abandon_step(self) -> None:
         """Forgets what is queued for the step in progress."""
-        if self._lane is not None:
-            self._lane.abandon_step()
+        if self._queue is not None:
+            self._queue.abandon_step()
 
     def finish(self, seconds: float) -> None:
         """Waits for what the device still computes, at most this long."""
-        if self._lane is not None:
-            self._lane.finish(seconds)
+        if self._queue is not None:
+            self._queue.finish(seconds)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

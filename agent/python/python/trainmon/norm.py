@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from trainmon._trainmon import Hold, Monitor
+from trainmon._trainmon import Monitor, PendingStep
 
 #: Stands for a norm, and for a sum of squares, of which a part was not measured on purpose. No norm is negative, and
 #: added to other parts it stays what it is.
@@ -105,7 +105,7 @@ class GlobalNorm:
             self._exchange.close(seconds)
 
 
-def _deliver(hold: Hold, squares: float | None) -> None:
+def _deliver(hold: PendingStep, squares: float | None) -> None:
     """Tells the step its norm. One that is released without it, or has left, counts as a step whose norm is missing."""
     if squares == UNKNOWN:
         hold.forgo("grad_norm")

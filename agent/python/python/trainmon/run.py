@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from trainmon.integrations.attaching import Wishes, checked
+from trainmon.integrations.attach import Wishes, checked
 
 _EXAMPLES = """\
 examples:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str], program_name: str) -> None:
     program = _module(words[0]) if options.module is not None else _script(words[0])
     sys.argv[:] = [program.attributes["__file__"] if options.module is not None else words[0], *words[1:]]
 
-    from trainmon.discovering import Discovery
+    from trainmon.autodetect import Discovery
 
     discovery = Discovery(wishes, options.grad_acc_steps)
     _run(program, discovery.start, discovery.finish)

@@ -57,7 +57,7 @@ class Scalars:
                 continue
             identity = self._monitor.scalar_id(name)
             if identity is not None:
-                self._measurer.lane.enqueue_values(Label(identity, Kind.SCALAR), (number,))
+                self._measurer.queue.enqueue_values(Label(identity, Kind.SCALAR), (number,))
 
     def _numbers(self, values: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, float | torch.Tensor]]:
         if values is not None and not isinstance(values, Mapping):
@@ -103,7 +103,7 @@ def _copy(number: torch.Tensor) -> torch.Tensor:
     """The value of now: the script may count on in the same tensor. Nothing waits for it."""
     import torch
 
-    from trainmon.device.quiet import quietly
+    from trainmon.device.unobserved import quietly
 
     with quietly(number.device.type):
         return number.reshape(()).to(torch.float64, copy=True)

@@ -18,7 +18,7 @@ from trainmon._hooks import Hook, in_backward
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
 from trainmon.modules import uncompiled_modules
-from trainmon.whereabouts import run_directory, write_whole
+from trainmon.output_paths import run_directory, write_whole
 
 _OURS = str(Path(__file__).resolve().parent)
 

@@ -17,7 +17,7 @@ from trainmon._hooks import Hook
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
 from trainmon.modules import uncompiled_modules, works_in_place
-from trainmon.whereabouts import run_directory, write_whole
+from trainmon.output_paths import run_directory, write_whole
 
 Struct = dict[str, Any]
 

@@ -15,27 +15,27 @@ from trainmon.adhoc import AdhocTensors
 from trainmon.alert_state import restore, saved
 from trainmon.arguments import models_of
 from trainmon.collectives import Collectives, CollectiveStacksPrinted
-from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.first_look import FirstLook
 from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
-from trainmon.frameworks.nothing import Nothing
+from trainmon.frameworks.no_framework import Nothing
 from trainmon.gradients import Gradients
 from trainmon.hangs import HangWatch
 from trainmon.layout import LayoutFile
 from trainmon.losses import BackwardLoss
-from trainmon.measurer import Lane, Measurer
+from trainmon.measurer import Measurer, TensorQueue
 from trainmon.modules import Activations
 from trainmon.new_parameters import NewParameters
 from trainmon.norm import GlobalNorm
 from trainmon.notebook import show_link
 from trainmon.on_demand import captures_on_demand
-from trainmon.optimizing import OptimizerStep
+from trainmon.optimizer_step import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
 from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
+from trainmon.step_facts import Clipping, StepFacts
 from trainmon.structure import ModuleStructPrinted, Structure
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Watch:
             monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
         #: Whether the end of a step is noticed at the optimizer.
         self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
-        self.measurer = Measurer(monitor, self._make_lane, device_only=device_only)
+        self.measurer = Measurer(monitor, self._make_queue, device_only=device_only)
         self._adhoc = AdhocTensors(monitor, self.measurer)
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
@@ -154,10 +154,10 @@ class Watch:
             ("stack_info", self.stacks),
         ]
 
-    def _make_lane(self) -> Lane:
-        from trainmon.device import DeviceLane
+    def _make_queue(self) -> TensorQueue:
+        from trainmon.device import DeviceQueue
 
-        return DeviceLane(self.monitor)
+        return DeviceQueue(self.monitor)
 
     # What happens in a step, in order.
 

@@ -15,7 +15,7 @@ use crate::capture::placing::{place, tell_modules_around};
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::{self, Announced, Busy};
 use crate::capture::values::Walk;
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// The arguments as they are written.
 pub(crate) struct Arguments<'a, 'py> {
@@ -119,7 +119,7 @@ impl Shared {
                     }
                 }
                 begun.active.session.end(&begun.name.forward);
-                self.news.tell(py);
+                self.pending_messages.tell(py);
                 Ok(())
             });
         }

@@ -15,7 +15,7 @@ pub(crate) type Row = [f64; 8];
 /// What measures on devices, and what waits for it.
 #[derive(Default)]
 pub(crate) struct Devices {
-    lane: Mutex<Option<Py<PyAny>>>,
+    device_numbers: Mutex<Option<Py<PyAny>>>,
     awaited: Mutex<HashMap<u64, Awaited, FixedState>>,
 }
 
@@ -29,12 +29,12 @@ struct Awaited {
 
 impl Devices {
     /// Of this step: an object with a method `take_up(tensor)`.
-    pub(crate) fn of(lane: Option<Py<PyAny>>) -> Self {
-        Self { lane: Mutex::new(lane), awaited: Mutex::default() }
+    pub(crate) fn of(device_numbers: Option<Py<PyAny>>) -> Self {
+        Self { device_numbers: Mutex::new(device_numbers), awaited: Mutex::default() }
     }
 
-    pub(crate) fn lane(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.lane.lock().as_ref().map(|lane| lane.clone_ref(py))
+    pub(crate) fn device_numbers(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.device_numbers.lock().as_ref().map(|device_numbers| device_numbers.clone_ref(py))
     }
 
     /// The numbers of a tensor come under this ticket. `count`: its elements.

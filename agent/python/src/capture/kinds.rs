@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// How values of a class are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
 //! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
 //! are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
-//! `devices` is what waits for numbers that a device finds, `news` keeps notices until Python can be told, `thread` is what each
+//! `devices` is what waits for numbers that a device finds, `pending_messages` keeps notices until Python can be told, `thread` is what each
 //! thread does now, `shared` what all have together.
 
 mod backward;
@@ -15,8 +15,8 @@ mod entrance;
 mod gradients;
 mod kinds;
 mod modules;
-mod news;
 mod operators;
+mod pending_messages;
 mod placing;
 mod saved;
 mod shared;
@@ -148,9 +148,9 @@ impl PyCapture {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
         let plan = Arc::new(CapturePlan::with_memory(config, self.0.memory.clone()));
-        let notices = self.0.news.notices(listener);
+        let notices = self.0.pending_messages.notices(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, notices);
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
         self.0.begin(py, opened.map_err(|error| capture_error(&error))?);
         Ok(())
     }
@@ -163,8 +163,8 @@ impl PyCapture {
     }
 
     /// What measures on devices, an object with a method `take_up(tensor)`, from the next step on.
-    fn set_lane(&self, lane: Option<Py<PyAny>>) {
-        self.0.set_lane(lane);
+    fn set_device_numbers(&self, device_numbers: Option<Py<PyAny>>) {
+        self.0.set_device_numbers(device_numbers);
     }
 
     /// Numbers that were found on a device, by the tickets under which they were taken up.
@@ -194,7 +194,7 @@ impl PyCapture {
     /// The rank became known.
     fn set_rank(&self, py: Python<'_>, rank: u64) -> bool {
         let is_renamed = self.0.opened().is_some_and(|active| active.session.set_rank(rank));
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
         is_renamed
     }
 
@@ -203,7 +203,7 @@ impl PyCapture {
         let Some(active) = self.0.opened() else { return Ok(()) };
         self.0.await_files(py, &active);
         let made = py.detach(|| active.session.write_documents());
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
@@ -213,7 +213,7 @@ impl PyCapture {
         let Some(active) = self.0.end(py) else { return Ok(()) };
         self.0.await_files(py, &active);
         let made = py.detach(|| active.session.finish());
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
@@ -249,7 +249,7 @@ impl PyCapture {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<ModuleCall> {
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
         self.0.begin_module(py, module, args, kwargs)
     }
 
@@ -260,7 +260,7 @@ impl PyCapture {
     /// Records a value that a script saves, and the gradients of its tensors when they come.
     fn save(&self, py: Python<'_>, value: &Bound<'_, PyAny>, name: &str, with_gradients: bool) {
         self.0.save(py, value, name, with_gradients);
-        self.0.news.tell(py);
+        self.0.pending_messages.tell(py);
     }
 
     /// Entries, bytes, files, and why nothing is captured any more.

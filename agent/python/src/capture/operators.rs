@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use trainmon_capture::CapturePlan;
 
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// A function and its name in a dump.
 pub(crate) struct Operator {

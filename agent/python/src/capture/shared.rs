@@ -13,11 +13,11 @@ use trainmon_capture::{Session, SpareMemory};
 use crate::capture::devices::Devices;
 use crate::capture::gradients::Gradients;
 use crate::capture::kinds::Kinds;
-use crate::capture::news::News;
 use crate::capture::operators::Operators;
+use crate::capture::pending_messages::PendingMessages;
 use crate::capture::stacks::Stacks;
 use crate::capture::thread;
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// How often the end of a step looks whether there is something to tell.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -32,10 +32,10 @@ pub(crate) struct Shared {
     is_on: AtomicBool,
     mode: Mutex<Option<Py<PyAny>>>,
     /// What measures on devices.
-    lane: Mutex<Option<Py<PyAny>>>,
+    device_numbers: Mutex<Option<Py<PyAny>>>,
     /// Asked before a call is put under a parent that was set: it takes away one that is over.
     parent_check: Mutex<Option<Py<PyAny>>>,
-    pub(crate) news: Arc<News>,
+    pub(crate) pending_messages: Arc<PendingMessages>,
     /// Of tensors that were written in earlier steps.
     pub(crate) memory: SpareMemory,
 }
@@ -78,7 +78,9 @@ impl Shared {
             kinds: Arc::clone(&self.kinds),
             gradients: Gradients::default(),
             hooks: Mutex::default(),
-            devices: Devices::of(self.lane.lock().as_ref().map(|lane| lane.clone_ref(py))),
+            devices: Devices::of(
+                self.device_numbers.lock().as_ref().map(|device_numbers| device_numbers.clone_ref(py)),
+            ),
             has_construct,
         };
         *self.active.write() = Some(Arc::new(active));
@@ -99,7 +101,7 @@ impl Shared {
     /// Waits for the tensors' files, and tells meanwhile how far they are.
     pub(crate) fn await_files(&self, py: Python<'_>, active: &Active) {
         while !py.detach(|| active.session.wait_for_files(TELL_EVERY)) {
-            self.news.tell(py);
+            self.pending_messages.tell(py);
         }
     }
 
@@ -116,8 +118,8 @@ impl Shared {
         drop(before);
     }
 
-    pub(crate) fn set_lane(&self, lane: Option<Py<PyAny>>) {
-        let before = std::mem::replace(&mut *self.lane.lock(), lane);
+    pub(crate) fn set_device_numbers(&self, device_numbers: Option<Py<PyAny>>) {
+        let before = std::mem::replace(&mut *self.device_numbers.lock(), device_numbers);
         drop(before);
     }
 

@@ -7,15 +7,15 @@ use pyo3::sync::PyOnceLock;
 use trainmon_capture::{Content, Later, Peer, Tensor, Values};
 
 use crate::capture::shared::Active;
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 use crate::tensor::{HostTensor, Tracked, Unreadable};
 
 /// What Python finds of a tensor without plain memory of its own: the format's name of its type, its dtype, its shape, a host
 /// tensor with its elements (or the ticket of what is measured on a device, or none), mesh and placements as JSON (or none).
-type Found<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
+type DescribedTensor<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
 /// Writes the described tensor; gives what is to be told of it later.
-type Put<'p> = dyn FnMut(&mut Values<'_>, &Tensor<'_>) -> Option<Later> + Send + 'p;
+type WriteTensor<'p> = dyn FnMut(&mut Values<'_>, &Tensor<'_>) -> Option<Later> + Send + 'p;
 
 /// Writes a tensor.
 pub(crate) fn write(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked, to: &mut Values<'_>) {
@@ -33,7 +33,13 @@ pub(crate) fn write_peer(
     write_with(active, object, tracked, to, &mut |values, tensor| values.peer_operation(peer, tensor));
 }
 
-fn write_with(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked, to: &mut Values<'_>, put: &mut Put<'_>) {
+fn write_with(
+    active: &Active,
+    object: &Bound<'_, PyAny>,
+    tracked: Tracked,
+    to: &mut Values<'_>,
+    put: &mut WriteTensor<'_>,
+) {
     let py = object.py();
     let requires_grad = object.getattr(intern!(py, "requires_grad")).and_then(|it| it.is_truthy());
     let requires_grad = requires_grad.map_err(|error| swallow(py, error)).ok();
@@ -48,7 +54,7 @@ fn write_with(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked, to: 
     }
 }
 
-fn put_host(host: &HostTensor<'_, '_>, tensor: &Tensor<'_>, to: &mut Values<'_>, put: &mut Put<'_>) {
+fn put_host(host: &HostTensor<'_, '_>, tensor: &Tensor<'_>, to: &mut Values<'_>, put: &mut WriteTensor<'_>) {
     let mut is_written = false;
     let read = host.read(|view| {
         drop(put(to, &Tensor { content: Content::Host(*view), ..*tensor }));
@@ -65,15 +71,15 @@ fn write_other(
     object: &Bound<'_, PyAny>,
     nothing: &Tensor<'_>,
     to: &mut Values<'_>,
-    put: &mut Put<'_>,
+    put: &mut WriteTensor<'_>,
 ) {
     static READABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     // What a checksum or a file is made of is brought here at once.
-    let lane = if to.wants_only_numbers() { active.devices.lane(py) } else { None };
+    let device_numbers = if to.wants_only_numbers() { active.devices.device_numbers(py) } else { None };
     let found = READABLE.import(py, "trainmon.captures.tensors", "readable").and_then(|readable| {
-        let found = readable.call1((object, lane))?;
-        found.extract::<Found<'_>>()
+        let found = readable.call1((object, device_numbers))?;
+        found.extract::<DescribedTensor<'_>>()
     });
     let (kind, dtype, shape, elements, spread) = match found {
         Ok(found) => found,

@@ -8,7 +8,7 @@ use trainmon_capture::{LaterValue, Peer, Values};
 use crate::capture::kinds::ValueKind;
 use crate::capture::shared::Active;
 use crate::capture::tensors;
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 use crate::tensor::Tracked;
 
 /// Containers within containers that are followed: as many as the format takes. A stack has an end.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use trainmon_agent::front::Label;
 
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// What is asked of Python.
 pub(crate) struct Callbacks {

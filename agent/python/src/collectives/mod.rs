@@ -150,12 +150,12 @@ impl PyCollectives {
     /// Tells which rank of a group came last over a window of steps, and for how long the others waited for it per step.
     fn set_straggler(&self, group: &str, rank: u32, lag: f64, median: f64, step: u64) {
         let straggler = Straggler { group: group.into(), rank, lag, median, step };
-        self.state.shared().monitor.collective_book().set_straggler(straggler);
+        self.state.shared().monitor.collective_totals().set_straggler(straggler);
     }
 
     /// What was told last: `(group, rank, lag, median, step)`.
     fn stragglers(&self) -> Vec<(String, u32, f64, f64, u64)> {
-        let all = self.state.shared().monitor.collective_book().stragglers();
+        let all = self.state.shared().monitor.collective_totals().stragglers();
         all.into_iter().map(|it| (it.group.to_string(), it.rank, it.lag, it.median, it.step)).collect()
     }
 

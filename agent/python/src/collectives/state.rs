@@ -17,8 +17,8 @@ use super::grouped::Grouped;
 use super::host::{Callbacks, Host};
 use super::on_device::OnDevice;
 use super::open::Open;
+use crate::discard_error::swallow;
 use crate::shared::Shared;
-use crate::swallow::swallow;
 use crate::torch::Torch;
 
 /// Operations whose works are looked at when another begins; a caller that keeps more open waits for the oldest first.
@@ -401,7 +401,7 @@ impl State {
 
     /// Operations that have ended and the time in them, by group.
     pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
-        let book = self.shared.monitor.collective_book();
+        let book = self.shared.monitor.collective_totals();
         let of_group = |group: &Arc<ProcessGroup>| {
             let of_all = book
                 .all()

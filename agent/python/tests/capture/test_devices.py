@@ -90,17 +90,17 @@ class Heard:
 
 def test_nothing_is_read_before_the_device_has_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard()
-    lane = DeviceNumbers(heard, lambda _device: Slow())
+    queue = DeviceNumbers(heard, lambda _device: Slow())
     tensor = torch.ones(4)
     with monkeypatch.context() as patching:
         for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__"):
             patching.setattr(torch.Tensor, name, lambda *_arguments: pytest.fail("the host waits"))
         for number in range(1500):
-            assert lane.take_up(tensor) == (number, 4)
+            assert queue.take_up(tensor) == (number, 4)
             tensor.add_(1)
     assert not heard.numbers
     Slow.is_done = True
-    lane.finish()
+    queue.finish()
     Slow.is_done = False
     assert len(heard.numbers) == 1500
     assert [heard.numbers[number][1] for number in (0, 1, 1499)] == [1.0, 2.0, 1500.0], "each as it was then"
@@ -109,8 +109,8 @@ def test_nothing_is_read_before_the_device_has_delivered(monkeypatch: pytest.Mon
 def test_a_device_that_never_answers_costs_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainmon.captures.devices._PATIENCE", 0.0)
     heard = Heard()
-    lane = DeviceNumbers(heard, lambda _device: Slow())
-    lane.take_up(torch.ones(2))
-    lane.finish()
+    queue = DeviceNumbers(heard, lambda _device: Slow())
+    queue.take_up(torch.ones(2))
+    queue.finish()
     assert not heard.numbers
     assert len(heard.notes) == 1

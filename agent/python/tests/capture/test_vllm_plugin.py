@@ -17,7 +17,7 @@ import torch
 from support.environment import STANDINS
 from trainmon import PrecisionDebugger
 from trainmon import vllm as plugin
-from trainmon.captures import watching
+from trainmon.captures import config_file
 
 PROMPTS = [[1, 5, 9], [4, 2]]
 
@@ -116,7 +116,7 @@ def test_engines_that_share_the_requests_have_ranks_of_their_own(vllm: ModuleTyp
 def test_a_switch_in_the_config_turns_the_capture_of_a_running_engine_on_and_off(
     vllm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_INTERVALS", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(config_file, "_INTERVALS", {True: 0.0, False: 0.0})
     path = config_in(tmp_path, dump_enable=False)
     engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": path}})
     generated(engine, PROMPTS, 2)

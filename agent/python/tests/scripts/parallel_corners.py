@@ -65,7 +65,7 @@ def fails(base, name):
 
 def is_of_another_version(base, name):
     """torch's private objects look otherwise: what is read off them is missing, the training goes on."""
-    from trainmon.frameworks.sharing import Sharing
+    from trainmon.frameworks.shared_params import Sharing
 
     def broken(*_args):
         raise AttributeError("injected")

@@ -22,10 +22,10 @@ pub(super) struct Devices {
     statistics: SharedStatistics,
     /// Whether what lies on the host goes this way, too.
     is_for_all: bool,
-    flights: Mutex<VecDeque<Flight>>,
+    under_way: Mutex<VecDeque<Transfer>>,
 }
 
-struct Flight {
+struct Transfer {
     results: Box<dyn InFlight>,
     awaited: Vec<Awaited>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Launch<'d> {
 
 impl Devices {
     pub(super) fn new(statistics: SharedStatistics, is_for_all: bool) -> Self {
-        Self { statistics, is_for_all, flights: Mutex::default() }
+        Self { statistics, is_for_all, under_way: Mutex::default() }
     }
 
     /// A part begins.
@@ -56,29 +56,29 @@ impl Devices {
     /// Tells all that is under way. Waits for it: the step has ended.
     pub(super) fn finish(&self, session: &Session) {
         let deadline = Instant::now() + LONGEST_WAIT;
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        tell_arrived(session, &mut flights);
-        while !flights.is_empty() && Instant::now() < deadline {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_arrived(session, &mut under_way);
+        while !under_way.is_empty() && Instant::now() < deadline {
             std::thread::sleep(POLL_INTERVAL);
-            tell_arrived(session, &mut flights);
+            tell_arrived(session, &mut under_way);
         }
-        if !flights.is_empty() {
+        if !under_way.is_empty() {
             session.note_error("device", "it did not deliver all numbers in time: they are null", &[]);
-            flights.clear();
+            under_way.clear();
         }
     }
 }
 
 /// Tells what has arrived. Asks, never waits.
-fn tell_arrived(session: &Session, flights: &mut VecDeque<Flight>) {
-    while flights.front().is_some_and(|flight| flight.results.is_ready().unwrap_or(true)) {
-        if let Some(flight) = flights.pop_front() {
-            flight.tell(session);
+fn tell_arrived(session: &Session, under_way: &mut VecDeque<Transfer>) {
+    while under_way.front().is_some_and(|transfer| transfer.results.is_ready().unwrap_or(true)) {
+        if let Some(transfer) = under_way.pop_front() {
+            transfer.tell(session);
         }
     }
 }
 
-impl Flight {
+impl Transfer {
     fn tell(self, session: &Session) {
         if let Err(why) = self.results.is_ready() {
             return session.note_error("device", &why, &[]);
@@ -111,13 +111,13 @@ impl Launch<'_> {
         if self.tensors.is_empty() {
             return;
         }
-        let mut flights = self.devices.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        tell_arrived(session, &mut flights);
+        let mut under_way = self.devices.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_arrived(session, &mut under_way);
         let mut rest = self.tensors;
         while let Some(device) = rest.first().map(|(tensor, _)| tensor.device()) {
             let (batch, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(tensor, _)| tensor.device() == device);
             rest = others;
-            launch_batch(&self.devices.statistics, session, batch, &mut flights);
+            launch_batch(&self.devices.statistics, session, batch, &mut under_way);
         }
     }
 }
@@ -127,18 +127,18 @@ fn launch_batch(
     statistics: &SharedStatistics,
     session: &Session,
     batch: Vec<(Tensor, Awaited)>,
-    flights: &mut VecDeque<Flight>,
+    under_way: &mut VecDeque<Transfer>,
 ) {
     let launched = statistics.launch(&batch.iter().map(|(tensor, _)| tensor).collect::<Vec<_>>(), plan());
     match launched {
         Ok(results) => {
             let awaited = batch.into_iter().map(|(_, awaited)| awaited).collect();
-            flights.push_back(Flight { results, awaited });
+            under_way.push_back(Transfer { results, awaited });
         }
         Err(why) if batch.len() == 1 => session.note_error("device", &why, &[]),
         Err(_) => {
             for one in batch {
-                launch_batch(statistics, session, vec![one], flights);
+                launch_batch(statistics, session, vec![one], under_way);
             }
         }
     }

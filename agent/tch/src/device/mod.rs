@@ -1,6 +1,6 @@
 //! Tensors on a device: statistics are launched there and their results read a step later. The host never waits.
 //!
-//! [`DeviceLane`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
+//! [`DeviceQueue`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
 //! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam behind which a fused kernel
 //! can stand (`trainmon_agent::front` has its plan and its rows, which the Python front shares); [`LibtorchStatistics`] uses libtorch's own operators.
 
@@ -15,7 +15,7 @@ use tch::Tensor;
 use trainmon_agent::core::{Phase, Step};
 use trainmon_agent::front::{DevicePlan, DeviceRow};
 use trainmon_agent::stats::Request;
-use trainmon_agent::{Hold, Monitor};
+use trainmon_agent::{Monitor, PendingStep};
 
 pub use libtorch::LibtorchStatistics;
 use target::Place;
@@ -69,24 +69,24 @@ const MOST_STEPS_LATE: u64 = 4;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Measurements queued, and measurements under way.
-pub(crate) struct DeviceLane {
+pub(crate) struct DeviceQueue {
     statistics: SharedStatistics,
     queued: Vec<Target>,
     /// Whether somebody will call [`launch`](Self::launch) soon.
     is_launch_expected: bool,
-    flights: VecDeque<Flight>,
+    under_way: VecDeque<Transfer>,
 }
 
-struct Flight {
+struct Transfer {
     step: Step,
     places: Vec<Place>,
     results: Box<dyn InFlight>,
-    hold: Hold,
+    hold: PendingStep,
 }
 
-impl DeviceLane {
+impl DeviceQueue {
     pub(crate) fn new(statistics: SharedStatistics) -> Self {
-        Self { statistics, queued: Vec::new(), is_launch_expected: false, flights: VecDeque::new() }
+        Self { statistics, queued: Vec::new(), is_launch_expected: false, under_way: VecDeque::new() }
     }
 
     pub(crate) fn enqueue(&mut self, target: Target) {
@@ -130,11 +130,11 @@ impl DeviceLane {
         // The tensors are let go once launched: their memory is reused in the order of the stream.
         let (tensors, places): (Vec<Tensor>, Vec<Place>) =
             targets.into_iter().map(|target| (target.tensor, target.place)).unzip();
-        if self.flights.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
+        if self.under_way.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
             return refuse(&places, monitor, "the device is several steps behind with earlier statistics");
         }
         match self.statistics.launch(&tensors.iter().collect::<Vec<_>>(), DevicePlan::of(request)) {
-            Ok(results) => self.flights.push_back(Flight { step, places, results, hold: monitor.hold() }),
+            Ok(results) => self.under_way.push_back(Transfer { step, places, results, hold: monitor.hold() }),
             Err(why) => refuse(&places, monitor, &why),
         }
     }
@@ -152,9 +152,9 @@ impl DeviceLane {
     pub(crate) fn abandon_step(&mut self, monitor: &Monitor) {
         self.give_up_queued(monitor);
         let step = monitor.step();
-        while self.flights.back().is_some_and(|flight| flight.step == step) {
-            if let Some(flight) = self.flights.pop_back() {
-                refuse(&flight.places, monitor, "its step was skipped");
+        while self.under_way.back().is_some_and(|transfer| transfer.step == step) {
+            if let Some(transfer) = self.under_way.pop_back() {
+                refuse(&transfer.places, monitor, "its step was skipped");
             }
         }
     }
@@ -162,8 +162,8 @@ impl DeviceLane {
     /// Counts everything queued and under way as unmeasured.
     pub(crate) fn abandon(&mut self, monitor: &Monitor, why: &str) {
         self.give_up_queued(monitor);
-        for flight in self.flights.drain(..) {
-            refuse(&flight.places, monitor, why);
+        for transfer in self.under_way.drain(..) {
+            refuse(&transfer.places, monitor, why);
         }
     }
 
@@ -171,13 +171,13 @@ impl DeviceLane {
     pub(crate) fn collect(&mut self, monitor: &Monitor) {
         let start = Instant::now();
         let step = monitor.step();
-        let before = self.flights.len();
-        while self.flights.front().is_some_and(|flight| flight.step < step && flight.is_over()) {
-            if let Some(flight) = self.flights.pop_front() {
-                flight.land(monitor);
+        let before = self.under_way.len();
+        while self.under_way.front().is_some_and(|transfer| transfer.step < step && transfer.is_over()) {
+            if let Some(transfer) = self.under_way.pop_front() {
+                transfer.land(monitor);
             }
         }
-        if self.flights.len() != before {
+        if self.under_way.len() != before {
             monitor.add_cost(Phase::Launch, start.elapsed());
         }
     }
@@ -185,16 +185,16 @@ impl DeviceLane {
     /// Waits, at most until `deadline`, for everything under way: the training is over, nobody is delayed.
     pub(crate) fn finish(&mut self, monitor: &Monitor, deadline: Instant) {
         self.give_up_queued(monitor);
-        while let Some(flight) = self.flights.pop_front() {
-            while !flight.is_over() && Instant::now() < deadline {
+        while let Some(transfer) = self.under_way.pop_front() {
+            while !transfer.is_over() && Instant::now() < deadline {
                 std::thread::sleep(POLL_INTERVAL);
             }
-            flight.land(monitor);
+            transfer.land(monitor);
         }
     }
 }
 
-impl Flight {
+impl Transfer {
     fn is_over(&self) -> bool {
         self.results.is_ready().unwrap_or(true)
     }

@@ -9,7 +9,7 @@ use super::parameter::Parameters;
 use super::shared::Shared;
 use super::{Watch, WatchError, gradients};
 use crate::capture::CaptureOptions;
-use crate::device::{DeviceLane, DeviceStatistics, LibtorchStatistics, SharedStatistics};
+use crate::device::{DeviceQueue, DeviceStatistics, LibtorchStatistics, SharedStatistics};
 
 /// Collects what a [`Watch`] needs to know; see [`Watch::builder`].
 pub struct WatchBuilder<'a> {
@@ -87,7 +87,7 @@ impl<'a> WatchBuilder<'a> {
             configured.unwrap_or(self.micro_batches).max(1),
             self.foreign_writes,
             self.device_path_only,
-            DeviceLane::new(self.statistics.clone()),
+            DeviceQueue::new(self.statistics.clone()),
         ));
         gradients::hook(&shared, &mut parameters.watched)?;
         shared.monitor.announce(parameters.watched.len(), parameters.len());

@@ -55,7 +55,7 @@ fn is_measured(shared: &Shared, micro_step: u32) -> bool {
 
 /// Device gradients are measured together, when the backward pass has ended and before anything aggregates them.
 fn launch_after_backward(shared: &Arc<Shared>) {
-    if !shared.lane().expect_launch() {
+    if !shared.queue().expect_launch() {
         return;
     }
     let later = Arc::clone(shared);

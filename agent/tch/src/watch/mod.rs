@@ -177,7 +177,7 @@ impl Watch {
         self.facts = StepFacts::default();
         // The next attempt has the same number, and is another one.
         shared.monitor.guard("capture on demand", || captures.end(None));
-        shared.monitor.guard("device statistics", || shared.lane().abandon_step(&shared.monitor));
+        shared.monitor.guard("device statistics", || shared.queue().abandon_step(&shared.monitor));
         // The next gradients are the first of their step again.
         gradients::begin_next_step(shared, &mut parameters.watched);
         shared.monitor.skip_step();
@@ -185,7 +185,7 @@ impl Watch {
 
     fn measure_before(&mut self, moments: &dyn MomentSource) {
         let Self { shared, parameters, .. } = self;
-        shared.monitor.guard("device statistics", || shared.lane().collect(&shared.monitor));
+        shared.monitor.guard("device statistics", || shared.queue().collect(&shared.monitor));
         step::before(shared, &mut parameters.watched, moments);
     }
 
@@ -223,7 +223,7 @@ impl Watch {
         let monitor = shared.monitor.clone();
         drop(captures);
         let patience = Duration::from_millis(monitor.config().pipeline.shutdown_timeout_ms);
-        monitor.guard("device statistics", || shared.lane().finish(&monitor, Instant::now() + patience));
+        monitor.guard("device statistics", || shared.queue().finish(&monitor, Instant::now() + patience));
         monitor.shutdown()
     }
 }

@@ -8,7 +8,7 @@ use trainmon_agent::Monitor;
 use trainmon_agent::core::{Kind, TensorStats};
 use trainmon_agent::front::{CachedReading, Label};
 
-use crate::device::{DeviceLane, Target};
+use crate::device::{DeviceQueue, Target};
 use crate::ffi::{Description, TensorRef};
 
 /// Which contents of which tensor: torch counts every write it makes.
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     every_micro_batch: AtomicBool,
     /// The modules and named tensors met so far, with their chunk; `None` after the first step.
     met: Mutex<Option<Vec<(String, u32)>>>,
-    lane: Mutex<DeviceLane>,
+    queue: Mutex<DeviceQueue>,
 }
 
 impl Shared {
@@ -49,13 +49,13 @@ impl Shared {
         micro_batches: u32,
         foreign_writes: bool,
         device_path_only: bool,
-        lane: DeviceLane,
+        queue: DeviceQueue,
     ) -> Self {
         // Live control may name other targets: between two steps they are looked up anew.
         monitor.follow_targets();
         let every_micro_batch = AtomicBool::new(every_micro_batch(&monitor));
-        let (met, lane) = (Mutex::new(Some(Vec::new())), Mutex::new(lane));
-        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, lane }
+        let (met, queue) = (Mutex::new(Some(Vec::new())), Mutex::new(queue));
+        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, queue }
     }
 
     /// Notes a module, or a tensor with a name, for the look at the targets in the first step.
@@ -81,8 +81,8 @@ impl Shared {
     }
 
     /// The queue of device measurements.
-    pub(crate) fn lane(&self) -> MutexGuard<'_, DeviceLane> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn queue(&self) -> MutexGuard<'_, DeviceQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this kind is configured and this step measured.
@@ -161,7 +161,7 @@ impl Shared {
         description: &Description<'_>,
     ) -> Option<TensorStats> {
         if self.is_on_device_path(description) && description.is_strided() {
-            if let Err(why) = Target::measured(label, tensor, description).map(|target| self.lane().enqueue(target)) {
+            if let Err(why) = Target::measured(label, tensor, description).map(|target| self.queue().enqueue(target)) {
                 self.unsupported(label, &why);
             }
             return None;
@@ -181,7 +181,7 @@ impl Shared {
 
     /// Launches what was queued for the device.
     pub(crate) fn launch_queued(&self) {
-        self.lane().launch(&self.monitor);
+        self.queue().launch(&self.monitor);
     }
 }
 
@@ -192,7 +192,7 @@ fn every_micro_batch(monitor: &Monitor) -> bool {
 /// A watch dropped in mid-run: what devices still compute is counted as not measured.
 impl Drop for Shared {
     fn drop(&mut self) {
-        let lane = self.lane.get_mut().unwrap_or_else(PoisonError::into_inner);
-        lane.abandon(&self.monitor, "the watch was dropped before the device delivered");
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        queue.abandon(&self.monitor, "the watch was dropped before the device delivered");
     }
 }

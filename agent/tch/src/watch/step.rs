@@ -54,7 +54,7 @@ pub(super) fn after(shared: &Arc<Shared>, parameters: &mut [Parameter], moments:
         guard("updates", &mut || update::measure(shared, parameters));
     }
     guard("device statistics", &mut || shared.launch_queued());
-    shared.lane().give_up_queued(&shared.monitor);
+    shared.queue().give_up_queued(&shared.monitor);
     for parameter in &mut *parameters {
         parameter.was_stepped |= has_gradient(&parameter.tensor);
     }
@@ -111,7 +111,7 @@ fn measure_direction(shared: &Shared, label: Label, grad: TensorRef<'_>, average
     let (Ok(Some(grad_at)), Ok(Some(average_at))) = (grad.describe(), average.describe()) else { return };
     if shared.is_on_device_path(&grad_at) && grad_at.is_strided() {
         match direction_on_device(&grad.as_tensor(), &average.as_tensor()) {
-            Ok(value) => shared.lane().enqueue(Target::value(label, value)),
+            Ok(value) => shared.queue().enqueue(Target::value(label, value)),
             Err(why) => shared.unsupported(label, &why),
         }
         return;

@@ -79,7 +79,7 @@ fn measure_on_device(shared: &Shared, parameter: &mut Parameter) {
             if let Some(update) = TensorRef::new(&update) {
                 shared.measure(label, update);
             }
-            shared.lane().enqueue(Target::value(Label::new(parameter.id, Kind::UpdateRatio), ratio));
+            shared.queue().enqueue(Target::value(Label::new(parameter.id, Kind::UpdateRatio), ratio));
         }
         Err(why) => shared.unsupported(label, &why),
     }

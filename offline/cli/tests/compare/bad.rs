@@ -10,22 +10,22 @@ use tempfile::tempdir;
 use trainmon_dump::capture::{CaptureError, Construct, Stacks, parse_document};
 use trainmon_dump::tensor_file::write::write_pt_of_one;
 
-use crate::small::{Said, document, dump, floats, listed, operators, put, tensor, trainmon, trainmon_limited};
+use crate::small::{ProgramOutput, document, dump, floats, listed, operators, put, tensor, trainmon, trainmon_limited};
 
 /// Exit code 2, these texts in the message, a hint, nothing in the output directory.
-fn assert_refused(said: &Said, desk: &Path, texts: &[&str]) {
+fn assert_refused(said: &ProgramOutput, workspace: &Path, texts: &[&str]) {
     assert_eq!(said.code, Some(2), "{}{}", said.out, said.err);
     for text in texts {
         assert!(said.err.contains(text), "`{text}` is not in: {}", said.err);
     }
     assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{}", said.err);
-    assert_eq!(listed(&desk.join("out")), Vec::<String>::new());
+    assert_eq!(listed(&workspace.join("out")), Vec::<String>::new());
 }
 
 /// Compares `b` with a good `a`, with an output directory.
-fn compare(desk: &Path) -> Said {
-    dump(&desk.join("a/step0/rank0/dump.json"), 1.0);
-    trainmon(desk, &["compare", "b", "a", "-o", "out", "--format", "csv"])
+fn compare(workspace: &Path) -> ProgramOutput {
+    dump(&workspace.join("a/step0/rank0/dump.json"), 1.0);
+    trainmon(workspace, &["compare", "b", "a", "-o", "out", "--format", "csv"])
 }
 
 #[test]
@@ -54,22 +54,26 @@ fn json_cut_anywhere_is_an_error_that_names_file_and_place() {
 
 #[test]
 fn a_cut_file_beside_good_ones_ends_the_comparison_without_a_table() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let text = document(&operators(1.0)).to_string();
     for rank in 0..2 {
-        dump(&desk.path().join(format!("a/step0/rank{rank}/dump.json")), 1.0);
-        dump(&desk.path().join(format!("b/step0/rank{rank}/dump.json")), 1.0);
+        dump(&workspace.path().join(format!("a/step0/rank{rank}/dump.json")), 1.0);
+        dump(&workspace.path().join(format!("b/step0/rank{rank}/dump.json")), 1.0);
     }
-    put(&desk.path().join("b/step0/rank1/dump.json"), &text[..text.len() / 2]);
-    assert_refused(&compare(desk.path()), desk.path(), &["b/step0/rank1/dump.json`, line 1, column", "not JSON"]);
+    put(&workspace.path().join("b/step0/rank1/dump.json"), &text[..text.len() / 2]);
+    assert_refused(
+        &compare(workspace.path()),
+        workspace.path(),
+        &["b/step0/rank1/dump.json`, line 1, column", "not JSON"],
+    );
     // In a later step, when the table of the first is written already.
-    dump(&desk.path().join("b/step0/rank1/dump.json"), 1.0);
-    dump(&desk.path().join("a/step1/rank0/dump.json"), 1.0);
-    put(&desk.path().join("b/step1/rank0/dump.json"), &text[..text.len() - 1]);
-    assert_refused(&compare(desk.path()), desk.path(), &["b/step1/rank0/dump.json`, line 1, column"]);
-    put(&desk.path().join("b/step1/rank0/dump.json"), &text);
-    put(&desk.path().join("b/step1/rank0/construct.json"), "{\"a\": ");
-    assert_refused(&compare(desk.path()), desk.path(), &["b/step1/rank0/construct.json`, line 1, column"]);
+    dump(&workspace.path().join("b/step0/rank1/dump.json"), 1.0);
+    dump(&workspace.path().join("a/step1/rank0/dump.json"), 1.0);
+    put(&workspace.path().join("b/step1/rank0/dump.json"), &text[..text.len() - 1]);
+    assert_refused(&compare(workspace.path()), workspace.path(), &["b/step1/rank0/dump.json`, line 1, column"]);
+    put(&workspace.path().join("b/step1/rank0/dump.json"), &text);
+    put(&workspace.path().join("b/step1/rank0/construct.json"), "{\"a\": ");
+    assert_refused(&compare(workspace.path()), workspace.path(), &["b/step1/rank0/construct.json`, line 1, column"]);
 }
 
 #[test]
@@ -107,84 +111,92 @@ fn json_of_something_else_says_what_was_expected_where() {
             vec!["line 1, column", "recursion limit"],
         ),
     ] {
-        let desk = tempdir().unwrap();
-        put(&desk.path().join("b/step0/rank0/dump.json"), text);
-        assert_refused(&compare(desk.path()), desk.path(), &[&["b/step0/rank0/dump.json"], &says[..]].concat());
+        let workspace = tempdir().unwrap();
+        put(&workspace.path().join("b/step0/rank0/dump.json"), text);
+        assert_refused(
+            &compare(workspace.path()),
+            workspace.path(),
+            &[&["b/step0/rank0/dump.json"], &says[..]].concat(),
+        );
     }
 }
 
 #[test]
 fn what_is_no_capture_is_said_to_be_none() {
-    let desk = tempdir().unwrap();
-    fs::create_dir(desk.path().join("b")).unwrap();
-    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no capture"]);
-    fs::remove_dir(desk.path().join("b")).unwrap();
-    assert_refused(&compare(desk.path()), desk.path(), &["cannot read `b`", "Caused by"]);
+    let workspace = tempdir().unwrap();
+    fs::create_dir(workspace.path().join("b")).unwrap();
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no capture"]);
+    fs::remove_dir(workspace.path().join("b")).unwrap();
+    assert_refused(&compare(workspace.path()), workspace.path(), &["cannot read `b`", "Caused by"]);
     // Loops of symbolic links: of a file, and of a directory in itself.
-    symlink("b", desk.path().join("b")).unwrap();
-    assert_refused(&compare(desk.path()), desk.path(), &["cannot read `b`", "symbolic links"]);
-    fs::remove_file(desk.path().join("b")).unwrap();
-    fs::create_dir_all(desk.path().join("b/step0")).unwrap();
-    symlink("..", desk.path().join("b/step0/rank0")).unwrap();
-    symlink(".", desk.path().join("b/rank0")).unwrap();
-    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no capture"]);
+    symlink("b", workspace.path().join("b")).unwrap();
+    assert_refused(&compare(workspace.path()), workspace.path(), &["cannot read `b`", "symbolic links"]);
+    fs::remove_file(workspace.path().join("b")).unwrap();
+    fs::create_dir_all(workspace.path().join("b/step0")).unwrap();
+    symlink("..", workspace.path().join("b/step0/rank0")).unwrap();
+    symlink(".", workspace.path().join("b/rank0")).unwrap();
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no capture"]);
     // A pipe would never end.
-    fs::remove_dir_all(desk.path().join("b")).unwrap();
-    assert!(Command::new("mkfifo").arg(desk.path().join("b")).status().unwrap().success());
-    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no regular file"]);
+    fs::remove_dir_all(workspace.path().join("b")).unwrap();
+    assert!(Command::new("mkfifo").arg(workspace.path().join("b")).status().unwrap().success());
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no regular file"]);
 }
 
 #[test]
 fn two_directories_of_one_rank_are_not_chosen_between() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("b/step0/rank1/dump.json"), 1.0);
-    dump(&desk.path().join("b/step0/rank01/dump.json"), 2.0);
-    assert_refused(&compare(desk.path()), desk.path(), &["rank1/dump.json`", "rank01/dump.json`", "are both rank 1"]);
-    fs::remove_dir_all(desk.path().join("b")).unwrap();
-    dump(&desk.path().join("b/step1/rank0/dump.json"), 1.0);
-    dump(&desk.path().join("b/step01/rank0/dump.json"), 2.0);
-    assert_refused(&compare(desk.path()), desk.path(), &["b/step1`", "b/step01`", "are both step 1"]);
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("b/step0/rank1/dump.json"), 1.0);
+    dump(&workspace.path().join("b/step0/rank01/dump.json"), 2.0);
+    assert_refused(
+        &compare(workspace.path()),
+        workspace.path(),
+        &["rank1/dump.json`", "rank01/dump.json`", "are both rank 1"],
+    );
+    fs::remove_dir_all(workspace.path().join("b")).unwrap();
+    dump(&workspace.path().join("b/step1/rank0/dump.json"), 1.0);
+    dump(&workspace.path().join("b/step01/rank0/dump.json"), 2.0);
+    assert_refused(&compare(workspace.path()), workspace.path(), &["b/step1`", "b/step01`", "are both step 1"]);
 }
 
 /// Ten gigabytes that are not there: with a gigabyte of memory they are mapped, and refused for what they hold.
 #[test]
 fn a_huge_file_costs_no_memory() {
-    let desk = tempdir().unwrap();
-    let path = dump(&desk.path().join("b/step0/rank0/dump.json"), 1.0);
+    let workspace = tempdir().unwrap();
+    let path = dump(&workspace.path().join("b/step0/rank0/dump.json"), 1.0);
     let text = fs::read(&path).unwrap();
     fs::write(&path, &text[..text.len() - 2]).unwrap();
     File::options().append(true).open(&path).unwrap().set_len(10 << 30).unwrap();
-    dump(&desk.path().join("a/step0/rank0/dump.json"), 1.0);
+    dump(&workspace.path().join("a/step0/rank0/dump.json"), 1.0);
     let said =
-        trainmon_limited(desk.path(), "ulimit -d 1000000", &["compare", "b", "a", "-o", "out", "--format", "csv"]);
-    assert_refused(&said, desk.path(), &["dump.json`, line 1, column", "not JSON"]);
+        trainmon_limited(workspace.path(), "ulimit -d 1000000", &["compare", "b", "a", "-o", "out", "--format", "csv"]);
+    assert_refused(&said, workspace.path(), &["dump.json`, line 1, column", "not JSON"]);
 }
 
 #[test]
 fn a_place_that_cannot_be_written_is_told_before_anything_is_read() {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("file"), "in the way");
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("file"), "in the way");
     for (directory, words) in
         [("file", "`file` is a file, expected a directory"), ("file/out", "cannot write `file/out`")]
     {
-        let said = trainmon(desk.path(), &["compare", "not there", "either", "-o", directory]);
-        assert_refused(&said, desk.path(), &[words]);
+        let said = trainmon(workspace.path(), &["compare", "not there", "either", "-o", directory]);
+        assert_refused(&said, workspace.path(), &[words]);
     }
-    assert_eq!(fs::read_to_string(desk.path().join("file")).unwrap(), "in the way");
+    assert_eq!(fs::read_to_string(workspace.path().join("file")).unwrap(), "in the way");
 }
 
 /// A bound on the size of files is met like a full disk: a write fails in the middle of a table.
 #[test]
 fn a_capture_and_a_monitored_run_are_told_apart() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("captured/step0/rank0/dump.json"), 1.0);
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("captured/step0/rank0/dump.json"), 1.0);
     let rows = "vpp_stage,name,step,min,max\n0,fc.weight,0,-1.0,1.0\n";
-    put(&desk.path().join("monitored/param_origin_0-0.csv"), rows);
+    put(&workspace.path().join("monitored/param_origin_0-0.csv"), rows);
     for (target, golden, said) in [
         ("captured", "monitored", "`monitored` is a monitor's output, the other path is none"),
         ("monitored", "captured", "`captured` is no monitored run: it holds dumps"),
     ] {
-        let found = trainmon(desk.path(), &["compare", target, golden]);
+        let found = trainmon(workspace.path(), &["compare", target, golden]);
         assert_eq!(found.code, Some(2), "{}", found.out);
         assert!(found.err.contains(said) && found.err.contains("hint: "), "{}", found.err);
     }
@@ -192,30 +204,30 @@ fn a_capture_and_a_monitored_run_are_told_apart() {
 
 #[test]
 fn a_table_that_does_not_fit_leaves_nothing_behind() {
-    let desk = tempdir().unwrap();
-    large(desk.path());
+    let workspace = tempdir().unwrap();
+    large(workspace.path());
     for format in ["csv", "xlsx", "json", "md"] {
         let arguments = ["compare", "b", "a", "-o", "out", "--format", format];
-        let said = trainmon_limited(desk.path(), "trap '' XFSZ && ulimit -f 16", &arguments);
-        assert_refused(&said, desk.path(), &["cannot write", "Caused by"]);
-        let said = trainmon(desk.path(), &arguments);
-        assert_eq!((said.code, listed(&desk.path().join("out")).len()), (Some(1), 1), "{}", said.err);
-        fs::remove_dir_all(desk.path().join("out")).unwrap();
+        let said = trainmon_limited(workspace.path(), "trap '' XFSZ && ulimit -f 16", &arguments);
+        assert_refused(&said, workspace.path(), &["cannot write", "Caused by"]);
+        let said = trainmon(workspace.path(), &arguments);
+        assert_eq!((said.code, listed(&workspace.path().join("out")).len()), (Some(1), 1), "{}", said.err);
+        fs::remove_dir_all(workspace.path().join("out")).unwrap();
     }
 }
 
 #[test]
 fn a_full_disk_leaves_nothing_behind() {
-    let desk = tempdir().unwrap();
-    large(desk.path());
-    let out = desk.path().join("out");
+    let workspace = tempdir().unwrap();
+    large(workspace.path());
+    let out = workspace.path().join("out");
     fs::create_dir(&out).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&out).output();
     if !mount.is_ok_and(|output| output.status.success()) {
         crate::skip("a full disk", "a file system cannot be mounted here");
         return;
     }
-    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out", "--format", "csv"]);
+    let said = trainmon(workspace.path(), &["compare", "b", "a", "-o", "out", "--format", "csv"]);
     let left = listed(&out);
     assert!(Command::new("umount").arg(&out).status().unwrap().success());
     assert_eq!((said.code, left), (Some(2), Vec::new()), "{}", said.err);
@@ -223,7 +235,7 @@ fn a_full_disk_leaves_nothing_behind() {
 }
 
 /// Captures whose tables are larger than any of these bounds, in every format.
-fn large(desk: &Path) {
+fn large(workspace: &Path) {
     for (side, value) in [("b", 2.0), ("a", 1.0)] {
         let operators = (0..2000).map(|call| {
             let entry =
@@ -231,14 +243,14 @@ fn large(desk: &Path) {
             (format!("Functional.relu.{call}.forward"), entry)
         });
         let data: serde_json::Map<_, _> = operators.collect();
-        put(&desk.join(side).join("dump.json"), document(&data.into()).to_string());
+        put(&workspace.join(side).join("dump.json"), document(&data.into()).to_string());
     }
 }
 
 /// Missing, cut, hostile and packed files of tensors: their rows say so, and the rest is compared.
 #[test]
 fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let names = ["good", "missing", "cut", "hostile", "bomb", "sparse", "outside", "calls"];
     for side in ["b", "a"] {
         let operator = |name: &str| {
@@ -250,7 +262,7 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
         let data: serde_json::Map<_, _> = names.iter().map(|name| operator(name)).collect();
         let mut text = document(&data.into());
         text["task"] = json!("tensor");
-        let path = put(&desk.path().join(side).join("dump.json"), text.to_string());
+        let path = put(&workspace.path().join(side).join("dump.json"), text.to_string());
         let mut file = Vec::new();
         write_pt_of_one(&floats(&[1.0, if side == "b" { 3.0 } else { 2.0 }]), &mut file).unwrap();
         for name in names {
@@ -258,7 +270,7 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
         }
         put(&path.with_file_name("outside.pt"), &file);
     }
-    let data = desk.path().join("b/dump_tensor_data");
+    let data = workspace.path().join("b/dump_tensor_data");
     fs::remove_file(data.join("missing.pt")).unwrap();
     let file = fs::read(data.join("cut.pt")).unwrap();
     fs::write(data.join("cut.pt"), &file[..file.len() / 2]).unwrap();
@@ -270,9 +282,9 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
     fs::write(data.join("bomb.pt"), bomb()).unwrap();
     File::create(data.join("sparse.pt")).unwrap().set_len(10 << 30).unwrap();
     let arguments = ["compare", "b", "a", "-o", "out", "--format", "csv"];
-    let said = trainmon_limited(desk.path(), "ulimit -d 1000000", &arguments);
+    let said = trainmon_limited(workspace.path(), "ulimit -d 1000000", &arguments);
     assert_eq!(said.code, Some(1), "the statistics agree, the elements do not: {}{}", said.out, said.err);
-    let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
+    let table = workspace.path().join("out").join(&listed(&workspace.path().join("out"))[0]);
     let mut reader = csv::Reader::from_path(table).unwrap();
     let headers = reader.headers().unwrap().clone();
     let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
@@ -293,7 +305,7 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
         "{}",
         said.err
     );
-    assert!(!desk.path().join("stolen").exists());
+    assert!(!workspace.path().join("stolen").exists());
 }
 
 /// An archive whose 64 MiB of zeros are packed into as many kilobytes.

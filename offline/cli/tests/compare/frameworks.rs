@@ -36,30 +36,33 @@ fn write(path: &Path, is_mindspore: bool, scale: f64, subtrahend: f64) {
     put(path, document.to_string());
 }
 
-fn answer(desk: &Path, target: &str, golden: &str) -> Value {
-    let said = trainmon(desk, &["compare", target, golden, "--json", "-am", "am.yaml"]);
+fn answer(workspace: &Path, target: &str, golden: &str) -> Value {
+    let said = trainmon(workspace, &["compare", target, golden, "--json", "-am", "am.yaml"]);
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {} {}", said.out, said.err))
 }
 
 #[test]
 fn the_search_follows_lists_of_arguments_and_other_names_of_parameters() {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("am.yaml"), "- {ms_api: Mint.sub, pt_api: Torch.rsub, ms_args: [0, 1], pt_args: [1, 0]}\n");
-    write(&desk.path().join("mindspore/dump.json"), true, 3.0, 0.5);
-    write(&desk.path().join("torch/dump.json"), false, 3.0, 0.5);
-    write(&desk.path().join("scaled/dump.json"), false, 3.5, 0.5);
-    write(&desk.path().join("moved/dump.json"), false, 3.0, 0.75);
+    let workspace = tempdir().unwrap();
+    put(
+        &workspace.path().join("am.yaml"),
+        "- {ms_api: Mint.sub, pt_api: Torch.rsub, ms_args: [0, 1], pt_args: [1, 0]}\n",
+    );
+    write(&workspace.path().join("mindspore/dump.json"), true, 3.0, 0.5);
+    write(&workspace.path().join("torch/dump.json"), false, 3.0, 0.5);
+    write(&workspace.path().join("scaled/dump.json"), false, 3.5, 0.5);
+    write(&workspace.path().join("moved/dump.json"), false, 3.0, 0.75);
     for turn in [|target, golden| [target, golden], |target, golden| [golden, target]] {
         let [target, golden] = turn("mindspore", "torch");
-        let found = answer(desk.path(), target, golden);
+        let found = answer(workspace.path(), target, golden);
         assert_eq!((&found["verdict"], &found["operators_compared"]), (&json!("same"), &json!(2)), "{found:#}");
         let [target, golden] = turn("mindspore", "scaled");
-        let found = answer(desk.path(), target, golden);
+        let found = answer(workspace.path(), target, golden);
         let name = found["suspects"][0]["name"].as_str().unwrap_or_default().to_owned();
         assert_eq!(found["kind"], "parameter", "{found:#}");
         assert!(name.ends_with(".parameters.gamma") || name.ends_with(".parameters.weight"), "{found:#}");
         let [target, golden] = turn("mindspore", "moved");
-        let found = answer(desk.path(), target, golden);
+        let found = answer(workspace.path(), target, golden);
         let (name, operator) = (&found["suspects"][0]["name"], found["operator"].as_str().unwrap_or_default());
         let subtrahend = if operator.starts_with("Mint") { ".input.1" } else { ".input.0" };
         assert_eq!(*name, format!("{operator}{subtrahend}"), "{found:#}");

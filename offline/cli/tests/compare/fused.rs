@@ -71,15 +71,15 @@ fn write(path: &Path, is_fused: bool, changed: Option<&str>) {
 
 #[test]
 fn parts_agree_with_the_fused_module_both_ways_and_a_changed_part_is_found() {
-    let desk = tempdir().unwrap();
-    write(&desk.path().join("fused/dump.json"), true, None);
-    write(&desk.path().join("split/dump.json"), false, None);
-    write(&desk.path().join("changed/dump.json"), false, Some("k_proj"));
+    let workspace = tempdir().unwrap();
+    write(&workspace.path().join("fused/dump.json"), true, None);
+    write(&workspace.path().join("split/dump.json"), false, None);
+    write(&workspace.path().join("changed/dump.json"), false, Some("k_proj"));
     for (target, golden) in [("fused", "split"), ("split", "fused")] {
-        let (code, found) = answer(desk.path(), target, golden);
+        let (code, found) = answer(workspace.path(), target, golden);
         assert_eq!((code, &found["verdict"]), (Some(0), &json!("same")), "{found:#}");
-        trainmon(desk.path(), &["compare", target, golden, "-o", "out", "--format", "csv"]);
-        let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
+        trainmon(workspace.path(), &["compare", target, golden, "-o", "out", "--format", "csv"]);
+        let table = workspace.path().join("out").join(&listed(&workspace.path().join("out"))[0]);
         let mut reader = csv::Reader::from_path(table).unwrap();
         let headers = reader.headers().unwrap().clone();
         let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
@@ -92,15 +92,15 @@ fn parts_agree_with_the_fused_module_both_ways_and_a_changed_part_is_found() {
             assert_eq!(&row[column("Result")], if is_sum { "warning" } else { "pass" }, "{row:?}");
             assert_eq!(&row[column("Difference")], if is_sum { "unseen" } else { "nothing" }, "{row:?}");
         }
-        fs::remove_dir_all(desk.path().join("out")).unwrap();
+        fs::remove_dir_all(workspace.path().join("out")).unwrap();
         // msprobe does not see it.
-        let said = trainmon(desk.path(), &["compare", target, golden, "--compat", "-o", "out", "--format", "csv"]);
-        let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
+        let said = trainmon(workspace.path(), &["compare", target, golden, "--compat", "-o", "out", "--format", "csv"]);
+        let table = workspace.path().join("out").join(&listed(&workspace.path().join("out"))[0]);
         assert!(fs::read_to_string(table).unwrap().lines().skip(1).all(|line| line.contains(",N/A,")), "{}", said.err);
-        fs::remove_dir_all(desk.path().join("out")).unwrap();
+        fs::remove_dir_all(workspace.path().join("out")).unwrap();
     }
     for (target, golden) in [("fused", "changed"), ("changed", "fused")] {
-        let (code, found) = answer(desk.path(), target, golden);
+        let (code, found) = answer(workspace.path(), target, golden);
         assert_eq!((code, &found["kind"]), (Some(1), &json!("parameter")), "{found:#}");
         assert_eq!(found["operator"], "Module.layer.qkv_proj.Linear.forward.0");
     }

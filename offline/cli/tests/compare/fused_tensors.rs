@@ -188,10 +188,10 @@ fn write(directory: &Path, run: Run) {
 }
 
 /// The table's rows, as what stands in these columns.
-fn rows<const N: usize>(desk: &Path, target: &str, golden: &str, columns: [&str; N]) -> Vec<[String; N]> {
+fn rows<const N: usize>(workspace: &Path, target: &str, golden: &str, columns: [&str; N]) -> Vec<[String; N]> {
     let out = format!("out_{target}_{golden}");
-    trainmon(desk, &["compare", target, golden, "-o", &out, "--format", "csv", "--fail-on", "never"]);
-    let table = desk.join(&out).join(&listed(&desk.join(&out))[0]);
+    trainmon(workspace, &["compare", target, golden, "-o", &out, "--format", "csv", "--fail-on", "never"]);
+    let table = workspace.join(&out).join(&listed(&workspace.join(&out))[0]);
     let mut reader = csv::Reader::from_path(table).unwrap();
     let headers = reader.headers().unwrap().clone();
     let columns = columns.map(|name| headers.iter().position(|header| header == name).unwrap());
@@ -201,18 +201,18 @@ fn rows<const N: usize>(desk: &Path, target: &str, golden: &str, columns: [&str;
 #[test]
 fn tensors_of_parts_are_the_fused_ones_in_every_element_with_the_calls_inside() {
     for (groups, word) in [(1, "fused"), (2, "fused, in groups"), (4, "fused, in groups")] {
-        let desk = tempdir().unwrap();
-        write(&desk.path().join("fused"), Run { groups: Some(groups), ..FUSED });
-        write(&desk.path().join("split"), SPLIT);
+        let workspace = tempdir().unwrap();
+        write(&workspace.path().join("fused"), Run { groups: Some(groups), ..FUSED });
+        write(&workspace.path().join("split"), SPLIT);
         for (target, golden) in [("fused", "split"), ("split", "fused")] {
-            let (code, found) = answer(desk.path(), target, golden);
+            let (code, found) = answer(workspace.path(), target, golden);
             assert_eq!((code, &found["verdict"]), (Some(0), &json!("same")), "{found:#}");
             assert_eq!(
                 found["operators_compared"], 10,
                 "two modules, two calls in them, forward and backward, gradients"
             );
             let columns = ["NPU Name", "Bench Name", "Match", "Result", "Difference", "Relative L2"];
-            let rows = rows(desk.path(), target, golden, columns);
+            let rows = rows(workspace.path(), target, golden, columns);
             assert_eq!(rows.len(), 24);
             for [name, other, matched, result, difference, relative] in rows {
                 let is_behind = name.contains("o_proj") || [&name, &other].iter().any(|name| name.contains("linear.3"));
@@ -232,11 +232,11 @@ fn tensors_of_parts_are_the_fused_ones_in_every_element_with_the_calls_inside() 
 #[test]
 fn what_no_statistic_shows_is_found_inside_a_fused_tensor() {
     for groups in [1, 2] {
-        let desk = tempdir().unwrap();
-        write(&desk.path().join("fused"), Run { groups: Some(groups), ..FUSED });
-        write(&desk.path().join("swapped"), Run { is_swapped: true, ..SPLIT });
+        let workspace = tempdir().unwrap();
+        write(&workspace.path().join("fused"), Run { groups: Some(groups), ..FUSED });
+        write(&workspace.path().join("swapped"), Run { is_swapped: true, ..SPLIT });
         for (target, golden) in [("fused", "swapped"), ("swapped", "fused")] {
-            let (code, found) = answer(desk.path(), target, golden);
+            let (code, found) = answer(workspace.path(), target, golden);
             assert_eq!((code, &found["kind"]), (Some(1), &json!("operator")), "{found:#}");
             assert_eq!(found["operator"], "Module.layer.qkv_proj.Linear.forward.0");
             assert_eq!(found["suspects"][0]["name"], "Module.layer.qkv_proj.Linear.forward.0.output.0");
@@ -246,11 +246,11 @@ fn what_no_statistic_shows_is_found_inside_a_fused_tensor() {
 
 #[test]
 fn gradients_of_the_shared_input_are_summed() {
-    let desk = tempdir().unwrap();
-    write(&desk.path().join("fused"), FUSED);
-    write(&desk.path().join("changed"), Run { gradient: 0.5, ..SPLIT });
+    let workspace = tempdir().unwrap();
+    write(&workspace.path().join("fused"), FUSED);
+    write(&workspace.path().join("changed"), Run { gradient: 0.5, ..SPLIT });
     for (target, golden) in [("fused", "changed"), ("changed", "fused")] {
-        let (code, found) = answer(desk.path(), target, golden);
+        let (code, found) = answer(workspace.path(), target, golden);
         assert_eq!((code, &found["kind"]), (Some(1), &json!("operator")), "{found:#}");
         assert!(found["suspects"][0]["name"].as_str().unwrap().ends_with(".backward.output.0"), "{found:#}");
     }
@@ -259,26 +259,26 @@ fn gradients_of_the_shared_input_are_summed() {
 /// One large product rounds otherwise than three small ones: behind them a difference of that size is none.
 #[test]
 fn behind_what_was_put_together_rounding_is_expected() {
-    let desk = tempdir().unwrap();
-    write(&desk.path().join("fused"), FUSED);
-    write(&desk.path().join("rounded"), Run { behind: 1e-6, ..SPLIT });
-    write(&desk.path().join("other"), Run { behind: 1e-2, ..SPLIT });
+    let workspace = tempdir().unwrap();
+    write(&workspace.path().join("fused"), FUSED);
+    write(&workspace.path().join("rounded"), Run { behind: 1e-6, ..SPLIT });
+    write(&workspace.path().join("other"), Run { behind: 1e-2, ..SPLIT });
     for (target, golden) in [("fused", "rounded"), ("rounded", "fused")] {
-        let (code, found) = answer(desk.path(), target, golden);
+        let (code, found) = answer(workspace.path(), target, golden);
         assert_eq!((code, &found["verdict"]), (Some(0), &json!("rounding")), "{found:#}");
     }
-    let (code, found) = answer(desk.path(), "fused", "other");
+    let (code, found) = answer(workspace.path(), "fused", "other");
     assert_eq!((code, &found["operator"]), (Some(1), &json!("Module.layer.o_proj.Linear.forward.0")), "{found:#}");
 }
 
 #[test]
 fn an_order_nobody_knows_leaves_statistics_and_says_so() {
-    let desk = tempdir().unwrap();
-    write(&desk.path().join("fused"), Run { is_reversed: true, ..FUSED });
-    write(&desk.path().join("split"), SPLIT);
-    let (code, found) = answer(desk.path(), "fused", "split");
+    let workspace = tempdir().unwrap();
+    write(&workspace.path().join("fused"), Run { is_reversed: true, ..FUSED });
+    write(&workspace.path().join("split"), SPLIT);
+    let (code, found) = answer(workspace.path(), "fused", "split");
     assert_eq!((code, &found["verdict"]), (Some(0), &json!("same")), "{found:#}");
-    for [name, result, message] in rows(desk.path(), "fused", "split", ["NPU Name", "Result", "Err_message"]) {
+    for [name, result, message] in rows(workspace.path(), "fused", "split", ["NPU Name", "Result", "Err_message"]) {
         let of_whole = name.contains("qkv_proj") || name.contains("linear.0");
         let is_joined = of_whole && !name.ends_with("forward.input.0") && !name.ends_with("forward.0.input.0");
         let is_sum = name.ends_with("backward.output.0") || name.ends_with("backward.0.output.0");
@@ -293,31 +293,31 @@ fn an_order_nobody_knows_leaves_statistics_and_says_so() {
 
 #[test]
 fn checksums_of_parts_say_nothing_of_the_whole() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let split = Run { task: Task::Checksums, ..SPLIT };
-    write(&desk.path().join("fused"), Run { task: Task::Checksums, ..FUSED });
-    write(&desk.path().join("split"), split);
-    write(&desk.path().join("behind"), Run { behind: 1.0, ..split });
-    write(&desk.path().join("before"), Run { before: 1.0, ..split });
+    write(&workspace.path().join("fused"), Run { task: Task::Checksums, ..FUSED });
+    write(&workspace.path().join("split"), split);
+    write(&workspace.path().join("behind"), Run { behind: 1.0, ..split });
+    write(&workspace.path().join("before"), Run { before: 1.0, ..split });
     for [name, matched, result, message] in
-        rows(desk.path(), "fused", "split", ["NPU Name", "Match", "Result", "Err_message"])
+        rows(workspace.path(), "fused", "split", ["NPU Name", "Match", "Result", "Err_message"])
     {
         let is_input = name.ends_with("forward.input.0") || name.ends_with("forward.0.input.0");
         let is_told = matched != "fused" || is_input;
         assert_eq!(result, if is_told { "pass" } else { "warning" }, "{name} {message}");
         assert_eq!(message.contains("put together out of parts"), !is_told, "{name} {message}");
     }
-    let (code, found) = answer(desk.path(), "fused", "split");
+    let (code, found) = answer(workspace.path(), "fused", "split");
     assert_eq!(
         (code, &found["verdict"], &found["operators_unseen"]),
         (Some(0), &json!("same"), &json!(5)),
         "{found:#}"
     );
     // Behind the projections checksums differ: by rounding, for all that is known.
-    let (code, found) = answer(desk.path(), "fused", "behind");
+    let (code, found) = answer(workspace.path(), "fused", "behind");
     assert_eq!((code, &found["verdict"]), (Some(1), &json!("cannot_tell")), "{found:#}");
     assert!(found["sentence"].as_str().unwrap().contains("fused module"), "{found:#}");
     // Before them a difference is one.
-    let (code, found) = answer(desk.path(), "fused", "before");
+    let (code, found) = answer(workspace.path(), "fused", "before");
     assert_eq!((code, &found["verdict"], &found["kind"]), (Some(1), &json!("parts"), &json!("data")), "{found:#}");
 }

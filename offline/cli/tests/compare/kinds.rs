@@ -42,36 +42,37 @@ fn digests(digest: &str) -> String {
 
 #[test]
 fn checkpoints_and_monitored_runs_are_known_by_what_they_are_in_both_spellings() {
-    let desk = tempdir().unwrap();
-    checkpoint(&desk.path().join("a.safetensors"), 1.0);
-    checkpoint(&desk.path().join("b.safetensors"), 2.0);
-    monitored(&desk.path().join("run_a"), 1.0);
-    monitored(&desk.path().join("run_b"), 2.0);
-    let code = |arguments: &[&str]| trainmon(desk.path(), arguments).code;
+    let workspace = tempdir().unwrap();
+    checkpoint(&workspace.path().join("a.safetensors"), 1.0);
+    checkpoint(&workspace.path().join("b.safetensors"), 2.0);
+    monitored(&workspace.path().join("run_a"), 1.0);
+    monitored(&workspace.path().join("run_b"), 2.0);
+    let code = |arguments: &[&str]| trainmon(workspace.path(), arguments).code;
     assert_eq!(code(&["compare", "a.safetensors", "a.safetensors"]), Some(0));
-    let said = trainmon(desk.path(), &["compare", "b.safetensors", "a.safetensors", "-o", "out/checkpoints", "--xlsx"]);
+    let said =
+        trainmon(workspace.path(), &["compare", "b.safetensors", "a.safetensors", "-o", "out/checkpoints", "--xlsx"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.out.contains("1 in both: 0 identical, 0 within rounding, 1 different"), "{said:?}");
     assert_eq!(said.err, "note: these are checkpoints, of which --xlsx says nothing\n");
-    assert_eq!(listed(&desk.path().join("out/checkpoints")), ["compare.csv", "compare.html", "compare.json"]);
+    assert_eq!(listed(&workspace.path().join("out/checkpoints")), ["compare.csv", "compare.html", "compare.json"]);
     let [target, golden] = ["run_b", "run_a"];
     assert_eq!(code(&["compare", target, golden]), Some(1));
-    let said = trainmon(desk.path(), &["compare", "-tp", target, "-gp", golden, "-o", "out/runs"]);
+    let said = trainmon(workspace.path(), &["compare", "-tp", target, "-gp", golden, "-o", "out/runs"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(listed(&desk.path().join("out/runs")), ["compare.csv", "compare.html", "compare.json"]);
+    assert_eq!(listed(&workspace.path().join("out/runs")), ["compare.csv", "compare.html", "compare.json"]);
 }
 
 #[test]
 fn the_json_of_every_comparison_begins_with_its_version_and_ends_with_the_files_and_the_error() {
-    let desk = tempdir().unwrap();
-    checkpoint(&desk.path().join("b.safetensors"), 2.0);
-    checkpoint(&desk.path().join("a.safetensors"), 1.0);
+    let workspace = tempdir().unwrap();
+    checkpoint(&workspace.path().join("b.safetensors"), 2.0);
+    checkpoint(&workspace.path().join("a.safetensors"), 1.0);
     for (name, value) in [("b", 2.0), ("a", 1.0)] {
-        monitored(&desk.path().join(format!("run_{name}")), value);
-        dump(&desk.path().join(format!("capture_{name}/step0/rank0/dump.json")), value);
+        monitored(&workspace.path().join(format!("run_{name}")), value);
+        dump(&workspace.path().join(format!("capture_{name}/step0/rank0/dump.json")), value);
     }
     let envelope = |arguments: &[&str]| {
-        let said = trainmon(desk.path(), &[arguments, &["--json"]].concat());
+        let said = trainmon(workspace.path(), &[arguments, &["--json"]].concat());
         let json: Value = serde_json::from_str(&said.out).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys[..2], ["version", "compared"], "{json:#}");
@@ -100,26 +101,26 @@ fn the_json_of_every_comparison_begins_with_its_version_and_ends_with_the_files_
 
 #[test]
 fn what_is_of_two_kinds_is_named() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("capture/step0/rank0/dump.json"), 2.0);
-    monitored(&desk.path().join("run"), 1.0);
-    let said = trainmon(desk.path(), &["compare", "capture", "run", "-o", "out"]);
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("capture/step0/rank0/dump.json"), 2.0);
+    monitored(&workspace.path().join("run"), 1.0);
+    let said = trainmon(workspace.path(), &["compare", "capture", "run", "-o", "out"]);
     assert_eq!(said.code, Some(2));
     assert_eq!(
         said.err,
         "error: `run` is a monitor's output, the other path is none\nhint: name two captures, two monitored runs or two checkpoints\n"
     );
     // The directory was made for the tables, of which there are none.
-    assert!(!desk.path().join("out").exists());
+    assert!(!workspace.path().join("out").exists());
 }
 
 #[test]
 fn the_level_on_which_nothing_pairs_is_named() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("rank1/step0/rank1/dump.json"), 2.0);
-    dump(&desk.path().join("rank0/step0/rank0/dump.json"), 2.0);
-    dump(&desk.path().join("graph/graph/step0/rank0/dump.json"), 2.0);
-    let said = |target: &str| trainmon(desk.path(), &["compare", target, "rank0"]).err;
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("rank1/step0/rank1/dump.json"), 2.0);
+    dump(&workspace.path().join("rank0/step0/rank0/dump.json"), 2.0);
+    dump(&workspace.path().join("graph/graph/step0/rank0/dump.json"), 2.0);
+    let said = |target: &str| trainmon(workspace.path(), &["compare", target, "rank0"]).err;
     let said = [said("rank1"), said("graph")];
     assert!(
         said[0].starts_with("error: nothing pairs: `rank1` has ranks 1 in step 0, `rank0` has ranks 0 in step 0\n"),
@@ -130,14 +131,14 @@ fn the_level_on_which_nothing_pairs_is_named() {
 
 #[test]
 fn captures_without_anything_in_common_do_not_agree() {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("empty.json"), document(&json!({})).to_string());
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("empty.json"), document(&json!({})).to_string());
     let other =
         json!({"Torch.tanh.0.forward": {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(1.0)]}});
-    put(&desk.path().join("other.json"), document(&other).to_string());
-    dump(&desk.path().join("golden.json"), 2.0);
+    put(&workspace.path().join("other.json"), document(&other).to_string());
+    dump(&workspace.path().join("golden.json"), 2.0);
     for target in ["empty.json", "other.json"] {
-        let (code, found) = answer(desk.path(), target, "golden.json");
+        let (code, found) = answer(workspace.path(), target, "golden.json");
         assert_eq!((code, &found["verdict"]), (Some(1), &json!("cannot_tell")), "{found:#}");
         assert!(found["sentence"].as_str().unwrap().contains("has a counterpart in the other"), "{found:#}");
     }
@@ -145,11 +146,11 @@ fn captures_without_anything_in_common_do_not_agree() {
 
 #[test]
 fn checksums_of_two_kinds_say_nothing_of_each_other() {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("crc.json"), digests("37bf296c"));
-    put(&desk.path().join("other_crc.json"), digests("37bf296d"));
-    put(&desk.path().join("xor.json"), digests("0x017c45157daa1aeb"));
-    let verdict = |target: &str| answer(desk.path(), target, "crc.json").1["verdict"].clone();
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("crc.json"), digests("37bf296c"));
+    put(&workspace.path().join("other_crc.json"), digests("37bf296d"));
+    put(&workspace.path().join("xor.json"), digests("0x017c45157daa1aeb"));
+    let verdict = |target: &str| answer(workspace.path(), target, "crc.json").1["verdict"].clone();
     assert_eq!(
         ["crc.json", "other_crc.json", "xor.json"].map(verdict),
         ["same", "parts", "cannot_tell"].map(Value::from)
@@ -158,10 +159,11 @@ fn checksums_of_two_kinds_say_nothing_of_each_other() {
 
 #[test]
 fn checksums_beside_statistics_are_no_error_for_being_asked_for_tables() {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("crc.json"), digests("37bf296c"));
-    dump(&desk.path().join("statistics.json"), 2.0);
-    let compare = |more: &[&str]| trainmon(desk.path(), &[&["compare", "crc.json", "statistics.json"], more].concat());
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("crc.json"), digests("37bf296c"));
+    dump(&workspace.path().join("statistics.json"), 2.0);
+    let compare =
+        |more: &[&str]| trainmon(workspace.path(), &[&["compare", "crc.json", "statistics.json"], more].concat());
     for said in [compare(&[]), compare(&["-o", "out"])] {
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(said.out.starts_with("Cannot tell: "), "{said:?}");
@@ -171,14 +173,14 @@ fn checksums_beside_statistics_are_no_error_for_being_asked_for_tables() {
 
 #[test]
 fn a_capture_of_structure_is_held_against_the_structure_of_another() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let tree = json!({"Functional.relu.0.forward": "Module.act.ReLU.forward.0", "Module.act.ReLU.forward.0": null,
         "Functional.gelu.0.forward": null});
     let mut other = tree.clone();
     other["Functional.gelu.0.forward"] = json!("Module.act.ReLU.forward.0");
     let structure = json!({"task": "structure", "level": "mix", "framework": "pytorch", "data": {}}).to_string();
     for (name, tree) in [("structure", &tree), ("moved", &other), ("golden", &tree)] {
-        let path = desk.path().join(name).join("dump.json");
+        let path = workspace.path().join(name).join("dump.json");
         if name == "golden" {
             dump(&path, 2.0)
         } else {
@@ -186,22 +188,22 @@ fn a_capture_of_structure_is_held_against_the_structure_of_another() {
         };
         put(&path.with_file_name("construct.json"), tree.to_string());
     }
-    let (code, found) = answer(desk.path(), "structure", "golden");
+    let (code, found) = answer(workspace.path(), "structure", "golden");
     assert_eq!((code, &found["verdict"]), (Some(1), &json!("cannot_tell")), "{found:#}");
-    let (_, found) = answer(desk.path(), "moved", "golden");
+    let (_, found) = answer(workspace.path(), "moved", "golden");
     assert_eq!([&found["verdict"], &found["operator"]], ["parts", "Functional.gelu.0.forward"], "{found:#}");
 }
 
 #[test]
 fn an_argument_that_one_side_leaves_out_is_another_call() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let mut data = operators(2.0);
-    put(&desk.path().join("golden.json"), document(&data).to_string());
+    put(&workspace.path().join("golden.json"), document(&data).to_string());
     for operator in ["Functional.relu.0.forward", "Functional.gelu.0.forward"] {
         let left_out = data.clone();
         data[operator]["input_kwargs"] = json!({"reduction": {"type": "str", "value": "sum"}});
-        put(&desk.path().join("target.json"), document(&data).to_string());
-        let (_, found) = answer(desk.path(), "target.json", "golden.json");
+        put(&workspace.path().join("target.json"), document(&data).to_string());
+        let (_, found) = answer(workspace.path(), "target.json", "golden.json");
         assert_eq!([&found["operator"], &found["kind"]], [operator, "argument"], "{found:#}");
         data = left_out;
     }
@@ -209,25 +211,28 @@ fn an_argument_that_one_side_leaves_out_is_another_call() {
 
 #[test]
 fn tensors_that_cannot_be_read_are_counted_in_the_answer() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let with_files = changed(|tensor| tensor["data_name"] = json!("absent.pt")).replace("\"statistics\"", "\"tensor\"");
     for side in ["target", "golden"] {
-        put(&desk.path().join(side).join("dump.json"), &with_files);
+        put(&workspace.path().join(side).join("dump.json"), &with_files);
     }
-    let (code, found) = answer(desk.path(), "target", "golden");
+    let (code, found) = answer(workspace.path(), "target", "golden");
     assert_eq!((code, &found["verdict"], &found["values_unread"]), (Some(0), &json!("same"), &json!(4)), "{found:#}");
-    let said = trainmon(desk.path(), &["compare", "target", "golden", "--fail-on", "warning"]);
+    let said = trainmon(workspace.path(), &["compare", "target", "golden", "--fail-on", "warning"]);
     assert_eq!(said.code, Some(1));
     assert!(said.out.contains("\n  Tensors that cannot be read: 4; of these"), "{said:?}");
 }
 
 #[test]
 fn of_a_saved_value_nothing_is_said_of_what_goes_into_it() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     for (side, value) in [("target", 2.0), ("golden", 1.0)] {
-        put(&desk.path().join(side).join("debug.json"), document(&json!({"loss.0.debug": tensor(value)})).to_string());
+        put(
+            &workspace.path().join(side).join("debug.json"),
+            document(&json!({"loss.0.debug": tensor(value)})).to_string(),
+        );
     }
-    let (_, found) = answer(desk.path(), "target", "golden");
+    let (_, found) = answer(workspace.path(), "target", "golden");
     assert!(
         found["sentence"].as_str().unwrap().contains(": of what was saved it is the first to differ: "),
         "{found:#}"
@@ -246,10 +251,10 @@ fn plain(kind: &str, value: &Value) -> Value {
 
 /// The answer about captures of these operators.
 fn answer_of(target: &Value, golden: &Value) -> (Option<i32>, Value) {
-    let desk = tempdir().unwrap();
-    put(&desk.path().join("b/dump.json"), document(target).to_string());
-    put(&desk.path().join("a/dump.json"), document(golden).to_string());
-    answer(desk.path(), "b", "a")
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("b/dump.json"), document(target).to_string());
+    put(&workspace.path().join("a/dump.json"), document(golden).to_string());
+    answer(workspace.path(), "b", "a")
 }
 
 /// A linear in bfloat16 that rounds by a little, and a call with an argument behind it.

@@ -56,20 +56,20 @@ fn assert_same(ours: &Path, theirs: &Path) -> usize {
 #[test]
 fn msprobes_spreadsheets_are_merged_as_msprobe_does() {
     let Some(root) = crate::recorded::golden("", "msprobe's merged tables") else { return };
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let recorded = root.join("07_tools/merge_result");
     let config = recorded.join("merge.yaml").display().to_string();
     for extension in ["xlsx", "csv"] {
-        let input = desk.path().join(format!("in_{extension}"));
+        let input = workspace.path().join(format!("in_{extension}"));
         for rank in 0..2 {
             let table = root.join(format!("04_compare/dist_weight1_stat/compare_result_rank{rank}.{extension}"));
             put(&input.join(format!("compare_result_rank{rank}_20260102030405.{extension}")), fs::read(table).unwrap());
         }
         let output = format!("out_{extension}");
         let arguments = ["merge_result", "-i", &input.display().to_string(), "-o", &output, "-config", &config];
-        let said = trainmon(desk.path(), &arguments);
+        let said = trainmon(workspace.path(), &arguments);
         assert_eq!(said.code, Some(0), "{}", said.err);
-        let merged = only(&desk.path().join(&output));
+        let merged = only(&workspace.path().join(&output));
         assert!(merged.file_name().unwrap().to_string_lossy().starts_with("multi_ranks_compare_merge_20"));
         assert!(assert_same(&merged, &recorded.join("multi_ranks_compare_merge.xlsx")) > 60);
     }
@@ -88,15 +88,15 @@ fn spreadsheets_are_msprobes_cell_for_cell() {
             root.join(line.split('`').nth(1).unwrap()).display().to_string()
         };
         let (target, golden) = (path("- target = "), path("- golden = "));
-        let desk = tempdir().unwrap();
+        let workspace = tempdir().unwrap();
         let arguments = ["compare", "-tp", &target, "-gp", &golden, "--xlsx", "--compat", "-o", "out"];
-        let said = trainmon(desk.path(), &arguments);
+        let said = trainmon(workspace.path(), &arguments);
         assert_eq!(said.code, Some(0), "{case}: {}", said.err);
-        for name in listed(&desk.path().join("out")) {
+        for name in listed(&workspace.path().join("out")) {
             let (stem, _) = name.rsplit_once('_').unwrap();
             let theirs = directory.join(format!("{stem}.xlsx"));
             if theirs.exists() {
-                cells += assert_same(&desk.path().join("out").join(&name), &theirs);
+                cells += assert_same(&workspace.path().join("out").join(&name), &theirs);
             }
         }
     }
@@ -106,18 +106,18 @@ fn spreadsheets_are_msprobes_cell_for_cell() {
 
 #[test]
 fn a_value_that_cannot_be_compared_shows_both_maxima() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     let header = "NPU Name,Bench Name,Cosine,NPU max,Bench max\n";
     let rank = |number: u32, rows: &str| {
-        put(&desk.path().join(format!("in/compare_result_rank{number}.csv")), format!("{header}{rows}"));
+        put(&workspace.path().join(format!("in/compare_result_rank{number}.csv")), format!("{header}{rows}"));
     };
     rank(0, "a,a,N/A,tp-0-1-2-3,tp-0-1-2-3\nb,b,0.5,1,1\nab,ab,unsupported,1,2\n");
     rank(10, "a,a,1.0,1,1\nN/A,only,N/A,N/A,3\n");
     let merge = |more: &[&str]| {
-        let said = trainmon(desk.path(), &[&["merge", "-i", "in", "-o", "out", "--format", "csv"], more].concat());
+        let said = trainmon(workspace.path(), &[&["merge", "-i", "in", "-o", "out", "--format", "csv"], more].concat());
         assert_eq!(said.code, Some(0), "{}", said.err);
-        let text = fs::read_to_string(only(&desk.path().join("out"))).unwrap();
-        fs::remove_dir_all(desk.path().join("out")).unwrap();
+        let text = fs::read_to_string(only(&workspace.path().join("out"))).unwrap();
+        fs::remove_dir_all(workspace.path().join("out")).unwrap();
         text
     };
     let rows = ["a,NPU:tp-0-1-2-3  Bench:tp-0-1-2-3,1.0\n", "ab,NPU:1  Bench:2,\n", "b,0.5,\n"];
@@ -128,31 +128,31 @@ fn a_value_that_cannot_be_compared_shows_both_maxima() {
 
 #[test]
 fn what_compare_writes_of_several_ranks_merges_and_what_is_wrong_is_told() {
-    let desk = tempdir().unwrap();
+    let workspace = tempdir().unwrap();
     for rank in 0..2 {
-        dump(&desk.path().join(format!("b/step0/rank{rank}/dump.json")), 1.0 + f64::from(rank));
-        dump(&desk.path().join(format!("a/step0/rank{rank}/dump.json")), 1.0);
+        dump(&workspace.path().join(format!("b/step0/rank{rank}/dump.json")), 1.0 + f64::from(rank));
+        dump(&workspace.path().join(format!("a/step0/rank{rank}/dump.json")), 1.0);
     }
-    trainmon(desk.path(), &["compare", "b/step0", "a/step0", "-o", "in"]);
-    let said = trainmon(desk.path(), &["merge", "-i", "in", "-o", "out", "--column", "Result", "--format", "csv"]);
+    trainmon(workspace.path(), &["compare", "b/step0", "a/step0", "-o", "in"]);
+    let said = trainmon(workspace.path(), &["merge", "-i", "in", "-o", "out", "--column", "Result", "--format", "csv"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
-    let text = fs::read_to_string(only(&desk.path().join("out"))).unwrap();
+    let text = fs::read_to_string(only(&workspace.path().join("out"))).unwrap();
     assert!(text.contains("\nFunctional.gelu.0.forward.output.0,pass,error\n"), "{text}");
-    fs::remove_dir_all(desk.path().join("out")).unwrap();
+    fs::remove_dir_all(workspace.path().join("out")).unwrap();
     let refused = |arguments: &[&str], says: &str| {
-        let said = trainmon(desk.path(), &[&["merge", "-o", "out", "-i"], arguments].concat());
+        let said = trainmon(workspace.path(), &[&["merge", "-o", "out", "-i"], arguments].concat());
         assert_eq!(said.code, Some(2), "{}", said.out);
         assert!(said.err.contains(says) && said.err.contains("\nhint: "), "{}", said.err);
-        assert_eq!(listed(&desk.path().join("out")), Vec::<String>::new());
+        assert_eq!(listed(&workspace.path().join("out")), Vec::<String>::new());
     };
     refused(&["b"], "`b` holds no compare_result_rank");
     refused(&["nowhere"], "cannot read `nowhere`");
     refused(&["in", "--column", "Cosine"], "has no column `Cosine`");
-    put(&desk.path().join("merge.yaml"), "apis: [a]");
+    put(&workspace.path().join("merge.yaml"), "apis: [a]");
     refused(&["in", "-config", "merge.yaml"], "`merge.yaml` is not YAML of the form");
-    put(&desk.path().join("in/compare_result_rank1_20000101000000.csv"), "NPU Name\n");
+    put(&workspace.path().join("in/compare_result_rank1_20000101000000.csv"), "NPU Name\n");
     refused(&["in"], "are both of rank 1");
-    fs::remove_file(desk.path().join("in/compare_result_rank1_20000101000000.csv")).unwrap();
-    put(&desk.path().join("in/compare_result_rank2_20000101000000.xlsx"), "no archive");
+    fs::remove_file(workspace.path().join("in/compare_result_rank1_20000101000000.csv")).unwrap();
+    put(&workspace.path().join("in/compare_result_rank2_20000101000000.xlsx"), "no archive");
     refused(&["in"], "compare_result_rank2_20000101000000.xlsx`");
 }

@@ -12,11 +12,11 @@ fn capture(directory: &std::path::Path, name: &str, statistics: &str) {
 
 #[test]
 fn infinities_of_both_signs_are_no_nan_and_without_statistics_nobody_can_tell() {
-    let desk = tempfile::tempdir().unwrap();
-    capture(desk.path(), "both", r#""Max": Infinity, "Min": -Infinity, "Mean": NaN, "Norm": Infinity"#);
-    capture(desk.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
-    capture(desk.path(), "digests", r#""md5": "37bf296c""#);
-    let overflow = |name: &str| crate::small::trainmon(desk.path(), &["overflow", name]);
+    let workspace = tempfile::tempdir().unwrap();
+    capture(workspace.path(), "both", r#""Max": Infinity, "Min": -Infinity, "Mean": NaN, "Norm": Infinity"#);
+    capture(workspace.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
+    capture(workspace.path(), "digests", r#""md5": "37bf296c""#);
+    let overflow = |name: &str| crate::small::trainmon(workspace.path(), &["overflow", name]);
     assert!(overflow("both").out.contains("is the first with infinity"), "{:?}", overflow("both"));
     assert!(overflow("nan").out.contains("is the first with NaN"), "{:?}", overflow("nan"));
     let said = overflow("digests");
@@ -26,11 +26,11 @@ fn infinities_of_both_signs_are_no_nan_and_without_statistics_nobody_can_tell() 
 
 #[test]
 fn msprobes_spelling_writes_to_output_and_scripts_go_on() {
-    let desk = tempfile::tempdir().unwrap();
-    capture(desk.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
-    let said = crate::small::trainmon(desk.path(), &["overflow_check", "--input_path", "nan/step0"]);
+    let workspace = tempfile::tempdir().unwrap();
+    capture(workspace.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
+    let said = crate::small::trainmon(workspace.path(), &["overflow_check", "--input_path", "nan/step0"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let written = crate::small::listed(&desk.path().join("output"));
+    let written = crate::small::listed(&workspace.path().join("output"));
     assert!(matches!(&written[..], [one] if one.starts_with("anomaly_analyze_")), "{written:?}");
-    assert_eq!(crate::small::trainmon(desk.path(), &["overflow", "nan"]).code, Some(1));
+    assert_eq!(crate::small::trainmon(workspace.path(), &["overflow", "nan"]).code, Some(1));
 }

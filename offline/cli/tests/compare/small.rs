@@ -9,15 +9,15 @@ use trainmon_core::{Dtype, Shape};
 use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
 use crate::support::program;
-pub(crate) use crate::support::{Said, trainmon};
+pub(crate) use crate::support::{ProgramOutput, trainmon};
 
 /// Behind a line of shell that sets limits.
-pub(crate) fn trainmon_limited(directory: &Path, limits: &str, arguments: &[&str]) -> Said {
+pub(crate) fn trainmon_limited(directory: &Path, limits: &str, arguments: &[&str]) -> ProgramOutput {
     let line = format!("{limits} && exec \"$@\"");
     let program = program(directory, arguments);
     let mut command = Command::new("sh");
     command.args(["-c", &line, "sh"]).arg(program.get_program()).args(program.get_args()).current_dir(directory);
-    Said::by(&mut command)
+    ProgramOutput::by(&mut command)
 }
 
 /// The answer as JSON.

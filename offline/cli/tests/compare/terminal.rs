@@ -39,29 +39,29 @@ fn shown(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> 
 
 #[test]
 fn the_answers_first_line_has_its_colour_on_a_terminal_and_none_in_a_pipe_or_with_no_color() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("a/dump.json"), 2.0);
-    dump(&desk.path().join("b/dump.json"), 3.0);
-    let parting = shown(desk.path(), &["compare", "b", "a"], &[]);
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("a/dump.json"), 2.0);
+    dump(&workspace.path().join("b/dump.json"), 3.0);
+    let parting = shown(workspace.path(), &["compare", "b", "a"], &[]);
     assert!(parting.starts_with(&format!("{RED}They diverge")), "{parting:?}");
-    let same = shown(desk.path(), &["compare", "a", "a"], &[]);
+    let same = shown(workspace.path(), &["compare", "a", "a"], &[]);
     assert!(same.starts_with(&format!("{GREEN}No divergence")), "{same:?}");
-    let plain = shown(desk.path(), &["compare", "b", "a"], &[("NO_COLOR", "1")]);
+    let plain = shown(workspace.path(), &["compare", "b", "a"], &[("NO_COLOR", "1")]);
     assert!(plain.starts_with("They diverge") && !plain.contains('\u{1b}'), "{plain:?}");
-    let piped = trainmon(desk.path(), &["compare", "b", "a"]);
+    let piped = trainmon(workspace.path(), &["compare", "b", "a"]);
     assert!(piped.out.starts_with("They diverge") && !piped.out.contains('\u{1b}'), "{piped:?}");
 }
 
 #[test]
 fn slips_get_the_sentence_that_mends_them() {
-    let desk = tempdir().unwrap();
-    dump(&desk.path().join("a/dump.json"), 2.0);
-    put(&desk.path().join("file"), "text");
-    let said = trainmon(desk.path(), &["compare", "a", "a", "-o", "file"]);
+    let workspace = tempdir().unwrap();
+    dump(&workspace.path().join("a/dump.json"), 2.0);
+    put(&workspace.path().join("file"), "text");
+    let said = trainmon(workspace.path(), &["compare", "a", "a", "-o", "file"]);
     let sentence = "error: `file` is a file, expected a directory for the tables\n\
                     hint: name another path after -o: the directory is made if it is not there\n";
     assert_eq!((said.code, &*said.err), (Some(2), sentence));
-    let said = trainmon(desk.path(), &["comapre", "a", "a"]);
+    let said = trainmon(workspace.path(), &["comapre", "a", "a"]);
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("unrecognized subcommand 'comapre'") && said.err.contains("'compare'"), "{said:?}");
 }

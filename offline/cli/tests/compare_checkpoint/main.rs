@@ -17,17 +17,17 @@ use trainmon_dump::tensor_file::write::{write_npy, write_pt, write_pt_of_one, wr
 use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
 use golden::golden;
-use support::{Said, trainmon};
+use support::{ProgramOutput, trainmon};
 
 fn made(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made").join(name).display().to_string()
 }
 
-fn compare_in(directory: &Path, arguments: &[&str]) -> Said {
+fn compare_in(directory: &Path, arguments: &[&str]) -> ProgramOutput {
     trainmon(directory, &[&["compare-checkpoint"], arguments].concat())
 }
 
-fn compare(arguments: &[&str]) -> Said {
+fn compare(arguments: &[&str]) -> ProgramOutput {
     compare_in(&std::env::temp_dir(), arguments)
 }
 

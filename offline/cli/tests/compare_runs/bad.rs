@@ -2,26 +2,26 @@
 
 use std::fs;
 
-use crate::desk::{Desk, HEADER, Made, RUN};
+use crate::workspace::{HEADER, Made, RUN, Workspace};
 
 #[test]
 fn what_is_no_run_is_refused_with_its_reason() {
-    let desk = Desk::new();
-    desk.make("good", &Made::GOLDEN);
-    fs::create_dir_all(desk.path("empty")).expect("writable");
-    desk.write("dump/step0/rank0/dump.json", "{}");
-    desk.write("notes.txt", "");
-    std::os::unix::fs::symlink(desk.path("loop"), desk.path("loop")).expect("writable");
+    let workspace = Workspace::new();
+    workspace.make("good", &Made::GOLDEN);
+    fs::create_dir_all(workspace.path("empty")).expect("writable");
+    workspace.write("dump/step0/rank0/dump.json", "{}");
+    workspace.write("notes.txt", "");
+    std::os::unix::fs::symlink(workspace.path("loop"), workspace.path("loop")).expect("writable");
     // Holes alone, and a line of them.
     for (run, ending) in [("holes", ""), ("line", "\n"), ("torn_line", "\n0,a")] {
-        desk.write(&format!("{run}/{RUN}/grad_reduced_0-0.csv"), HEADER);
-        let path = desk.path(&format!("{run}/{RUN}/grad_reduced_0-0.csv"));
+        workspace.write(&format!("{run}/{RUN}/grad_reduced_0-0.csv"), HEADER);
+        let path = workspace.path(&format!("{run}/{RUN}/grad_reduced_0-0.csv"));
         let mut file = fs::File::options().append(true).open(path).expect("there");
         file.set_len(20 << 20).expect("a sparse file");
         std::io::Write::write_all(&mut file, ending.as_bytes()).expect("writable");
     }
     let too_long = "Caused by: a line of more than 16 MiB\nhint: the file was damaged";
-    desk.write(
+    workspace.write(
         &format!("torn/{RUN}/grad_reduced_0-0.csv"),
         &format!("{HEADER}0,a,0,1.5,[2],torch.float32\n0,a,1,x,[2],torch.float32\n"),
     );
@@ -51,11 +51,11 @@ fn what_is_no_run_is_refused_with_its_reason() {
             ),
         ),
     ] {
-        let said = desk.compare(&[path, path, "-o", "report"]);
+        let said = workspace.compare(&[path, path, "-o", "report"]);
         assert!(said.err.starts_with(&message), "{path}: {}", said.err);
         assert_eq!((said.out.as_str(), said.code), ("", Some(2)), "{path}");
-        assert!(!desk.path("report").exists(), "{path}");
+        assert!(!workspace.path("report").exists(), "{path}");
     }
-    let (found, code) = desk.json(&["missing", "good"]);
+    let (found, code) = workspace.json(&["missing", "good"]);
     assert_eq!((found["error"]["message"].as_str(), code), (Some("`missing` does not exist"), Some(2)));
 }

@@ -9,7 +9,7 @@ use trainmon_core::{
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
-use crate::desk::Desk;
+use crate::workspace::Workspace;
 
 /// A step with gradients and parameters of some tensors.
 fn batch(step: u64) -> StepBatch {
@@ -38,14 +38,14 @@ fn a_journal_and_the_csv_files_of_the_same_run_do_not_part_in_either_dialect() {
     let v2 = r#"{"monitors": {"weight_grad": {"enabled": true, "ops": ["norm", "min"]}, "module": {"enabled": true},
         "optimizer": {"enabled": true, "mv_distribution": true}}, "step_count_per_record": 3}"#;
     for text in [v1, v2] {
-        let desk = Desk::new();
+        let workspace = Workspace::new();
         let config = Config::parse(text, "t", &|_| None).expect("a good config").config;
         let settings = config.csv.as_ref().expect("CSV is the default");
         let run = JournalRun { run: "run-a".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
         let spec =
             JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv: settings, storage: Storage::Auto };
-        let mut journal = Journal::create(&desk.path("journal_rank0.tmj"), &spec).expect("room");
-        let mut csv = CsvExporter::in_directory(&config, settings, desk.path("rank_0"));
+        let mut journal = Journal::create(&workspace.path("journal_rank0.tmj"), &spec).expect("room");
+        let mut csv = CsvExporter::in_directory(&config, settings, workspace.path("rank_0"));
         let names: Vec<TensorInfo> =
             (0..5).map(|id| TensorInfo { name: format!("l{id}.weight").into(), vpp_stage: 0 }).collect();
         let reading = Some(trainmon_core::Reading::of_values(&[0.5]));
@@ -58,7 +58,7 @@ fn a_journal_and_the_csv_files_of_the_same_run_do_not_part_in_either_dialect() {
             csv.export(&names, &batch).expect("room");
         }
         journal.close().expect("room");
-        let (found, code) = desk.json(&["journal_rank0.tmj", "rank_0", "--fail-on", "warning"]);
+        let (found, code) = workspace.json(&["journal_rank0.tmj", "rank_0", "--fail-on", "warning"]);
         assert_eq!((found["verdict"]["answer"].as_str(), code), (Some("no_divergence"), Some(0)), "{found:#}");
         let values = found["ranks"][0]["values"].as_u64();
         assert!(values > Some(150) && found["notes"].as_array().is_some_and(Vec::is_empty), "{found:#}");

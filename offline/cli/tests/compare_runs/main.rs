@@ -3,7 +3,6 @@
 
 mod bad;
 mod blow_up;
-mod desk;
 mod journal;
 mod msprobe;
 mod noise;
@@ -13,3 +12,4 @@ mod recorded;
 mod report;
 #[path = "../support/mod.rs"]
 mod support;
+mod workspace;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::desk::Desk;
 use crate::recorded::golden;
+use crate::workspace::Workspace;
 
 #[test]
 fn msprobes_own_files_are_read_and_a_changed_cell_in_them_is_found() {
@@ -17,7 +17,7 @@ fn msprobes_own_files_are_read_and_a_changed_cell_in_them_is_found() {
                 continue;
             }
             let path = run.to_str().expect("UTF-8");
-            let said = Desk::new().compare(&[path, path]);
+            let said = Workspace::new().compare(&[path, path]);
             assert!(said.out.contains("all ") || said.out.contains("neither run has a row"), "{path}: {}", said.out);
             compared += 1;
             changed += usize::from(a_changed_cell_is_found(&run));
@@ -28,7 +28,7 @@ fn msprobes_own_files_are_read_and_a_changed_cell_in_them_is_found() {
 
 /// Copies a run with the last norm of one gradient file a tenth larger. `false` if it has no such file.
 fn a_changed_cell_is_found(run: &Path) -> bool {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let mut change = None;
     let mut ranks: Vec<PathBuf> =
         fs::read_dir(run).expect("readable").map(|entry| entry.expect("readable").path()).collect();
@@ -42,11 +42,11 @@ fn a_changed_cell_is_found(run: &Path) -> bool {
             let text = found.as_ref().map_or(text, |(text, ..)| text.clone());
             change = change.or(found.map(|(_, step, name)| (step, name)));
             let rank = rank.file_name().expect("a name").to_string_lossy().into_owned();
-            desk.write(&format!("copy/{rank}/{name}"), &text);
+            workspace.write(&format!("copy/{rank}/{name}"), &text);
         }
     }
     let Some((step, name)) = change else { return false };
-    let (found, code) = desk.json(&["copy", run.to_str().expect("UTF-8")]);
+    let (found, code) = workspace.json(&["copy", run.to_str().expect("UTF-8")]);
     let first = (found["first"]["step"].as_u64(), found["first"]["name"].as_str());
     assert_eq!((first, code), ((Some(step), Some(name.as_str())), Some(1)), "{}: {}", run.display(), found["verdict"]);
     true

@@ -2,21 +2,21 @@
 
 use std::fs;
 
-use crate::desk::{Desk, HEADER, Made, RUN, no_divergence, part};
+use crate::workspace::{HEADER, Made, RUN, Workspace, no_divergence, part};
 
 #[test]
 fn steps_in_common_are_compared_and_the_others_told() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let exact = Made { noise: 0.0, ..Made::GOLDEN };
-    desk.make("golden", &exact);
-    desk.make("later", &Made { first: 25, ..exact });
-    let said = desk.compare(&["later", "golden"]);
+    workspace.make("golden", &exact);
+    workspace.make("later", &Made { first: 25, ..exact });
+    let said = workspace.compare(&["later", "golden"]);
     assert!(said.out.starts_with("no divergence: all 720 values of steps 25 to 39 are equal"), "{}", said.out);
     assert!(said.out.contains("25 steps that only the target has (it has steps 25 to 64)"), "{}", said.out);
     assert_eq!(said.code, Some(0));
-    assert_eq!(desk.compare(&["later", "golden", "--fail-on", "warning"]).code, Some(1));
-    desk.make("apart", &Made { first: 100, ..exact });
-    let said = desk.compare(&["apart", "golden"]);
+    assert_eq!(workspace.compare(&["later", "golden", "--fail-on", "warning"]).code, Some(1));
+    workspace.make("apart", &Made { first: 100, ..exact });
+    let said = workspace.compare(&["apart", "golden"]);
     let expected = "cannot tell: no step in common: the target has 100 to 139, the golden run 0 to 39\n";
     assert!(said.out.starts_with(expected), "{}", said.out);
     assert_eq!(said.code, Some(1));
@@ -24,24 +24,24 @@ fn steps_in_common_are_compared_and_the_others_told() {
 
 #[test]
 fn nan_on_one_side_is_a_divergence_and_on_both_is_none() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let rows = |third: &str| {
         format!(
             "{HEADER}0,a,0,1.5123456789012345,[2],torch.float32\n0,a,1,{third},[2],torch.float32\n0,a,2,nan,[2],torch.float32\n"
         )
     };
     for (run, value) in [("good", "2.5"), ("bad", "nan")] {
-        desk.write(&format!("{run}/{RUN}/grad_reduced_0-9.csv"), &rows(value));
+        workspace.write(&format!("{run}/{RUN}/grad_reduced_0-9.csv"), &rows(value));
     }
-    assert_eq!(desk.first("good", &["good"]), no_divergence());
-    assert_eq!(desk.first("bad", &["good"]), part(1, "grad_reduced", "a"));
-    let said = desk.compare(&["bad", "good"]);
+    assert_eq!(workspace.first("good", &["good"]), no_divergence());
+    assert_eq!(workspace.first("bad", &["good"]), part(1, "grad_reduced", "a"));
+    let said = workspace.compare(&["bad", "good"]);
     assert!(said.out.contains("grad_reduced of `a` on rank 0: norm NaN against 2.5\n"), "{}", said.out);
 }
 
 #[test]
 fn ranks_are_paired_by_number_and_the_unpaired_named() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let row = |value: &str| format!("{HEADER}0,a,0,{value},[2],torch.float32\n");
     for (path, value) in [
         ("golden/Nov20_16-05-09-rank0-1f0a9c42", "1.5"),
@@ -50,80 +50,81 @@ fn ranks_are_paired_by_number_and_the_unpaired_named() {
         ("target/Nov21_08-00-00-rank1-aaaaaaaa", "2.75"),
         ("target/Nov21_08-00-00-rank0-bbbbbbbb", "1.5"),
     ] {
-        desk.write(&format!("{path}/grad_reduced_0-0.csv"), &row(value));
+        workspace.write(&format!("{path}/grad_reduced_0-0.csv"), &row(value));
     }
-    let said = desk.compare(&["target", "golden"]);
+    let said = workspace.compare(&["target", "golden"]);
     assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 against 2.5"), "{}", said.out);
     assert!(said.out.contains("note: ranks that only the golden run has: 2\n"), "{}", said.out);
-    desk.write("golden/Nov20_17-00-00-rank1-00000000/grad_reduced_0-0.csv", &row("1.25"));
+    workspace.write("golden/Nov20_17-00-00-rank1-00000000/grad_reduced_0-0.csv", &row("1.25"));
     // Of several runs of a rank the newest is taken, by the time in its name, and that is said.
-    let said = desk.compare(&["target", "golden"]);
+    let said = workspace.compare(&["target", "golden"]);
     assert_eq!(said.err, "`golden` holds 2 runs: comparing the newest, Nov20_17-00-00-rank1-00000000\n");
     assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 against 1.25,"), "{}", said.out);
 }
 
 #[test]
 fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let row = |value: &str| format!("{HEADER}0,a,0,{value},[2],torch.float32\n");
     for (run, started, value) in [("train", 10, "1.5123456789012345"), ("train-2", 12, "2.5"), ("other", 11, "3.5")] {
-        desk.write(&format!("out/{run}/rank_0/grad_reduced_0-9999.csv"), &row(value));
-        desk.write(&format!("out/{run}/rank_1/grad_reduced_0-9999.csv"), &row(value));
+        workspace.write(&format!("out/{run}/rank_0/grad_reduced_0-9999.csv"), &row(value));
+        workspace.write(&format!("out/{run}/rank_1/grad_reduced_0-9999.csv"), &row(value));
         let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}.5Z"}}"#);
-        desk.write(&format!("out/{run}/run.json"), &facts);
+        workspace.write(&format!("out/{run}/run.json"), &facts);
     }
-    desk.write("out/never/rank_0/control.json", "{}");
-    let said = desk.compare(&["out", "out/train"]);
+    workspace.write("out/never/rank_0/control.json", "{}");
+    let said = workspace.compare(&["out", "out/train"]);
     assert_eq!(said.err, "`out` holds 3 runs: comparing the newest, train-2\n");
     assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 against 1.51235"), "{}", said.out);
-    let (found, _) = desk.json(&["out", "out/train"]);
+    let (found, _) = workspace.json(&["out", "out/train"]);
     assert_eq!(found["newest"], serde_json::json!([{"directory": "out", "runs": 3, "taken": "out/train-2"}]));
     assert_eq!(found["ranks"][1]["target"], "out/train-2/rank_1");
-    let (found, _) = desk.json(&["out/train-2/rank_0", "out/other"]);
+    let (found, _) = workspace.json(&["out/train-2/rank_0", "out/other"]);
     assert_eq!((&found["newest"], &found["ranks"][0]["golden"]), (&serde_json::json!([]), &"out/other/rank_0".into()));
     #[cfg(unix)]
     {
-        std::os::unix::fs::symlink("train", desk.path("out/latest")).expect("writable");
-        let said = desk.compare(&["out/latest", "out/train"]);
+        std::os::unix::fs::symlink("train", workspace.path("out/latest")).expect("writable");
+        let said = workspace.compare(&["out/latest", "out/train"]);
         assert_eq!((said.err.as_str(), said.code), ("", Some(0)), "{}", said.out);
-        assert!(desk.compare(&["out", "out/train"]).err.contains("holds 3 runs"), "the link is none");
+        assert!(workspace.compare(&["out", "out/train"]).err.contains("holds 3 runs"), "the link is none");
     }
     // `trainmon compare` finds out what they are.
-    let said = crate::support::trainmon(&desk.path("."), &["compare", "out", "out/train"]);
+    let said = crate::support::trainmon(&workspace.path("."), &["compare", "out", "out/train"]);
     assert!(said.err.contains("`out` holds 3 runs: comparing the newest, train-2\n"), "{}", said.err);
 }
 
 #[test]
 fn tensors_of_one_side_and_other_shapes_are_told() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let of = |rows: &str| format!("{HEADER}{rows}");
-    desk.write(
+    workspace.write(
         &format!("a/{RUN}/grad_reduced_0-0.csv"),
         &of("0,x,0,1.5123456789012345,[2],torch.float32\n0,new,0,1.5123456789012345,[2],torch.float32\n"),
     );
-    desk.write(
+    workspace.write(
         &format!("b/{RUN}/grad_reduced_0-0.csv"),
         &of("0,x,0,1.5123456789012345,[2],torch.float32\n0,old,0,1.5123456789012345,[2],torch.float32\n"),
     );
-    let said = desk.compare(&["a", "b"]);
+    let said = workspace.compare(&["a", "b"]);
     assert!(said.out.contains("grad_reduced that only the target has: `new`"), "{}", said.out);
     assert!(said.out.contains("grad_reduced that only the golden run has: `old`"), "{}", said.out);
     assert_eq!(said.code, Some(0));
-    desk.write(&format!("c/{RUN}/grad_reduced_0-0.csv"), &of("0,x,0,1.5123456789012345,\"[1, 2]\",torch.float32\n"));
-    let said = desk.compare(&["c", "b"]);
+    workspace
+        .write(&format!("c/{RUN}/grad_reduced_0-0.csv"), &of("0,x,0,1.5123456789012345,\"[1, 2]\",torch.float32\n"));
+    let said = workspace.compare(&["c", "b"]);
     assert!(said.out.contains("`x` on rank 0: shape [1, 2] against [2]"), "{}", said.out);
     assert_eq!(said.code, Some(1));
 }
 
 #[test]
 fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
-    let desk = Desk::new();
+    let workspace = Workspace::new();
     let exact = Made { noise: 0.0, ..Made::GOLDEN };
-    desk.make("golden", &exact);
-    desk.make("stopped", &exact);
-    desk.make("other", &exact);
+    workspace.make("golden", &exact);
+    workspace.make("stopped", &exact);
+    workspace.make("other", &exact);
     // Gradients end after step 29; their largest element has another name.
-    let file = |run: &str| desk.path(&format!("{run}/{RUN}/grad_reduced_0-999.csv"));
+    let file = |run: &str| workspace.path(&format!("{run}/{RUN}/grad_reduced_0-999.csv"));
     let text = fs::read_to_string(file("stopped")).expect("there");
     let lines: Vec<&str> = text.lines().take(1 + 30 * 8).collect();
     fs::write(file("stopped"), lines.join("\n") + "\n").expect("writable");
@@ -140,7 +141,7 @@ fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
             ],
         ),
     ] {
-        let (found, code) = desk.json(&[target, golden, "--fail-on", "warning"]);
+        let (found, code) = workspace.json(&[target, golden, "--fail-on", "warning"]);
         assert_eq!((&found["notes"], code), (&notes.into(), Some(1)), "{target}: {}", found["verdict"]);
         assert_eq!(found["verdict"]["answer"], "no_divergence", "{target}");
     }
@@ -148,15 +149,15 @@ fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
 
 #[test]
 fn steps_that_were_trained_twice_are_one_warning() {
-    let desk = Desk::new();
-    desk.make("golden", &Made { noise: 0.0, ..Made::GOLDEN });
-    desk.make("again", &Made { noise: 0.0, ..Made::GOLDEN });
-    let file = desk.path(&format!("again/{RUN}/actv_0-999.csv"));
+    let workspace = Workspace::new();
+    workspace.make("golden", &Made { noise: 0.0, ..Made::GOLDEN });
+    workspace.make("again", &Made { noise: 0.0, ..Made::GOLDEN });
+    let file = workspace.path(&format!("again/{RUN}/actv_0-999.csv"));
     let text = fs::read_to_string(&file).expect("there");
     let again: Vec<&str> = text.lines().skip(1 + 10 * 8).take(5 * 8).collect();
     fs::write(&file, format!("{text}{}\n", again.join("\n"))).expect("writable");
-    assert_eq!(desk.compare(&["again", "golden"]).code, Some(0));
-    let (found, code) = desk.json(&["again", "golden", "--fail-on", "warning"]);
+    assert_eq!(workspace.compare(&["again", "golden"]).code, Some(0));
+    let (found, code) = workspace.json(&["again", "golden", "--fail-on", "warning"]);
     let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 come again: what came first is read");
     assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(1)));
 }

@@ -4,16 +4,16 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::desk::{Desk, Made};
+use crate::workspace::{Made, Workspace};
 
 #[test]
 fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
-    let desk = Desk::new();
-    desk.make("golden", &Made::GOLDEN);
-    desk.make("fault", &Made { seed: 2, fault: Some((23, 1.5)), ..Made::GOLDEN });
-    let said = desk.compare(&["fault", "golden", "-o", "report", "--format", "csv,json,html,md"]);
+    let workspace = Workspace::new();
+    workspace.make("golden", &Made::GOLDEN);
+    workspace.make("fault", &Made { seed: 2, fault: Some((23, 1.5)), ..Made::GOLDEN });
+    let said = workspace.compare(&["fault", "golden", "-o", "report", "--format", "csv,json,html,md"]);
     assert!(said.out.ends_with("written: report/compare.md\n"), "{}", said.out);
-    let read = |name: &str| fs::read_to_string(desk.path("report").join(name)).expect("there");
+    let read = |name: &str| fs::read_to_string(workspace.path("report").join(name)).expect("there");
     let table = read("compare.csv");
     let expected = "first_step,rank,kind,name,vpp_stage,micro_step,statistic,target,golden,difference,bound,bound_source,note\n\
                     23,0,grad_reduced,layers.2.weight,0,,";
@@ -28,7 +28,7 @@ fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
     }
     assert!(html.contains("prefers-color-scheme:dark") && html.contains(">step 23</text>"));
     assert!(read("compare.md").contains("| 23 | 0 | grad_reduced of `layers.2.weight` |"));
-    let again = desk.compare(&["fault", "golden", "-o", "report"]);
+    let again = workspace.compare(&["fault", "golden", "-o", "report"]);
     assert_eq!(again.code, Some(2));
     assert!(again.err.starts_with("error: `report` exists already\nhint: "), "{}", again.err);
 }
@@ -36,8 +36,8 @@ fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
 #[test]
 fn the_example_of_the_guide_is_what_the_command_says() {
     let guide = include_str!("../../../../docs/compare-runs.md");
-    let desk = Desk::recorded();
-    let said = desk.compare(&["weight", "golden"]);
+    let workspace = Workspace::recorded();
+    let said = workspace.compare(&["weight", "golden"]);
     let sentence = said.out.lines().next().expect("a sentence");
     assert!(guide.contains(&format!("\n{sentence}\n")), "the guide lacks:\n{sentence}");
 }

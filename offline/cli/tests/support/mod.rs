@@ -6,20 +6,20 @@ use std::process::{Command, Output};
 
 /// What the program said.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProgramOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for ProgramOutput {
     fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 }
 
-impl Said {
+impl ProgramOutput {
     /// Runs a command to its end.
     pub(crate) fn by(command: &mut Command) -> Self {
         Self::from(command.output().expect("starts"))
@@ -37,6 +37,6 @@ pub(crate) fn program(directory: &Path, arguments: impl IntoIterator<Item: AsRef
 }
 
 /// Runs the program in a directory.
-pub(crate) fn trainmon(directory: &Path, arguments: &[&str]) -> Said {
-    Said::by(&mut program(directory, arguments))
+pub(crate) fn trainmon(directory: &Path, arguments: &[&str]) -> ProgramOutput {
+    ProgramOutput::by(&mut program(directory, arguments))
 }

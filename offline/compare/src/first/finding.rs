@@ -73,7 +73,7 @@ pub struct Finding {
 
 /// What makes an operator a finding, before it is known to be one.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Candidate {
     pub(super) kind: Kind,
     /// What differs, the leading one first.
     pub(super) suspects: Vec<Suspect>,

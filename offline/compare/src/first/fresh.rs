@@ -8,7 +8,7 @@ use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
-use super::finding::{Compared, Found, Kind, Suspect, suspect};
+use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
 use super::fingerprint::{Fingerprint, takes_weights};
 use super::noise::Produced;
 use super::rewritten::looks;
@@ -27,7 +27,7 @@ impl<'c> Walker<'c> {
         operator: &'c Operator,
         name: Option<OperatorName<'_>>,
         inputs: &[Compared<'c>],
-    ) -> Option<Found> {
+    ) -> Option<Candidate> {
         let mut fresh: Vec<&Compared<'_>> =
             inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
         if fresh.is_empty() {
@@ -46,7 +46,7 @@ impl<'c> Walker<'c> {
         };
         let bound = self.fresh_bound(operator);
         let suspects: Vec<Suspect> = fresh.iter().map(|input| suspect(input, bound)).collect();
-        Some(Found { kind, suspects, input: 0.0 })
+        Some(Candidate { kind, suspects, input: 0.0 })
     }
 
     pub(super) fn is_fresh(

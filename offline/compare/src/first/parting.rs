@@ -7,7 +7,7 @@ use crate::item::Item;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::finding::{Compared, Found, Kind, Suspect, suspect};
+use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
 use super::fingerprint::{Magnitude, cancels};
 use super::fresh::SAME_AS_PRODUCED;
 use super::update::quotient_bound;
@@ -25,7 +25,7 @@ impl<'c> Walker<'c> {
         name: Option<OperatorName<'_>>,
         inputs: &[Compared<'c>],
         outputs: &[Compared<'c>],
-    ) -> Option<Found> {
+    ) -> Option<Candidate> {
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         let (arguments, tensors): (Vec<_>, Vec<_>) =
             inputs.iter().partition(|input| input.deviation.what == What::Argument);
@@ -53,7 +53,7 @@ impl<'c> Walker<'c> {
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
         let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
-        (!suspects.is_empty()).then_some(Found { kind: Kind::Operator, suspects, input })
+        (!suspects.is_empty()).then_some(Candidate { kind: Kind::Operator, suspects, input })
     }
 
     /// Whether an output is what an adaptive optimizer makes of rounding, and apart by no more than that.

@@ -11,7 +11,7 @@ use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::finding::{Compared, Finding, Found, Kind, OneSidedCall, Rewritten, suspect};
+use super::finding::{Candidate, Compared, Finding, Kind, OneSidedCall, Rewritten, suspect};
 use super::fingerprint::{Fingerprint, takes_weights};
 use super::walker::Walker;
 
@@ -323,7 +323,7 @@ impl<'c> Walker<'c> {
         operator: &Operator,
         name: Option<OperatorName<'_>>,
         compared: &[Compared<'c>],
-    ) -> Option<Found> {
+    ) -> Option<Candidate> {
         let callee = name?.callee;
         let is_same = |golden: &&Operator| OperatorName::parse(&golden.name).is_some_and(|name| name.callee == callee);
         let is_known = |value: &Compared<'_>| {
@@ -334,7 +334,7 @@ impl<'c> Walker<'c> {
         };
         let is_other = |value: &&Compared<'_>| value.deviation.what == What::Argument && !is_known(value);
         let suspects: Vec<_> = compared.iter().filter(is_other).map(|value| suspect(value, 0.0)).collect();
-        (!suspects.is_empty() && operator.values.len() > 1).then_some(Found {
+        (!suspects.is_empty() && operator.values.len() > 1).then_some(Candidate {
             kind: Kind::Argument,
             suspects,
             input: 0.0,

@@ -13,7 +13,7 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
-use super::finding::{Compared, Finding, Found, Kind, Walked};
+use super::finding::{Candidate, Compared, Finding, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::kink::is_kinked;
 use super::noise::{Produced, Rounding};
@@ -211,8 +211,8 @@ impl<'c> Walker<'c> {
         }
     }
 
-    fn found(&mut self, place: usize, (one, other): (u32, u32), found: Found, fingerprints: &[Fingerprint]) {
-        let Found { kind, suspects, input } = found;
+    fn found(&mut self, place: usize, (one, other): (u32, u32), found: Candidate, fingerprints: &[Fingerprint]) {
+        let Candidate { kind, suspects, input } = found;
         if self.is_blind && suspects.iter().all(|suspect| suspect.deviation.what == What::Digest) {
             for suspect in &suspects {
                 self.walked.is_untold |= suspect.deviation.relative.is_infinite();

@@ -108,7 +108,7 @@ fn compare_sides(
         let mut judged = found.judged;
         parted.append(&mut judged.divergences);
         closest.extend(std::mem::take(&mut judged.closest).into_iter().map(|(share, tensor, statistic)| {
-            (share, replay::Wanted { rank: target.rank, tensor, statistic, divergence: None })
+            (share, replay::SeriesKey { rank: target.rank, tensor, statistic, divergence: None })
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trainmon_baseline::{Divergence, Lane, Names, RUN_KIND, RankPair, RowHead, StepRows, TensorKey};
+use trainmon_baseline::{Divergence, Names, RUN_KIND, RankPair, RankReader, RowHead, StepRows, TensorKey};
 
 use super::error::CompareRunsError;
 
@@ -58,7 +58,7 @@ impl Curve {
 
 /// Which series to read.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SeriesKey {
     pub(super) rank: u32,
     pub(super) tensor: TensorKey,
     pub(super) statistic: String,
@@ -66,9 +66,9 @@ pub(super) struct Wanted {
 }
 
 /// The leading series, one per tensor.
-pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, Wanted)>) -> Vec<Wanted> {
-    let mut found: Vec<Wanted> = Vec::new();
-    let is_known = |found: &[Wanted], rank: u32, tensor: &TensorKey| {
+pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, SeriesKey)>) -> Vec<SeriesKey> {
+    let mut found: Vec<SeriesKey> = Vec::new();
+    let is_known = |found: &[SeriesKey], rank: u32, tensor: &TensorKey| {
         found.iter().any(|known| known.rank == rank && known.tensor == *tensor)
     };
     for divergence in divergences.iter().filter(|divergence| divergence.note.is_none()) {
@@ -78,7 +78,7 @@ pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, Wanted)>
         let Divergence { rank, tensor, statistic, .. } = divergence;
         if !is_known(&found, *rank, tensor) {
             let (tensor, statistic) = (tensor.clone(), statistic.clone());
-            found.push(Wanted { rank: *rank, tensor, statistic, divergence: Some(divergence.clone()) });
+            found.push(SeriesKey { rank: *rank, tensor, statistic, divergence: Some(divergence.clone()) });
         }
     }
     if !divergences.is_empty() {
@@ -94,7 +94,7 @@ pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, Wanted)>
 }
 
 /// Reads them.
-pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[Wanted]) -> Result<Vec<Curve>, CompareRunsError> {
+pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[SeriesKey]) -> Result<Vec<Curve>, CompareRunsError> {
     let mut curves: Vec<CurveReader> = wanted.iter().map(CurveReader::new).collect();
     for (target, golden) in pairs {
         let of_rank: Vec<&mut CurveReader> =
@@ -105,16 +105,16 @@ pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[Wanted]) -> Result<Vec<Cu
         let prefixes: BTreeSet<String> =
             of_rank.iter().flat_map(|curve| prefixes_of(&curve.curve.tensor.kind)).collect();
         let mut names = Names::default();
-        let mut target = Lane::open(target, &mut names, Some(&prefixes))?;
-        let mut golden = Lane::open(golden[0], &mut names, Some(&prefixes))?;
+        let mut target = RankReader::open(target, &mut names, Some(&prefixes))?;
+        let mut golden = RankReader::open(golden[0], &mut names, Some(&prefixes))?;
         follow(&mut target, &mut golden, &mut names, of_rank)?;
     }
     Ok(curves.into_iter().map(|growing| growing.curve).collect())
 }
 
 fn follow(
-    target: &mut Lane,
-    golden: &mut Lane,
+    target: &mut RankReader,
+    golden: &mut RankReader,
     names: &mut Names,
     mut curves: Vec<&mut CurveReader>,
 ) -> Result<(), CompareRunsError> {
@@ -173,8 +173,8 @@ struct CurveReader {
 }
 
 impl CurveReader {
-    fn new(wanted: &Wanted) -> Self {
-        let Wanted { rank, tensor, statistic, divergence } = wanted.clone();
+    fn new(wanted: &SeriesKey) -> Self {
+        let SeriesKey { rank, tensor, statistic, divergence } = wanted.clone();
         let curve = Curve { rank, tensor, statistic, divergence, points: Vec::new() };
         Self { curve, tensor: 0, stride: 1, seen: 0, kept: Vec::new() }
     }

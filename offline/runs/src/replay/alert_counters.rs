@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use trainmon_core::{Alert, AlertBook, AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, Step};
+use trainmon_core::{Alert, AlertPhase, AlertRule, AlertScope, AlertSignal, AlertTotals, Kind, Step};
 
 /// Alerts that wait for their steps, oldest first.
 pub(super) struct AlertCounters {
     waiting: VecDeque<Alert>,
-    pub(super) book: Arc<AlertBook>,
+    pub(super) book: Arc<AlertTotals>,
 }
 
 impl AlertCounters {

@@ -55,7 +55,7 @@ pub enum ReplayError {
         /// Records read.
         read: u64,
         /// What was heard of it.
-        said: Said,
+        said: ReceiverReply,
     },
     /// The receiver refused some.
     #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
@@ -69,15 +69,15 @@ pub enum ReplayError {
         /// Alerts it will never have.
         alerts: u64,
         /// What it said.
-        said: Said,
+        said: ReceiverReply,
     },
 }
 
 /// The words of a receiver, behind a sentence.
 #[derive(Debug)]
-pub struct Said(pub Vec<String>);
+pub struct ReceiverReply(pub Vec<String>);
 
-impl fmt::Display for Said {
+impl fmt::Display for ReceiverReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.join("; ")) }
     }

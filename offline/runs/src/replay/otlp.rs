@@ -13,7 +13,7 @@ use trainmon_exporters::{DeliveryReport, Exporter as _, Sources};
 use trainmon_report::Progress;
 
 use super::alert_counters::AlertCounters;
-use super::error::{ReplayError, Said};
+use super::error::{ReceiverReply, ReplayError};
 use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
 use crate::steps::{RankChoice, RecordedRank, RecordedRun};
@@ -182,7 +182,7 @@ impl Sending {
         if failed == 0 && alerts == 0 {
             return Ok(());
         }
-        let said = Said(self.deliveries.words());
+        let said = ReceiverReply(self.deliveries.words());
         Err(ReplayError::Refused { endpoint: self.endpoint.clone(), failed, read, alerts, said })
     }
 
@@ -192,7 +192,7 @@ impl Sending {
             seconds: self.patience.as_secs(),
             delivered: self.deliveries.exported.load(Ordering::Relaxed),
             read,
-            said: Said(self.deliveries.words()),
+            said: ReceiverReply(self.deliveries.words()),
         }
     }
 }

@@ -100,7 +100,7 @@ struct Finding {
 
 /// What a finding's sentence says.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct FindingParts {
     rule: AlertRule,
     statistic: Option<Statistic>,
     value: f64,
@@ -112,7 +112,7 @@ type SeriesKey = (String, &'static str, Option<&'static str>);
 
 /// Findings of one rule on one series in steps that follow each other are one alert.
 fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<Alert> {
-    let mut by_series: BTreeMap<SeriesKey, Vec<(Finding, Told)>> = BTreeMap::new();
+    let mut by_series: BTreeMap<SeriesKey, Vec<(Finding, FindingParts)>> = BTreeMap::new();
     for finding in findings {
         let Some(told) = told(&finding.message) else { continue };
         let key = (finding.tag_name.clone(), told.rule.name(), told.statistic.map(Statistic::name));
@@ -131,7 +131,7 @@ fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<A
     alerts
 }
 
-fn alert(finding: &Finding, told: &Told, findings: u64) -> Alert {
+fn alert(finding: &Finding, told: &FindingParts, findings: u64) -> Alert {
     let severity = match told.rule {
         AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall | AlertRule::ReplicaMismatch => {
             AlertSeverity::Critical
@@ -186,7 +186,7 @@ fn series(finding: &Finding, statistic: Option<Statistic>) -> AlertSeries {
 }
 
 /// `Rule X reports anomaly signal in ('<tag>', '<op>') at step 7, current value 1.0, history mean 0.5.`
-fn told(message: &str) -> Option<Told> {
+fn told(message: &str) -> Option<FindingParts> {
     let (rule, rest) = message.strip_prefix("Rule ")?.split_once(" reports anomaly signal in ")?;
     let rule = AlertRule::ALL.into_iter().find(|known| known.name() == rule)?;
     let (series, numbers) = rest.rsplit_once(" at step ")?;
@@ -194,7 +194,7 @@ fn told(message: &str) -> Option<Told> {
     let (_, numbers) = numbers.split_once(", current value ")?;
     let (value, before) = numbers.split_once(", history mean ")?;
     let before: f64 = before.trim_end_matches('.').parse().ok()?;
-    Some(Told { rule, statistic, value: value.parse().ok()?, before: (!before.is_nan()).then_some(before) })
+    Some(FindingParts { rule, statistic, value: value.parse().ok()?, before: (!before.is_nan()).then_some(before) })
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
     fn a_finding_says_rule_statistic_value_and_what_was_before() {
         let message = "Rule AnomalyTurbulence reports anomaly signal in ('0:a/rank0/acc_grad', 'mean') at step 1, \
                        current value 7.4e-09, history mean 3.5e-09.";
-        let expected = Told {
+        let expected = FindingParts {
             rule: AlertRule::AnomalyTurbulence,
             statistic: Some(Statistic::Mean),
             value: 7.4e-9,

@@ -4,7 +4,7 @@ use trainmon_core::{Alert, AlertPhase, layer_of};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
 
 use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
-use super::movement::{Departure, Direction, Point, first_departure};
+use super::movement::{Direction, Point, SeriesDeparture, first_departure};
 use crate::rank_history::RankHistory;
 
 /// So many departures and alerts of a rank are kept: more than a report has room for.
@@ -133,7 +133,7 @@ impl Search {
         }
     }
 
-    fn look(&mut self, points: &[Point]) -> Option<Departure> {
+    fn look(&mut self, points: &[Point]) -> Option<SeriesDeparture> {
         self.series += 1;
         if points.len() <= super::movement::LEAST {
             self.too_short += 1;
@@ -143,7 +143,7 @@ impl Search {
 }
 
 /// The departure that began first; of one bin the farther.
-fn earlier(one: Option<Departure>, other: Option<Departure>) -> Option<Departure> {
+fn earlier(one: Option<SeriesDeparture>, other: Option<SeriesDeparture>) -> Option<SeriesDeparture> {
     match (one, other) {
         (Some(one), Some(other)) => {
             let is_later = other.at.first_step > one.at.first_step;
@@ -154,8 +154,8 @@ fn earlier(one: Option<Departure>, other: Option<Departure>) -> Option<Departure
     }
 }
 
-fn moved(rank: u32, departure: &Departure, signal: &str, statistic: Option<&str>, tensor: Option<&str>) -> Moved {
-    let Departure { at, usual, direction, deviations, held_against, returned } = *departure;
+fn moved(rank: u32, departure: &SeriesDeparture, signal: &str, statistic: Option<&str>, tensor: Option<&str>) -> Moved {
+    let SeriesDeparture { at, usual, direction, deviations, held_against, returned } = *departure;
     Moved {
         step: at.first_step,
         step_up_to: at.last_step,

@@ -37,7 +37,7 @@ pub enum Direction {
 
 /// A departure of one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Departure {
+pub(super) struct SeriesDeparture {
     /// The first value beyond, and its steps.
     pub(super) at: Point,
     /// The median of the values before.
@@ -55,11 +55,11 @@ pub(super) struct Departure {
 /// before it. A slow trend is none: what was before moves with it.
 ///
 /// Magnitudes are compared by their logarithms, series with negative values as they are.
-pub(super) fn first_departure(points: &[Point]) -> Option<Departure> {
+pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
     let is_magnitude = !points.iter().any(|point| point.value < 0.0);
     let level = |value: f64| if is_magnitude { value.max(SMALLEST).ln() } else { value };
     let mut before: Vec<f64> = Vec::with_capacity(points.len());
-    let mut found: Option<(Departure, Baseline)> = None;
+    let mut found: Option<(SeriesDeparture, Baseline)> = None;
     for &point in points {
         if !point.value.is_finite() {
             // What departed and came back is another matter.
@@ -68,7 +68,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<Departure> {
             {
                 return Some(departure);
             }
-            return Some(Departure {
+            return Some(SeriesDeparture {
                 at: point,
                 usual: Baseline::of(&before).map(|baseline| unlevel(baseline.median, is_magnitude)),
                 direction: Direction::NotFinite,
@@ -88,7 +88,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<Departure> {
         } else if let Some(baseline) = Baseline::of(&before) {
             let deviations = baseline.deviations(value, is_magnitude);
             if deviations.abs() >= TOLD_FROM {
-                let departure = Departure {
+                let departure = SeriesDeparture {
                     at: point,
                     usual: Some(unlevel(baseline.median, is_magnitude)),
                     direction: if deviations > 0.0 { Direction::Rises } else { Direction::Falls },

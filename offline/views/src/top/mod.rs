@@ -21,7 +21,7 @@ use ratatui::backend::TestBackend;
 
 pub use self::error::TopError;
 pub use self::source::Target;
-use self::source::{News, Source};
+use self::source::{Source, SourceUpdate};
 use self::state::{Mode, State};
 
 /// A frame without a terminal is so wide, unless the environment says otherwise, and at most so high.
@@ -81,9 +81,9 @@ pub fn frame(options: TopOptions) -> Result<String, TopError> {
     let mut source = Source::start(options.target, options.rank)?;
     let mut state = State::new(false);
     match source.first()? {
-        News::Run(run) => state.learn(News::Run(run))?,
-        News::Trouble(why) => return Err(TopError::NoAnswer { why }),
-        News::Failed(error) => return Err(error),
+        SourceUpdate::Run(run) => state.learn(SourceUpdate::Run(run))?,
+        SourceUpdate::Trouble(why) => return Err(TopError::NoAnswer { why }),
+        SourceUpdate::Failed(error) => return Err(error),
     }
     state.is_plain = true;
     let height = screen::plain_height(&state, most);

@@ -34,7 +34,7 @@ pub enum Target {
 }
 
 /// What the thread has found.
-pub(super) enum News {
+pub(super) enum SourceUpdate {
     /// The run as it is now.
     Run(Box<RunDocument>),
     /// It cannot be read now; it is tried again.
@@ -45,7 +45,7 @@ pub(super) enum News {
 
 /// The thread; it ends when this is dropped.
 pub(super) struct Source {
-    news: Receiver<News>,
+    news: Receiver<SourceUpdate>,
     end: Arc<End>,
 }
 
@@ -103,7 +103,7 @@ impl Source {
     }
 
     /// What has come since the last call.
-    pub(super) fn news(&mut self) -> impl Iterator<Item = News> {
+    pub(super) fn news(&mut self) -> impl Iterator<Item = SourceUpdate> {
         self.news.try_iter()
     }
 
@@ -111,13 +111,13 @@ impl Source {
     ///
     /// # Errors
     /// The thread has ended without any.
-    pub(super) fn first(&mut self) -> Result<News, TopError> {
+    pub(super) fn first(&mut self) -> Result<SourceUpdate, TopError> {
         self.news.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
     }
 }
 
 /// Asks an agent again and again.
-fn ask(address: &str, tell: &Sender<News>, end: &End) {
+fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("trainmon/", env!("CARGO_PKG_VERSION")))
@@ -127,7 +127,7 @@ fn ask(address: &str, tell: &Sender<News>, end: &End) {
     loop {
         let news = match overview(&agent, &url) {
             Ok(news) => news,
-            Err(why) => News::Trouble(format!("`{url}`: {why}")),
+            Err(why) => SourceUpdate::Trouble(format!("`{url}`: {why}")),
         };
         if tell.send(news).is_err() || end.wait(ASK_EVERY) {
             return;
@@ -135,14 +135,14 @@ fn ask(address: &str, tell: &Sender<News>, end: &End) {
     }
 }
 
-fn overview(agent: &Agent, url: &str) -> Result<News, String> {
+fn overview(agent: &Agent, url: &str) -> Result<SourceUpdate, String> {
     let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
     let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(|error| error.to_string())?;
     news_of(&text)
 }
 
 /// What an agent's answer says. Its version is read before the rest, which another version may have in another form.
-fn news_of(text: &str) -> Result<News, String> {
+fn news_of(text: &str) -> Result<SourceUpdate, String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -150,13 +150,13 @@ fn news_of(text: &str) -> Result<News, String> {
     let failed = |error| format!("no overview of a run: {error}");
     let Versioned { version: found } = serde_json::from_str(text).map_err(failed)?;
     if found != VERSION {
-        return Ok(News::Failed(TopError::Version { expected: VERSION, found }));
+        return Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found }));
     }
-    serde_json::from_str(text).map(News::Run).map_err(failed)
+    serde_json::from_str(text).map(SourceUpdate::Run).map_err(failed)
 }
 
 /// Reads a directory, and again when its files have grown.
-fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &End) {
+fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, end: &End) {
     let choice = rank.map_or(RankChoice::First, RankChoice::Only);
     let mut last: Option<(PathBuf, u64)> = None;
     let mut has_shown = false;
@@ -182,11 +182,11 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &En
         let news = news.map(|news| match news {
             Ok(run) => {
                 has_shown = true;
-                News::Run(run)
+                SourceUpdate::Run(run)
             }
             // A run that is being started has no files yet; a rotation takes one away for a moment.
-            Err(error) if has_shown => News::Trouble(error.to_string()),
-            Err(error) => News::Failed(error.into()),
+            Err(error) if has_shown => SourceUpdate::Trouble(error.to_string()),
+            Err(error) => SourceUpdate::Failed(error.into()),
         });
         if news.is_some_and(|news| tell.send(news).is_err()) {
             return;
@@ -213,7 +213,7 @@ mod tests {
     fn a_document_of_another_version_is_told_by_its_version() {
         let first = r#"{"version":1,"overview":{"version":1,"curves":[],"alerts":[],"alerts_seen":3},"status":{}}"#;
         let news = news_of(first);
-        assert!(matches!(news, Ok(News::Failed(TopError::Version { expected: VERSION, found: 1 }))));
+        assert!(matches!(news, Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found: 1 }))));
         for text in ["", "<html>", "{}", r#"{"version":2}"#] {
             assert!(matches!(news_of(text), Err(why) if why.starts_with("no overview of a run: ")), "{text}");
         }

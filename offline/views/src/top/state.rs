@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trainmon_history::{RunDocument, TensorState};
 
 use super::error::TopError;
-use super::source::News;
+use super::source::SourceUpdate;
 
 /// What the table of tensors is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +90,14 @@ impl State {
     ///
     /// # Errors
     /// The run will never be read.
-    pub(super) fn learn(&mut self, news: News) -> Result<(), TopError> {
+    pub(super) fn learn(&mut self, news: SourceUpdate) -> Result<(), TopError> {
         match news {
-            News::Run(run) => {
+            SourceUpdate::Run(run) => {
                 self.run = Some(run);
                 (self.trouble, self.learnt, self.age_seconds) = (None, Some(Instant::now()), 0);
             }
-            News::Trouble(why) => self.trouble = Some(why),
-            News::Failed(error) => return Err(error),
+            SourceUpdate::Trouble(why) => self.trouble = Some(why),
+            SourceUpdate::Failed(error) => return Err(error),
         }
         Ok(())
     }

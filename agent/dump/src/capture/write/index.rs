@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use foldhash::fast::FixedState;
 
-use super::record::{FRAME_HEAD, MAGIC, Said, read};
+use super::record::{FRAME_HEAD, FrameContent, MAGIC, read};
 use super::text::Hole;
 
 /// Read at a time.
@@ -88,17 +88,17 @@ impl Index {
         Ok(Some(index))
     }
 
-    fn take(&mut self, said: Said<'_>, content: &[u8], at: u64) {
+    fn take(&mut self, said: FrameContent<'_>, content: &[u8], at: u64) {
         let piece = |text: &[u8]| Piece {
             // Both are parts of one buffer.
             at: at + (text.as_ptr().addr() - content.as_ptr().addr()) as u64,
             length: text.len() as u32,
         };
         match said {
-            Said::Header(json) => self.header = json.to_vec(),
-            Said::Stack(number, lines) => self.stack(number).lines = piece(lines),
-            Said::Fills(fills) => self.fills.extend(fills.into_iter().map(|(hole, text)| (hole, piece(text)))),
-            Said::Entry(said) => {
+            FrameContent::Header(json) => self.header = json.to_vec(),
+            FrameContent::Stack(number, lines) => self.stack(number).lines = piece(lines),
+            FrameContent::Fills(fills) => self.fills.extend(fills.into_iter().map(|(hole, text)| (hole, piece(text)))),
+            FrameContent::Entry(said) => {
                 let number = self.entry(said.name, at);
                 if let Some(stack) = said.stack {
                     self.stack(stack).entries.push(number);

@@ -152,7 +152,7 @@ fn put_text(bytes: &mut Vec<u8>, text: &[u8]) {
 
 /// What a frame says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said<'r> {
+pub(super) enum FrameContent<'r> {
     Header(&'r [u8]),
     Entry(EntrySaid<'r>),
     Stack(u32, &'r [u8]),
@@ -170,21 +170,21 @@ pub(super) struct EntrySaid<'r> {
 }
 
 /// Reads a frame's content, which has passed its checksum. `None`: it is none of ours, say of a later version.
-pub(super) fn read(content: &[u8]) -> Option<Said<'_>> {
+pub(super) fn read(content: &[u8]) -> Option<FrameContent<'_>> {
     let (&kind, rest) = content.split_first()?;
     let mut bytes = Bytes { rest };
     let said = match kind {
-        HEADER => return Some(Said::Header(rest)),
-        STACK => return Some(Said::Stack(bytes.number()?, bytes.rest)),
+        HEADER => return Some(FrameContent::Header(rest)),
+        STACK => return Some(FrameContent::Stack(bytes.number()?, bytes.rest)),
         FILLS => {
             let count = bytes.number()?;
             let mut fills = Vec::new();
             for _ in 0..count {
                 fills.push((Hole(bytes.number()?), bytes.text()?));
             }
-            Said::Fills(fills)
+            FrameContent::Fills(fills)
         }
-        ENTRY => Said::Entry(bytes.entry()?),
+        ENTRY => FrameContent::Entry(bytes.entry()?),
         _ => return None,
     };
     bytes.rest.is_empty().then_some(said)
@@ -267,23 +267,28 @@ mod tests {
         frames.entry(&bare);
         frames.stack(7, b"[\"a\"]");
         frames.fills([(Hole(1), &b"2.0"[..]), (Hole(9), b"null")].into_iter());
-        let said: Vec<Said<'_>> = contents(&frames).into_iter().map(|content| read(content).unwrap()).collect();
+        let said: Vec<FrameContent<'_>> = contents(&frames).into_iter().map(|content| read(content).unwrap()).collect();
         let entry = |record: &EntryRecord<'static>| {
             let EntryRecord { name, moves_to_end, node, stack, parts } = *record;
-            Said::Entry(EntrySaid { name, moves_to_end, node, stack, parts: parts.to_vec() })
+            FrameContent::Entry(EntrySaid { name, moves_to_end, node, stack, parts: parts.to_vec() })
         };
         let [header, first, second, stack, fills] = &said[..] else { panic!("{said:?}") };
-        assert_eq!(header, &Said::Header(b"{}"));
-        let Said::Entry(EntrySaid { name, moves_to_end, node: read_node, stack: read_stack, parts: read_parts }) =
-            first
+        assert_eq!(header, &FrameContent::Header(b"{}"));
+        let FrameContent::Entry(EntrySaid {
+            name,
+            moves_to_end,
+            node: read_node,
+            stack: read_stack,
+            parts: read_parts,
+        }) = first
         else {
             panic!("{first:?}")
         };
         assert_eq!((*name, *moves_to_end, *read_node, *read_stack), ("X.0.forward", true, Some(node), Some(7)));
         assert_eq!(read_parts[..], parts);
         assert_eq!(second, &entry(&bare));
-        assert_eq!(stack, &Said::Stack(7, b"[\"a\"]"));
-        assert_eq!(fills, &Said::Fills(vec![(Hole(1), b"2.0"), (Hole(9), b"null")]));
+        assert_eq!(stack, &FrameContent::Stack(7, b"[\"a\"]"));
+        assert_eq!(fills, &FrameContent::Fills(vec![(Hole(1), b"2.0"), (Hole(9), b"null")]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::tensor_file::error::{FormatError, part};
 use crate::tensor_file::file_bytes::FileBytes;
 use crate::tensor_file::pickle::{self, Item, Pickled};
 use crate::tensor_file::rebuild::Storage;
-use crate::tensor_file::tree::{self, Found};
+use crate::tensor_file::tree::{self, TreeEntry};
 
 /// `PROTO 2`, `LONG1` of ten bytes: the magic number, then `STOP`.
 const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
@@ -54,13 +54,13 @@ fn storages(
 ) -> Result<HashMap<String, (u64, u64)>, FormatError> {
     let mut widths: HashMap<&str, u64> = HashMap::new();
     tree::walk(pickled.root(), &mut |_, found| match found {
-        Found::Tensor(view) => drop(widths.insert(view.key, view.storage_width)),
-        Found::Leaf(item) => {
+        TreeEntry::Tensor(view) => drop(widths.insert(view.key, view.storage_width)),
+        TreeEntry::Leaf(item) => {
             if let Some(Ok(storage)) = Storage::of(item) {
                 widths.insert(storage.key, storage.width());
             }
         }
-        Found::Unreadable(_) => {}
+        TreeEntry::Unreadable(_) => {}
     })?;
     let mut places = HashMap::new();
     for key in keys.root().items() {

@@ -12,7 +12,7 @@ use super::contents::{Contents, Entry, Place, Unreadable};
 use super::error::FormatError;
 use super::pickle::Pickled;
 use super::rebuild::View;
-use super::tree::{self, Found};
+use super::tree::{self, TreeEntry};
 
 /// Names are kept for every tensor; shared structures could otherwise fill the memory with them.
 const MAX_NAME_BYTES: u64 = 256 << 20;
@@ -26,9 +26,9 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
     let (mut names, mut name_bytes) = (HashSet::new(), 0);
     tree::walk(pickled.root(), &mut |name, found| {
         let place = match found {
-            Found::Leaf(_) => return,
-            Found::Unreadable(trouble) => Err(trouble),
-            Found::Tensor(view) => placed(&view, storage).map(|place| (view.strided, place)),
+            TreeEntry::Leaf(_) => return,
+            TreeEntry::Unreadable(trouble) => Err(trouble),
+            TreeEntry::Tensor(view) => placed(&view, storage).map(|place| (view.strided, place)),
         };
         name_bytes += name.len() as u64;
         if name_bytes > MAX_NAME_BYTES {

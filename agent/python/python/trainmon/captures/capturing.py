@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import CaptureConfig
+from trainmon.captures.config_file import ConfigFile
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.session import CaptureSession
-from trainmon.captures.watching import ConfigFile
 from trainmon.notices import say, tell, warn_only
 
 

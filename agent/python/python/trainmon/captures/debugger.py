@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from trainmon._trainmon import CaptureConfig, ConfigError
+from trainmon.captures.config_file import ConfigFile
 from trainmon.captures.session import CaptureSession
-from trainmon.captures.watching import ConfigFile
 from trainmon.captures.window import TokenRange
 from trainmon.notices import say
 

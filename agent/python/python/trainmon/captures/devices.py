@@ -10,11 +10,11 @@ from collections.abc import Callable
 import torch
 
 from trainmon._trainmon import Capture
+from trainmon.device.chunks import refusal
 from trainmon.device.pages import Numbers, Page
-from trainmon.device.pieces import refusal
-from trainmon.device.quiet import quietly
 from trainmon.device.reductions import Batch, Values, Wants, parts_of
 from trainmon.device.streams import Streams, streams_of
+from trainmon.device.unobserved import quietly
 
 _WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
 

@@ -81,11 +81,11 @@ class CaptureSession:
         if self.capture.is_open:
             return True
         # Taken back when the step ends: the two hold each other.
-        self.capture.set_lane(self._devices)
+        self.capture.set_device_numbers(self._devices)
         try:
             self.capture.begin(self.config, step, rank, self._tell, rows)
         except ValueError as error:
-            self.capture.set_lane(None)
+            self.capture.set_device_numbers(None)
             self._tell("warning", f"step {step} is not captured: {error}", None)
             return False
         self._step = step
@@ -281,7 +281,7 @@ class CaptureSession:
             if volume is not None:
                 self._volume.of_a_step = volume[0]
             why = self._told_failure(self.capture.finish)
-            self.capture.set_lane(None)
+            self.capture.set_device_numbers(None)
         return why
 
     def _told_failure(self, act: Callable[[], None]) -> str | None:

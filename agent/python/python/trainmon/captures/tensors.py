@@ -15,16 +15,16 @@ from trainmon.captures.devices import DeviceNumbers
 Found = tuple[str, str, list[int], Any, tuple[str, str] | None]
 
 
-def readable(value: Any, lane: DeviceNumbers | None = None) -> Found:
-    """What a dump says of this tensor or array. With a `lane` what lies on a device is measured there; without, it is
-    brought here. Elements that nobody has (a meta or fake tensor, one inside a
+def readable(value: Any, device_numbers: DeviceNumbers | None = None) -> Found:
+    """What a dump says of this tensor or array. With `device_numbers` what lies on a device is measured there;
+    without, it is brought here. Elements that nobody has (a meta or fake tensor, one inside a
     transform, a result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the
     host."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), _without_dispatch_modes():
         if not isinstance(value, torch.Tensor):
             return _array(value)
         kind, elements, spread = _inside(value)
-        ticket = _taken_up(elements, lane)
+        ticket = _taken_up(elements, device_numbers)
         found = _on_host(elements) if ticket is None else ticket
         return kind, str(value.dtype), _shape_of(value), found, spread
 
@@ -94,11 +94,11 @@ def _shape_of(value: torch.Tensor) -> list[int]:
         return []
 
 
-def _taken_up(elements: torch.Tensor | None, lane: DeviceNumbers | None) -> tuple[int, int] | None:
-    if lane is None or elements is None or elements.is_quantized or not lane.takes(elements):
+def _taken_up(elements: torch.Tensor | None, device_numbers: DeviceNumbers | None) -> tuple[int, int] | None:
+    if device_numbers is None or elements is None or elements.is_quantized or not device_numbers.takes(elements):
         return None
     try:
-        return lane.take_up(elements)
+        return device_numbers.take_up(elements)
     except Exception:
         # A device without float64, or without memory for it.
         return None

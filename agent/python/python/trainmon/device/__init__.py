@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainmon.device.lane import DeviceLane
+from trainmon.device.queue import DeviceQueue
 
-__all__ = ["DeviceLane"]
+__all__ = ["DeviceQueue"]

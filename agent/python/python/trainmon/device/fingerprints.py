@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from trainmon.device.pieces import refusal
-from trainmon.device.quiet import quietly
+from trainmon.device.chunks import refusal
+from trainmon.device.unobserved import quietly
 
 #: Words that are multiplied at once: two temporaries of 8 MiB.
 _PIECE = 1 << 20

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainmon._trainmon import DEVICE_COLUMNS, Hold, Monitor
-from trainmon.device.quiet import quietly
+from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
 from trainmon.device.streams import Event, Streams
+from trainmon.device.unobserved import quietly
 
 COLUMNS = len(DEVICE_COLUMNS)
 
@@ -41,7 +41,7 @@ class Statistics:
 class Numbers:
     """A row with up to `COLUMNS` numbers of another meaning."""
 
-    deliver: Callable[[Hold, Sequence[float]], None]
+    deliver: Callable[[PendingStep, Sequence[float]], None]
     #: The tensor id and kind that are counted if the numbers never come; None for what is no record.
     record: tuple[int, int] | None
     order: int
@@ -124,7 +124,7 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
             monitor.observe_unsupported(*entry.record, why)
 
 
-def deliver(pages: Sequence[Page], hold: Hold) -> None:
+def deliver(pages: Sequence[Page], hold: PendingStep) -> None:
     """Hands every row of pages that have arrived to its step, in the order of the hooks."""
     places: list[_Place] = []
     for row, entry in enumerate(entry for page in pages for entry in page.entries):
@@ -161,14 +161,14 @@ class _Place(NamedTuple):
     norm: Callable[[float], None] | None
 
 
-def _record(hold: Hold, run: Sequence[_Place], address: int) -> None:
+def _record(hold: PendingStep, run: Sequence[_Place], address: int) -> None:
     norms = hold.record_rows([place.what for place in run if not isinstance(place.what, Numbers)], address, COLUMNS)
     for place, norm in zip(run, norms, strict=True):
         if place.norm is not None:
             place.norm(norm)
 
 
-def _deliver_numbers(hold: Hold, run: Sequence[_Place], address: int) -> None:
+def _deliver_numbers(hold: PendingStep, run: Sequence[_Place], address: int) -> None:
     values = (ctypes.c_double * (COLUMNS * len(run))).from_address(address)
     for index, place in enumerate(run):
         if isinstance(place.what, Numbers):

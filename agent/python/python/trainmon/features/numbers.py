@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from trainmon.device.pieces import PIECE, exact, pieces
+from trainmon.device.chunks import PIECE, exact, pieces
 
 #: Power iterations for a matrix seen for the first time, and for one whose last vector is known.
 FIRST_ITERATIONS, NEXT_ITERATIONS = 100, 10

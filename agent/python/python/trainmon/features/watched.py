@@ -16,8 +16,8 @@ from trainmon._kinds import kind_of
 from trainmon._settings import FeatureTargets as Wanted
 from trainmon._settings import Settings
 from trainmon._trainmon import squash_name
-from trainmon.device.pieces import refusal
-from trainmon.device.quiet import quietly
+from trainmon.device.chunks import refusal
+from trainmon.device.unobserved import quietly
 from trainmon.features import numbers
 from trainmon.frameworks.base import Job
 from trainmon.measurer import Label, Measurer, local_part

@@ -17,8 +17,8 @@ from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
 from trainmon.frameworks.experts import Numbered, numbered_experts
+from trainmon.frameworks.optimizer_hooks import InstanceMethod, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.frameworks.stepping import InstanceMethod, hook_step
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
 

@@ -18,7 +18,7 @@ from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, ranks_of
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.plain import Plain
-from trainmon.frameworks.sharing import Sharing
+from trainmon.frameworks.shared_params import Sharing
 from trainmon.names import clean_name
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter

@@ -16,7 +16,7 @@ from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job
 from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.plain import Plain
-from trainmon.frameworks.sharing import Sharing
+from trainmon.frameworks.shared_params import Sharing
 from trainmon.measurer import local_part
 from trainmon.names import clean_name
 from trainmon.norm import Exchange

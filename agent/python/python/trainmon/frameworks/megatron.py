@@ -18,8 +18,8 @@ from trainmon.frameworks.base import Content, GradientSink, Job, alone
 from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
 from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
+from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.frameworks.stepping import InstanceMethod
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.exchange import StoreExchange
 from trainmon.frameworks.base import Content, Framework, GradientSink, Job, optimizer_state, ranks_of, weakly
-from trainmon.frameworks.stepping import hook_step
+from trainmon.frameworks.optimizer_hooks import hook_step
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
 

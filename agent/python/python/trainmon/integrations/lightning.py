@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trainmon.integrations.attaching import ConfiguredCallback, attach, safely
+from trainmon.integrations.attach import ConfiguredCallback, attach, safely
 
 if TYPE_CHECKING:
     from trainmon.watching import Watch

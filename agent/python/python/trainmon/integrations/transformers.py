@@ -23,7 +23,7 @@ except ImportError as error:
         f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
     ) from error
 
-from trainmon.integrations.attaching import ConfiguredCallback, attach, safely
+from trainmon.integrations.attach import ConfiguredCallback, attach, safely
 from trainmon.integrations.checkpoint import load_alerts, save_alerts
 
 if TYPE_CHECKING:

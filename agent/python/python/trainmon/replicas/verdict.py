@@ -22,7 +22,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Camp:
+class Variant:
     """Ranks whose copies are all the same."""
 
     digest: str
@@ -65,31 +65,31 @@ def unpacked(found: bytes) -> Sequence[int]:
     return numbers
 
 
-def judge(camps: Sequence[Camp], copies: Sequence[Copy], step: int, ranks: int) -> Verdict | None:
+def judge(variants: Sequence[Variant], copies: Sequence[Copy], step: int, ranks: int) -> Verdict | None:
     """Names the first copy that differs. With a majority the others are wrong; without one it cannot be told who is.
-    None where fewer than two camps are known."""
-    if len(camps) < 2:
+    None where fewer than two variants are known."""
+    if len(variants) < 2:
         return None
-    ordered = sorted(camps, key=lambda camp: (-camp.votes, camp.members))
+    ordered = sorted(variants, key=lambda variant: (-variant.votes, variant.members))
     reference, others = ordered[0], ordered[1:]
     differing_of = {
-        camp.digest: [
+        variant.digest: [
             place
-            for place, (one, other) in enumerate(zip(reference.fingerprints, camp.fingerprints, strict=True))
+            for place, (one, other) in enumerate(zip(reference.fingerprints, variant.fingerprints, strict=True))
             if one != other
         ]
-        for camp in others
+        for variant in others
     }
     places = sorted({place for found in differing_of.values() for place in found})
     if not places:
         return None
     first = places[0]
-    wrong = [camp for camp in others if first in differing_of[camp.digest]]
+    wrong = [variant for variant in others if first in differing_of[variant.digest]]
     what = _what(copies[first])
-    if reference.votes * 2 > sum(camp.votes for camp in camps):
+    if reference.votes * 2 > sum(variant.votes for variant in variants):
         who = f"{what} differs on {_named(wrong)} from its copies on {reference.votes} of {ranks} ranks"
     else:
-        sides = " and ".join(_named([camp]) for camp in [reference, *wrong][:2])
+        sides = " and ".join(_named([variant]) for variant in [reference, *wrong][:2])
         who = f"{what} differs between {sides}: neither has a majority of {ranks} ranks"
     more = f"; {len(places)} of {len(copies)} copies differ, this is the first" if len(places) > 1 else ""
     return Verdict(first, len(places), f"ReplicaMismatch: {who} after step {step}{more}")
@@ -104,9 +104,9 @@ def _what(copy: Copy) -> str:
     return f"{what} `{copy.name}`{chunk}"
 
 
-def _named(camps: Sequence[Camp]) -> str:
-    ranks = sorted(rank for camp in camps for rank in camp.members)
-    votes = sum(camp.votes for camp in camps)
+def _named(variants: Sequence[Variant]) -> str:
+    ranks = sorted(rank for variant in variants for rank in variant.members)
+    votes = sum(variant.votes for variant in variants)
     listed = ", ".join(map(str, ranks[:_MOST_RANKS]))
     more = votes - min(len(ranks), _MOST_RANKS)
     return f"rank{'s' if votes > 1 else ''} {listed}{f' and {more} more' if more > 0 else ''}"

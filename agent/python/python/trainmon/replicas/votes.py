@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
-from trainmon.replicas.ballot import Ballot, Shown
+from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.store import FileStoreError, OwnStore
 from trainmon.replicas.verdict import Copy, Verdict
 
@@ -59,7 +59,7 @@ class _Group:
     copies: Sequence[Copy] = ()
     names: int = 0
     """A hash of what the copies are of."""
-    open: deque[tuple[Ballot, list[float]]] = field(default_factory=deque)
+    open: deque[tuple[Comparison, list[float]]] = field(default_factory=deque)
     """With when each is to be looked at."""
     standing: Verdict | None = None
     """The difference that was told and goes on."""
@@ -166,7 +166,7 @@ class ReplicaVotes:
             return False
         if now >= self._stop_at:
             return True
-        if any(ballot.awaits_verdict for group in self._groups.values() for ballot, _ in group.open):
+        if any(comparison.awaits_verdict for group in self._groups.values() for comparison, _ in group.open):
             return False
         if now >= self._closed_at + _AT_END_S:
             return True
@@ -176,10 +176,10 @@ class ReplicaVotes:
         if any((heard := group.open[-1][0].cast_by()) is not None and heard < len(group.ranks) for group in groups):
             return False
         # A rank raises its flags in the order of its steps, each before it counts itself: all are up by now.
-        ballots = [ballot for group in groups for ballot, _ in group.open]
-        for ballot in ballots:
-            ballot.look()
-        return not any(ballot.awaits_verdict for ballot in ballots)
+        comparisons = [comparison for group in groups for comparison, _ in group.open]
+        for comparison in comparisons:
+            comparison.look()
+        return not any(comparison.awaits_verdict for comparison in comparisons)
 
     def _advance(self, store: Any) -> None:
         with self._changed:
@@ -207,12 +207,12 @@ class ReplicaVotes:
             group.copies = shown.copies
             group.names = zlib.crc32("\n".join(f"{one.kind}:{one.vpp_stage}:{one.name}" for one in copies).encode())
         prefix = f"{group.prefix}/{one.moment}/{group.names:08x}"
-        ballot = Ballot(store, prefix, self._rank, one.ranks, shown)
-        ballot.cast()
+        comparison = Comparison(store, prefix, self._rank, one.ranks, shown)
+        comparison.cast()
         now = time.monotonic()
         for _, looks in group.open:
             looks.insert(0, now)
-        group.open.append((ballot, [now + after for after in _LOOKS_S]))
+        group.open.append((comparison, [now + after for after in _LOOKS_S]))
         # A rank that stood in for the lowest one ends the alert that it raised.
         if len(group.open) >= _SETTLED and (self._rank == group.ranks[0] or group.standing is not None):
             self._settle(group, group.open[-_SETTLED][0])
@@ -222,39 +222,43 @@ class ReplicaVotes:
     def _look(self, group: _Group, now: float) -> None:
         """Finds out what others hold, where that is due."""
         is_ending = self._stop_at is not None
-        for ballot, looks in group.open:
-            if not ballot.is_disputed and (is_ending or (looks and looks[0] <= now)):
+        for comparison, looks in group.open:
+            if not comparison.is_disputed and (is_ending or (looks and looks[0] <= now)):
                 looks[:] = [look for look in looks if look > now]
-                ballot.look()
-        under_way = [place for place, (ballot, _) in enumerate(group.open) if ballot.is_disputed and not ballot.is_over]
+                comparison.look()
+        under_way = [
+            place
+            for place, (comparison, _) in enumerate(group.open)
+            if comparison.is_disputed and not comparison.is_over
+        ]
         # A rank raises its flags in the order of its steps: what differs now may have begun at an earlier one.
-        for ballot, _ in list(group.open)[: max(under_way, default=0)]:
-            ballot.look()
+        for comparison, _ in list(group.open)[: max(under_way, default=0)]:
+            comparison.look()
 
     def _judge(self, group: _Group, now: float) -> None:
         """Tells the verdicts in the order of the steps: the alert names the first that differs."""
         is_earlier_open = False
-        for ballot, looks in group.open:
-            if not ballot.is_disputed or ballot.is_over:
+        for comparison, looks in group.open:
+            if not comparison.is_disputed or comparison.is_over:
                 continue
             if is_earlier_open:
                 # Nobody is to take this rank's place because of an earlier comparison.
-                ballot.take_charge()
+                comparison.take_charge()
                 continue
-            verdict = ballot.judge(is_last=self._stop_at is not None)
+            verdict = comparison.judge(is_last=self._stop_at is not None)
             if verdict is not None:
-                self._tell(group, ballot, verdict)
-            looks[:] = [] if ballot.is_over else [now + _PAUSE_S]
-            is_earlier_open = is_earlier_open or ballot.awaits_verdict
+                self._tell(group, comparison, verdict)
+            looks[:] = [] if comparison.is_over else [now + _PAUSE_S]
+            is_earlier_open = is_earlier_open or comparison.awaits_verdict
 
-    def _settle(self, group: _Group, ballot: Ballot) -> None:
+    def _settle(self, group: _Group, comparison: Comparison) -> None:
         """Ends an alert whose copies agree again, and says once that ranks do not take part."""
-        heard = None if ballot.is_disputed else ballot.cast_by()
+        heard = None if comparison.is_disputed else comparison.cast_by()
         if heard is None:
             return
         if heard >= len(group.ranks):
             group.unheard = 0
-            self._tell_end(group, ballot)
+            self._tell_end(group, comparison)
             return
         if self._rank != group.ranks[0]:
             return
@@ -268,22 +272,22 @@ class ReplicaVotes:
                 None,
             )
 
-    def _tell(self, group: _Group, ballot: Ballot, verdict: Verdict) -> None:
+    def _tell(self, group: _Group, comparison: Comparison, verdict: Verdict) -> None:
         group.findings += 1
-        group.found_at = max(group.found_at, ballot.shown.step)
+        group.found_at = max(group.found_at, comparison.shown.step)
         if group.standing is not None:
             self._monitor.count_replica_mismatch()
             return
-        first = ballot.shown.copies[verdict.first]
+        first = comparison.shown.copies[verdict.first]
         group.standing, group.standing_copy = verdict, first
-        step = ballot.shown.step
+        step = comparison.shown.step
         self._monitor.raise_replica_mismatch(
             True, 1, step, first.kind, first.name, first.vpp_stage, verdict.differing, verdict.message
         )
 
-    def _tell_end(self, group: _Group, ballot: Ballot) -> None:
+    def _tell_end(self, group: _Group, comparison: Comparison) -> None:
         first = group.standing_copy
-        step, findings = ballot.shown.step, group.findings
+        step, findings = comparison.shown.step, group.findings
         # Copies that agreed before the difference was there end nothing.
         if first is None or step <= group.found_at:
             return

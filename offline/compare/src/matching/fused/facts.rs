@@ -12,7 +12,7 @@ use crate::name::Direction;
 use crate::rounding::unit_roundoff;
 
 /// An operator put together, and out of which files its tensors are read.
-pub(super) struct Whole {
+pub(super) struct FusedOperator {
     pub(super) values: Vec<Value>,
     pub(super) recipes: HashMap<Arc<str>, Recipe>,
 }
@@ -29,7 +29,7 @@ enum Role {
 }
 
 /// What `parts` show together, as `whole` shows it on the other side.
-pub(super) fn put_together(whole: &Operator, parts: &[&Operator], direction: Direction) -> Whole {
+pub(super) fn put_together(whole: &Operator, parts: &[&Operator], direction: Direction) -> FusedOperator {
     let mut recipes = HashMap::new();
     let values = parts[0].values.iter().map(|first| {
         let at_place = |operator| item(operator, &first.place);
@@ -51,7 +51,7 @@ pub(super) fn put_together(whole: &Operator, parts: &[&Operator], direction: Dir
         Value { section: first.section, place: first.place.clone(), leaf }
     });
     let values = values.collect();
-    Whole { values, recipes }
+    FusedOperator { values, recipes }
 }
 
 fn item<'c>(operator: &'c Operator, place: &str) -> Option<Item<'c>> {
@@ -115,7 +115,7 @@ fn role(section: Section, direction: Direction, tensors: &[&TensorFacts], whole:
 
 /// The largest tensor that every part has a share of, by which to tell their order: a weight, or where there is none what came
 /// out. Its place and its axis.
-pub(super) fn telling<'w>(whole: &'w Operator, made: &Whole) -> Option<(&'w str, usize)> {
+pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(&'w str, usize)> {
     let shares = whole.values.iter().filter_map(|value| {
         let axis = match made.recipes.get(&value.place) {
             Some(Recipe { files, join: Join::Along(axis) }) if files.len() > 1 => *axis,
@@ -129,7 +129,7 @@ pub(super) fn telling<'w>(whole: &'w Operator, made: &Whole) -> Option<(&'w str,
 }
 
 /// Whether the numbers of what was put together are the whole's own in any order, as far as statistics tell.
-pub(super) fn is_permuted(whole: &Operator, made: &Whole, place: &str) -> bool {
+pub(super) fn is_permuted(whole: &Operator, made: &FusedOperator, place: &str) -> bool {
     let of = |values: &[Value]| {
         let value = values.iter().find(|value| &*value.place == place)?;
         let Leaf::Tensor(tensor) = &value.leaf else { return None };

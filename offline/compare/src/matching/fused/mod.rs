@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use trainmon_dump::capture::Operator;
 use trainmon_dump::tensor_file::StoredTensor;
 
-use self::facts::{Whole, is_permuted, put_together, telling};
+use self::facts::{FusedOperator, is_permuted, put_together, telling};
 use self::layout::layout;
 use super::family::common_callee;
 use super::listed::{one_is_listed, relisted};
@@ -54,7 +54,7 @@ fn call(name: &str, is_listed: bool) -> Option<Call<'_>> {
 }
 
 /// What is to be put together: an operator of the fused side, those of the split side by index, and the fused module's path.
-struct Found<'c> {
+struct FusedGroup<'c> {
     whole: &'c Operator,
     parts: Vec<usize>,
     path: &'c str,
@@ -95,7 +95,7 @@ fn fuse_parts(split: &mut Capture, fused: &Capture) {
 }
 
 /// Fused modules whose parts the other side has.
-fn modules<'c>(split: &Capture, fused: &'c Capture, are_listed: [bool; 2]) -> Vec<Found<'c>> {
+fn modules<'c>(split: &Capture, fused: &'c Capture, are_listed: [bool; 2]) -> Vec<FusedGroup<'c>> {
     let operators = &split.document.operators;
     let places: HashMap<Call<'_>, usize> = operators
         .iter()
@@ -114,14 +114,14 @@ fn modules<'c>(split: &Capture, fused: &'c Capture, are_listed: [bool; 2]) -> Ve
             let place = |part: &&str| places.get(&(path(part).as_str(), direction, number)).copied();
             group.iter().map(place).collect::<Option<Vec<usize>>>()
         })?;
-        Some(Found { whole, parts, path })
+        Some(FusedGroup { whole, parts, path })
     };
     fused.document.operators.iter().filter_map(found).collect()
 }
 
 /// Operators that ran in fused modules and, as often before, in each of their parts; and the backwards of these.
-fn operators_within<'c>(modules: &[Found<'c>], split: &Capture, fused: &'c Capture) -> Vec<Found<'c>> {
-    let forwards: Vec<&Found<'c>> = modules
+fn operators_within<'c>(modules: &[FusedGroup<'c>], split: &Capture, fused: &'c Capture) -> Vec<FusedGroup<'c>> {
+    let forwards: Vec<&FusedGroup<'c>> = modules
         .iter()
         .filter(|found| matches!(call(&found.whole.name, false), Some((_, Direction::Forward, _))))
         .collect();
@@ -142,7 +142,7 @@ fn operators_within<'c>(modules: &[Found<'c>], split: &Capture, fused: &'c Captu
                 let whole = index(&wholes, forward).map(|index| &fused.document.operators[index]);
                 let parts: Option<Vec<usize>> = twins.iter().map(|twin| index(&parts, *twin)).collect();
                 if let (Some(whole), Some(parts)) = (whole, parts) {
-                    within.push(Found { whole, parts, path: module.path });
+                    within.push(FusedGroup { whole, parts, path: module.path });
                 }
             }
         }
@@ -186,8 +186,8 @@ impl<'c> Children<'c> {
     }
 }
 
-fn make<'c>(found: &Found<'c>, split: &Capture, fused: &Capture, layouts: &mut HashMap<&'c str, Layout>) -> Made {
-    let Found { whole, parts, path } = found;
+fn make<'c>(found: &FusedGroup<'c>, split: &Capture, fused: &Capture, layouts: &mut HashMap<&'c str, Layout>) -> Made {
+    let FusedGroup { whole, parts, path } = found;
     let parts: Vec<&Operator> = parts.iter().map(|&index| &split.document.operators[index]).collect();
     let direction = OperatorName::parse(&whole.name).map_or(Direction::Forward, |name| name.direction);
     let made = put_together(whole, &parts, direction);
@@ -209,7 +209,7 @@ fn make<'c>(found: &Found<'c>, split: &Capture, fused: &Capture, layouts: &mut H
 }
 
 /// The order of the parts in the fused tensors, by the files of both; `None` where there are none, or they cannot be read.
-fn look(operator: &Operator, made: &Whole, split: &Capture, fused: &Capture) -> Option<Layout> {
+fn look(operator: &Operator, made: &FusedOperator, split: &Capture, fused: &Capture) -> Option<Layout> {
     let (place, axis) = telling(operator, made)?;
     let value = operator.values.iter().find(|value| &*value.place == place)?;
     let whole = read(fused, Item { operator, value })?.ok()?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Said, trainmon};
+use crate::support::{ProgramOutput, trainmon};
 
 pub(crate) const RUN: &str = "Nov20_16-05-09-rank0-1f0a9c42";
 const STEPS: u64 = 40;
@@ -17,11 +17,11 @@ const STEPS: u64 = 40;
 pub(crate) const HEADER: &str = "vpp_stage,name,step,norm,shape,dtype\n";
 
 /// A directory to work in.
-pub(crate) struct Desk {
+pub(crate) struct Workspace {
     dir: TempDir,
 }
 
-impl Desk {
+impl Workspace {
     pub(crate) fn new() -> Self {
         Self { dir: TempDir::new().expect("a temporary directory") }
     }
@@ -36,7 +36,7 @@ impl Desk {
         fs::write(path, text).expect("writable");
     }
 
-    pub(crate) fn compare(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn compare(&self, arguments: &[&str]) -> ProgramOutput {
         trainmon(self.dir.path(), &[&["compare-runs"], arguments].concat())
     }
 
@@ -81,7 +81,7 @@ impl Desk {
 
     /// The recorded trainings of the repository: `offline/cli/tests/scripts/make_monitor_runs.py --bundle` makes them.
     pub(crate) fn recorded() -> Self {
-        let desk = Self::new();
+        let workspace = Self::new();
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/monitor_runs.json.gz");
         let mut text = String::new();
         let file = fs::File::open(packed).expect("there");
@@ -89,10 +89,10 @@ impl Desk {
         let runs: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).expect("JSON");
         for (run, files) in runs {
             for (file, content) in files {
-                desk.write(&format!("{run}/{RUN}/{file}"), &content);
+                workspace.write(&format!("{run}/{RUN}/{file}"), &content);
             }
         }
-        desk
+        workspace
     }
 }
 

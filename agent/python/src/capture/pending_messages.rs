@@ -8,26 +8,26 @@ use pyo3::prelude::*;
 use trainmon_capture::{Notice, Notices, Severity};
 
 use crate::capture::thread::Busy;
-use crate::swallow::swallow;
+use crate::discard_error::swallow;
 
 /// Notices that wait. A writer of files never waits for the interpreter: the thread that has it may be waiting for the writer.
 #[derive(Default)]
-pub(crate) struct News {
+pub(crate) struct PendingMessages {
     notices: Mutex<Vec<Notice>>,
     /// Whether there are some: asked after every call.
     is_waiting: AtomicBool,
     listener: Mutex<Option<Py<PyAny>>>,
 }
 
-impl News {
+impl PendingMessages {
     /// Keeps notices for a function `(severity, message, hint)`.
     pub(crate) fn notices(self: &Arc<Self>, function: Py<PyAny>) -> Notices {
         let before = self.listener.lock().replace(function);
         drop(before);
-        let news = Arc::clone(self);
+        let pending_messages = Arc::clone(self);
         Notices::new(move |notice| {
-            news.notices.lock().push(notice.clone());
-            news.is_waiting.store(true, Ordering::Relaxed);
+            pending_messages.notices.lock().push(notice.clone());
+            pending_messages.is_waiting.store(true, Ordering::Relaxed);
         })
     }
 

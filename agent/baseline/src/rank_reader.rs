@@ -10,7 +10,7 @@ use super::source::{Files, RankSource};
 use super::steps::StepRows;
 
 /// One rank of one run, and the step it stands at.
-pub struct Lane {
+pub struct RankReader {
     reader: Reader,
     /// The step it stands at.
     pub rows: StepRows,
@@ -25,7 +25,7 @@ enum Reader {
     Journal(Box<JournalReader>),
 }
 
-impl Lane {
+impl RankReader {
     /// Stands at the first step. Of CSV files only those with the prefixes are read, if any are given.
     ///
     /// # Errors
@@ -35,9 +35,10 @@ impl Lane {
             Files::Csv(run) => Reader::Csv(Box::new(CsvReader::new(run, only)?)),
             Files::Journal => Reader::Journal(Box::new(JournalReader::open(&source.path)?)),
         };
-        let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, last: None, bytes: source.bytes() };
-        lane.advance(names)?;
-        Ok(lane)
+        let mut reader =
+            Self { reader, rows: StepRows::default(), is_at_step: true, last: None, bytes: source.bytes() };
+        reader.advance(names)?;
+        Ok(reader)
     }
 
     /// Goes to the next step.

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
-from trainmon.integrations.attaching import Wishes, attach
+from trainmon.integrations.attach import Wishes, attach
 from trainmon.notices import say
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Discovery:
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any optimizer is about to step; what this returns takes the place of its arguments."""
         from trainmon._hooks import is_compiling
-        from trainmon.frameworks.stepping import after_closure
+        from trainmon.frameworks.optimizer_hooks import after_closure
 
         if is_compiling() or self._is_over or self._failed:
             return None

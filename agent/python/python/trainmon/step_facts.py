@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from trainmon._guard import Guard
-from trainmon._trainmon import Hold
+from trainmon._trainmon import PendingStep
 from trainmon.frameworks.base import Framework
 from trainmon.gradients import Gradients
 from trainmon.losses import BackwardLoss
@@ -77,10 +77,12 @@ class StepFacts:
         loss = went_back if self._loss is None else self._loss
         # One on a device is not waited for.
         learning_rate = self._now_or_never(rate)
-        loss_now = self._now_or_later(loss, "loss", Hold.set_loss)
+        loss_now = self._now_or_later(loss, "loss", PendingStep.set_loss)
         # Without a norm of ours there is nothing to compare it with.
         reported_now = (
-            None if part is None else self._now_or_later(reported, "framework_grad_norm", Hold.set_framework_grad_norm)
+            None
+            if part is None
+            else self._now_or_later(reported, "framework_grad_norm", PendingStep.set_framework_grad_norm)
         )
         self._guard.run("scalars", self._scalars.end_step)
         # With what a device has still to tell of this step: it is not the next one's, which may come to nothing.
@@ -98,7 +100,7 @@ class StepFacts:
         return known[0] if known else None
 
     def _now_or_later(
-        self, value: Any, name: Literal["loss", "framework_grad_norm"], later: Callable[[Hold, float], bool]
+        self, value: Any, name: Literal["loss", "framework_grad_norm"], later: Callable[[PendingStep, float], bool]
     ) -> float | None:
         """A number that lies on the host; one on a device is given to this step's batch when it has come."""
         if value is None or self._measurer.is_at_hand(value):

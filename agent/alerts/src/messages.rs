@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use trainmon_core::{AlertPhase, AlertRule, Expectation, FirstMove, GRAD_NORM_TOLERANCE, GradNormCheck, Rank, Step};
 
 /// What a message is made of.
-pub(crate) struct Told<'a> {
+pub(crate) struct MessageParts<'a> {
     pub(crate) rule: AlertRule,
     pub(crate) phase: AlertPhase,
     pub(crate) findings: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Told<'a> {
     pub(crate) check: Option<GradNormCheck>,
 }
 
-impl Told<'_> {
+impl MessageParts<'_> {
     /// One sentence. Writing to a `String` cannot fail.
     pub(crate) fn sentence(&self) -> String {
         let mut text = match (self.rule, self.check) {

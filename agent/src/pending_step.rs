@@ -6,20 +6,20 @@ use trainmon_core::{GradNorm, Record, Step, StepBatch};
 
 use crate::inner::Inner;
 use crate::late::LateNumber;
-use crate::recorder::HoldCount;
+use crate::recorder::PendingCount;
 
 /// Keeps one step's batch from leaving until its late readings are in. Dropping it lets the batch go.
 ///
 /// A batch that waits for more than four steps, or longer for a number that was [announced](Self::expect), is sent
 /// without what is missing; readings later than that are counted as not sampled.
-pub struct Hold {
+pub struct PendingStep {
     inner: Arc<Inner>,
     step: Step,
-    count: Arc<HoldCount>,
+    count: Arc<PendingCount>,
 }
 
-impl Hold {
-    pub(crate) fn new(inner: Arc<Inner>, step: Step, count: Arc<HoldCount>) -> Self {
+impl PendingStep {
+    pub(crate) fn new(inner: Arc<Inner>, step: Step, count: Arc<PendingCount>) -> Self {
         count.take();
         Self { inner, step, count }
     }
@@ -77,7 +77,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for PendingStep {
     fn drop(&mut self) {
         self.count.release();
         self.inner.send_ready();

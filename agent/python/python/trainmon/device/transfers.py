@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from trainmon._trainmon import Hold, Monitor
+from trainmon._trainmon import Monitor, PendingStep
 from trainmon.device.pages import Entry, Page, Statistics, deliver, refuse
 from trainmon.device.streams import Streams
 
@@ -24,11 +24,11 @@ _POLL_SECONDS = 0.001
 
 
 @dataclass(slots=True)
-class Flight:
+class Transfer:
     """One step's results."""
 
     step: int
-    hold: Hold
+    hold: PendingStep
     pages: dict[torch.device, list[Page]] = field(default_factory=dict)
 
     def all_pages(self) -> list[Page]:
@@ -36,7 +36,7 @@ class Flight:
         return [page for pages in self.pages.values() for page in pages]
 
 
-class Landing:
+class Transfers:
     """Keeps a step open from its first launch until its results are in."""
 
     def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams]) -> None:
@@ -44,7 +44,7 @@ class Landing:
         self._make_streams = streams
         self._streams: dict[torch.device, Streams] = {}
         self._spare: dict[torch.device, list[Page]] = {}
-        self._flights: deque[Flight] = deque()
+        self._under_way: deque[Transfer] = deque()
 
     def streams(self, device: torch.device) -> Streams:
         """The device's streams; made at first use."""
@@ -56,12 +56,12 @@ class Landing:
     def store(self, device: torch.device, entries: Sequence[Entry], table: torch.Tensor) -> None:
         """Puts rows on their way for the step in progress. Counted as not measured if the device is too far behind."""
         step = self._monitor.step
-        if self._flights and step - self._flights[0].step > MOST_STEPS_LATE:
+        if self._under_way and step - self._under_way[0].step > MOST_STEPS_LATE:
             refuse(self._monitor, entries, "the device is several steps behind with earlier statistics")
             return
-        if not self._flights or self._flights[-1].step != step:
-            self._flights.append(Flight(step, self._monitor.hold()))
-        pages = self._flights[-1].pages.setdefault(device, [])
+        if not self._under_way or self._under_way[-1].step != step:
+            self._under_way.append(Transfer(step, self._monitor.hold()))
+        pages = self._under_way[-1].pages.setdefault(device, [])
         done = 0
         while done < len(entries):
             if not pages or pages[-1].is_flushed or pages[-1].room == 0:
@@ -80,8 +80,8 @@ class Landing:
 
     def flush(self) -> None:
         """Starts the copies to the host of everything launched. Rows launched later in the step follow at its end."""
-        for flight in self._flights:
-            for page in flight.all_pages():
+        for transfer in self._under_way:
+            for page in transfer.all_pages():
                 if not page.is_flushed:
                     page.flush()
 
@@ -89,70 +89,70 @@ class Landing:
         """Delivers earlier steps that have arrived, oldest first; gives up on those that are too late. Never waits."""
         step = self._monitor.step
         self._flush_before(step)
-        while self._flights and self._flights[0].step < step:
-            flight = self._flights[0]
-            if self._try_to_land(flight):
-                self._flights.popleft()
-            elif step - flight.step > MOST_STEPS_LATE:
-                self._flights.popleft()
-                self._give_up(flight, "the device did not deliver the statistics in time")
+        while self._under_way and self._under_way[0].step < step:
+            transfer = self._under_way[0]
+            if self._try_to_end(transfer):
+                self._under_way.popleft()
+            elif step - transfer.step > MOST_STEPS_LATE:
+                self._under_way.popleft()
+                self._give_up(transfer, "the device did not deliver the statistics in time")
             else:
                 return
 
     def _flush_before(self, step: int) -> None:
-        for flight in self._flights:
-            if flight.step < step:
-                for page in flight.all_pages():
+        for transfer in self._under_way:
+            if transfer.step < step:
+                for page in transfer.all_pages():
                     if not page.is_flushed:
                         page.flush()
 
     def entries_of_step(self) -> list[Statistics]:
         """Those launched for the step in progress."""
-        if not self._flights or self._flights[-1].step != self._monitor.step:
+        if not self._under_way or self._under_way[-1].step != self._monitor.step:
             return []
-        pages = self._flights[-1].all_pages()
+        pages = self._under_way[-1].all_pages()
         return [entry for page in pages for entry in page.entries if isinstance(entry, Statistics)]
 
     def abandon_step(self) -> None:
         """Counts what was launched for the step in progress as not measured."""
-        if self._flights and self._flights[-1].step == self._monitor.step:
-            self._give_up(self._flights.pop(), "its step was skipped")
+        if self._under_way and self._under_way[-1].step == self._monitor.step:
+            self._give_up(self._under_way.pop(), "its step was skipped")
 
     def finish(self, seconds: float) -> None:
         """Waits, at most this long, for everything under way; counts the rest as not measured."""
         self.flush()
         deadline = time.monotonic() + seconds
-        while self._flights:
-            flight = self._flights[0]
-            if self._try_to_land(flight):
-                self._flights.popleft()
+        while self._under_way:
+            transfer = self._under_way[0]
+            if self._try_to_end(transfer):
+                self._under_way.popleft()
             elif time.monotonic() >= deadline:
-                self._flights.popleft()
-                self._give_up(flight, "the device did not deliver the statistics in time")
+                self._under_way.popleft()
+                self._give_up(transfer, "the device did not deliver the statistics in time")
             else:
                 time.sleep(_POLL_SECONDS)
 
-    def _try_to_land(self, flight: Flight) -> bool:
-        """Whether the flight is over, one way or the other."""
+    def _try_to_end(self, transfer: Transfer) -> bool:
+        """Whether the transfer is over, one way or the other."""
         try:
-            if not all(page.has_arrived() for page in flight.all_pages()):
+            if not all(page.has_arrived() for page in transfer.all_pages()):
                 return False
         except RuntimeError as error:
-            self._give_up(flight, f"the device failed: {first_line(error)}")
+            self._give_up(transfer, f"the device failed: {first_line(error)}")
             return True
-        deliver(flight.all_pages(), flight.hold)
-        for device, pages in flight.pages.items():
+        deliver(transfer.all_pages(), transfer.hold)
+        for device, pages in transfer.pages.items():
             for page in pages:
                 page.clear()
             self._spare.setdefault(device, []).extend(pages[: _SPARE - len(self._spare.get(device, ()))])
-        flight.hold.release()
+        transfer.hold.release()
         return True
 
-    def _give_up(self, flight: Flight, why: str) -> None:
+    def _give_up(self, transfer: Transfer, why: str) -> None:
         # Its pages are let go: what still writes into them is known to torch's allocators.
-        for page in flight.all_pages():
+        for page in transfer.all_pages():
             page.give_up(self._monitor, why)
-        flight.hold.release()
+        transfer.hold.release()
 
 
 def first_line(error: BaseException) -> str:

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trainmon.replicas.verdict import Camp, Copy, Verdict, digest_of, judge, packed, unpacked
+from trainmon.replicas.verdict import Copy, Variant, Verdict, digest_of, judge, packed, unpacked
 
 #: Camps whose fingerprints are shown: where every rank is on its own, the store must not be flooded.
-MOST_CAMPS = 8
-#: Members of a camp that give their number.
+MOST_VARIANTS = 8
+#: Members of a variant that give their number.
 _MOST_MEMBERS = 32
 #: The rank in charge waits so long for the others to count themselves.
 PATIENCE_S = 10.0
@@ -52,7 +52,7 @@ class Shown:
     fingerprints: Sequence[int]
 
 
-class Ballot:
+class Comparison:
     """One rank's part in it. Used from one thread."""
 
     def __init__(self, store: Store, prefix: str, rank: int, ranks: Sequence[int], shown: Shown) -> None:
@@ -69,7 +69,7 @@ class Ballot:
         self._is_in_charge = False
         self.is_over = False
         """Whether a verdict was reached here, or was not to be had."""
-        #: Whether the other camps had their time and did not come.
+        #: Whether the other variants had their time and did not come.
         self._is_late = False
 
     def cast(self) -> None:
@@ -87,7 +87,7 @@ class Ballot:
             self._join()
 
     def cast_by(self) -> int | None:
-        """How many ranks have shown theirs; None where the ballot's first rank has deleted its keys."""
+        """How many ranks have shown theirs; None where the comparison's first rank has deleted its keys."""
         return self._store.add(self._key("cast"), 0) if self._store.check([self._key("cast")]) else None
 
     @property
@@ -113,9 +113,11 @@ class Ballot:
             self._store.set(self._key(f"member/{self._digest}/{number}"), str(self._rank))
         if number == 1:
             self._is_first_of_camp = True
-            camp = self._store.add(self._key("camps"), 1)
-            if camp <= MOST_CAMPS:
-                self._store.set(self._key(f"camp/{camp}"), self._digest.encode() + packed(self.shown.fingerprints))
+            variant = self._store.add(self._key("variants"), 1)
+            if variant <= MOST_VARIANTS:
+                self._store.set(
+                    self._key(f"variant/{variant}"), self._digest.encode() + packed(self.shown.fingerprints)
+                )
         # After all that is read: once everybody has joined, nothing is missing.
         self._store.add(self._key("joined"), 1)
         # Somebody else sees to it.
@@ -123,14 +125,14 @@ class Ballot:
 
     def judge(self, is_last: bool) -> Verdict | None:
         """By the rank in charge: the verdict, once the ranks have counted themselves or their time is up. That is the
-        lowest rank, or the first of a camp if that one does not answer. Where only this rank's camp is known by then,
-        the others get more time, unless it `is_last`."""
+        lowest rank, or the first of a variant if that one does not answer. Where only this rank's variant is known by
+        then, the others get more time, unless it `is_last`."""
         if not self.take_charge():
             return None
         are_all_here = self._store.add(self._key("joined"), 0) >= len(self._ranks)
         if not are_all_here and time.monotonic() < self._patient_until:
             return None
-        verdict = judge(self._camps(), self.shown.copies, self.shown.step, len(self._ranks))
+        verdict = judge(self._variants(), self.shown.copies, self.shown.step, len(self._ranks))
         self.is_over = verdict is not None or are_all_here or is_last
         if not self.is_over:
             self._is_late = True
@@ -151,23 +153,23 @@ class Ballot:
         self._is_in_charge = found == str(self._rank)
         self.is_over = not self._is_in_charge
         if self._is_in_charge:
-            self._made_keys += ["in_charge", "camps", "joined"]
+            self._made_keys += ["in_charge", "variants", "joined"]
         return self._is_in_charge
 
-    def _camps(self) -> list[Camp]:
+    def _variants(self) -> list[Variant]:
         """In few calls: on a connection that is idle each may wait some 40 ms for a packet's acknowledgement."""
-        numbers = range(1, min(self._store.add(self._key("camps"), 0), MOST_CAMPS) + 1)
-        shown = [one for one in self._read([f"camp/{number}" for number in numbers]) if one is not None]
-        camps = []
+        numbers = range(1, min(self._store.add(self._key("variants"), 0), MOST_VARIANTS) + 1)
+        shown = [one for one in self._read([f"variant/{number}" for number in numbers]) if one is not None]
+        variants = []
         for found in shown:
             digest = found[:16].decode()
             votes = self._store.add(self._key(f"votes/{digest}"), 0)
             listed = [f"member/{digest}/{at}" for at in range(1, min(votes, _MOST_MEMBERS) + 1)]
             members = [int(one) for one in self._read(listed) if one is not None]
-            camps.append(Camp(digest, votes, sorted(members), unpacked(found[16:])))
+            variants.append(Variant(digest, votes, sorted(members), unpacked(found[16:])))
             self._remember([f"votes/{digest}", *listed])
-        self._remember([f"camp/{number}" for number in numbers])
-        return camps
+        self._remember([f"variant/{number}" for number in numbers])
+        return variants
 
     def _read(self, names: list[str]) -> list[bytes | None]:
         """The keys' values, None for those that are not there (asking for one would wait for it)."""

@@ -23,7 +23,7 @@ const OTHER: &str = "other";
 
 /// The books of the collective operations, by operation and group.
 #[derive(Debug, Default)]
-pub struct CollectiveBook {
+pub struct CollectiveTotals {
     series: Mutex<Vec<Arc<CollectiveSeries>>>,
     groups: Mutex<Vec<Arc<ProcessGroup>>>,
     open: OpenCollectives,
@@ -46,7 +46,7 @@ pub struct Straggler {
     pub step: u64,
 }
 
-impl CollectiveBook {
+impl CollectiveTotals {
     /// The operations in progress.
     pub fn open(&self) -> &OpenCollectives {
         &self.open
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_series_counts_starts_ends_and_failures() {
-        let book = CollectiveBook::default();
+        let book = CollectiveTotals::default();
         let series = book.series(CollectiveOp::AllReduce, "dp");
         for milliseconds in [1, 2, 3, 400] {
             series.start(1000);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_name_belongs_to_one_group_of_ranks() {
-        let book = CollectiveBook::default();
+        let book = CollectiveTotals::default();
         let named = |ranks: Vec<u32>| book.group(ProcessGroup::of_ranks("dp", Some("dp"), ranks)).name.to_string();
         assert_eq!(named(vec![0, 1]), "dp");
         assert_eq!(named(vec![0, 2]), "dp_2");
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn groups_without_end_share_a_series_per_operation() {
-        let book = CollectiveBook::default();
+        let book = CollectiveTotals::default();
         for group in 0..1000 {
             book.series(CollectiveOp::Send, &group.to_string()).start(1);
             book.series(CollectiveOp::Recv, &group.to_string()).start(1);

@@ -11,7 +11,7 @@ const COUNT: Ordering = Ordering::Relaxed;
 
 /// The books of the alerts. Every finding counts, also those that are not said because the alert goes on.
 #[derive(Debug)]
-pub struct AlertBook {
+pub struct AlertTotals {
     findings: [AtomicU64; AlertRule::ALL.len()],
     grad_norm_spikes: AtomicU64,
     update_norm_spikes: AtomicU64,
@@ -23,7 +23,7 @@ pub struct AlertBook {
     looking: AtomicU64,
 }
 
-/// An [`AlertBook`] read at one moment.
+/// An [`AlertTotals`] read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlertBookSnapshot {
     /// Findings by rule, in the order of [`AlertRule::ALL`].
@@ -43,7 +43,7 @@ pub struct AlertBookSnapshot {
     pub looking: Duration,
 }
 
-impl Default for AlertBook {
+impl Default for AlertTotals {
     fn default() -> Self {
         Self {
             findings: Default::default(),
@@ -57,7 +57,7 @@ impl Default for AlertBook {
     }
 }
 
-impl AlertBook {
+impl AlertTotals {
     /// A rule found something.
     pub fn found(&self, rule: AlertRule) {
         self.findings[rule as usize].fetch_add(1, COUNT);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_rule_has_a_counter_of_its_own() {
-        let book = AlertBook::default();
+        let book = AlertTotals::default();
         assert_eq!(book.snapshot().grad_norm_zscore, None);
         for (times, rule) in AlertRule::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| book.found(rule));
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_zscore_is_of_one_step_only() {
-        let book = AlertBook::default();
+        let book = AlertTotals::default();
         assert_eq!(book.snapshot().grad_norm_zscore_of(Step(0)), None);
         book.set_grad_norm_zscore(Step(4), 2.5);
         let newest = book.snapshot();

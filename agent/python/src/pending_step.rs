@@ -1,4 +1,4 @@
-//! The class `Hold`: readings that come after the end of their step.
+//! The class `PendingStep`: readings that come after the end of their step.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,23 +6,23 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step};
 use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
-use trainmon_agent::{Hold, LateNumber};
+use trainmon_agent::{LateNumber, PendingStep};
 
 use crate::arguments::{KindNumber, label, reading_of};
 use crate::exit::Detached;
 use crate::shared::Shared;
 
 /// Keeps one step's batch from leaving until `release`, or until the object goes.
-#[pyclass(frozen, name = "Hold", module = "trainmon._trainmon")]
-pub(crate) struct PyHold(Detached<Held>);
+#[pyclass(frozen, name = "PendingStep", module = "trainmon._trainmon")]
+pub(crate) struct PyPendingStep(Detached<PendingState>);
 
-struct Held {
+struct PendingState {
     shared: Arc<Shared>,
     step: Step,
     /// What is asked of each kind in this step: live control may change it before the readings come.
     statistics: [StatisticSet; Kind::ALL.len()],
     /// `None` once released.
-    hold: Mutex<Option<Hold>>,
+    hold: Mutex<Option<PendingStep>>,
 }
 
 /// A row's tensor id, kind, micro step, dtype and shape.
@@ -38,16 +38,16 @@ fn late_number(name: &str) -> PyResult<LateNumber> {
     }
 }
 
-impl PyHold {
+impl PyPendingStep {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let hold = shared.monitor.hold();
         let (step, hold) = (hold.step(), Mutex::new(Some(hold)));
         let asked = |kind| shared.monitor.request(kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
         let statistics = Kind::ALL.map(asked);
-        Self(Detached::new(Held { shared: Arc::clone(shared), step, statistics, hold }))
+        Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, hold }))
     }
 
-    fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
+    fn hold(&self) -> MutexGuard<'_, Option<PendingStep>> {
         self.0.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ impl PyHold {
 // The signatures are Python's: see _trainmon.pyi, which also says what each method does.
 #[pymethods]
 #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
-impl PyHold {
+impl PyPendingStep {
     #[getter]
     fn step(&self) -> u64 {
         self.0.step.0

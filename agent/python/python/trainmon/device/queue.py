@@ -13,12 +13,10 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 import torch
 
 from trainmon._kinds import Kind
-from trainmon._trainmon import DEVICE_COLUMNS, Hold, Monitor
+from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
+from trainmon.device.chunks import refusal
 from trainmon.device.copies import Copies
-from trainmon.device.landing import Landing, first_line
 from trainmon.device.pages import COLUMNS, Entry, Numbers, Statistics, refuse
-from trainmon.device.pieces import refusal
-from trainmon.device.quiet import quietly
 from trainmon.device.reductions import (
     GATHERED,
     SCALED,
@@ -30,9 +28,11 @@ from trainmon.device.reductions import (
     parts_of,
     zero_bound,
 )
+from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target, gathering, identity, portions, values_of
-from trainmon.device.wants import Requests
+from trainmon.device.transfers import Transfers, first_line
+from trainmon.device.unobserved import quietly
 from trainmon.measurer import UNSCALED, Label, NormSink
 from trainmon.norm import UNKNOWN
 
@@ -46,8 +46,8 @@ _MOST_LAYOUTS = 512
 _PATIENCE_AT_EXIT = 5.0
 
 
-class DeviceLane:
-    """Measures tensors where they lie; see `trainmon.measurer.Lane`.
+class DeviceQueue:
+    """Measures tensors where they lie; see `trainmon.measurer.TensorQueue`.
 
     Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
     what the training queues behind them may overwrite them. Results go to a table on the device, once per step from
@@ -59,7 +59,7 @@ class DeviceLane:
         """`streams`: how to order work on a device; tests put a slow one here."""
         self._monitor = monitor
         self._requests = Requests(monitor)
-        self._landing = Landing(monitor, streams)
+        self._transfers = Transfers(monitor, streams)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
         self._numbers: list[tuple[Numbers, Sequence[torch.Tensor]]] = []
@@ -69,7 +69,7 @@ class DeviceLane:
         self._copies = Copies()
         self._layouts: dict[Hashable, Lengths] = {}
         # Before the monitor's own end, which was registered earlier; or when a watch goes that nobody closed.
-        self._finalizer = weakref.finalize(self, self._landing.finish, _PATIENCE_AT_EXIT)
+        self._finalizer = weakref.finalize(self, self._transfers.finish, _PATIENCE_AT_EXIT)
         self._finalizer.atexit = False
         atexit.register(self._finalizer)
 
@@ -131,7 +131,7 @@ class DeviceLane:
             norm(float("nan"))
 
     def _refusal(self, tensor: torch.Tensor) -> str | None:
-        return refusal(tensor) or self._landing.streams(tensor.device).refusal()
+        return refusal(tensor) or self._transfers.streams(tensor.device).refusal()
 
     def _launch_at_end_of(self, backward: int) -> None:
         with self._lock:
@@ -165,7 +165,7 @@ class DeviceLane:
         """Records numbers that were computed on the device, tensors without dimensions, as `Monitor.record_values`."""
         of = len(values)
 
-        def deliver(hold: Hold, found: Sequence[float]) -> None:
+        def deliver(hold: PendingStep, found: Sequence[float]) -> None:
             hold.record_values(label.tensor_id, label.kind, label.micro_step, found[:of])
 
         with self._lock:
@@ -264,7 +264,7 @@ class DeviceLane:
         empty = [target for target in group if target.tensor.numel() == 0]
         if empty:
             table = torch.zeros((len(empty), COLUMNS), dtype=torch.float64, device=device)
-            self._landing.store(device, [target.entry for target in empty], table)
+            self._transfers.store(device, [target.entry for target in empty], table)
         full = [target for target in group if target.tensor.numel() > 0]
         is_gathered = gathering(group[0])[0] and len(full) > 1
         for some in portions(full, GATHERED) if is_gathered else ([full] if full else []):
@@ -276,7 +276,7 @@ class DeviceLane:
                 table = batch.measure([values_of(target, wants) for target in some])
             if factor is not UNSCALED:
                 table[:, :SCALED].mul_(factor)
-            self._landing.store(device, [target.entry for target in some], table)
+            self._transfers.store(device, [target.entry for target in some], table)
             self._add_ratios(device, some, table)
 
     def _add_ratios(self, device: torch.device, targets: Sequence[Target], table: torch.Tensor) -> None:
@@ -301,14 +301,14 @@ class DeviceLane:
                     nothing = torch.zeros((), dtype=torch.float64, device=device)
                     cells = [cell for _, values in some for cell in (*values, *[nothing] * (COLUMNS - len(values)))]
                     table = torch.stack([cell.reshape(()).double() for cell in cells]).view(len(some), COLUMNS)
-                    self._landing.store(device, entries, table)
+                    self._transfers.store(device, entries, table)
             except Exception as error:  # as above
                 refuse(self._monitor, entries, f"torch: {first_line(error)}")
 
     def _lengths(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> Lengths:
         sizes = tuple(tensor.numel() for tensor in tensors)
         # Made on one stream, it may not be ready for another.
-        key = (device, self._landing.streams(device).current(), sizes)
+        key = (device, self._transfers.streams(device).current(), sizes)
         lengths = self._layouts.get(key)
         if lengths is None:
             if len(self._layouts) >= _MOST_LAYOUTS:
@@ -318,7 +318,7 @@ class DeviceLane:
 
     def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
-            self._landing.streams(tensor.device).keep(tensor)
+            self._transfers.streams(tensor.device).keep(tensor)
 
     # Delivering.
 
@@ -326,19 +326,19 @@ class DeviceLane:
         """Starts the way to the host of all the step's results, at its end."""
         with self._lock:
             self.launch()
-            self._landing.flush()
+            self._transfers.flush()
 
     def collect(self) -> None:
         """Records what has arrived of earlier steps. Never waits."""
         with self._lock:
             start = time.perf_counter()
-            self._landing.collect()
+            self._transfers.collect()
             self._monitor.add_cost("launch", time.perf_counter() - start)
 
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
         """As `Measurer.retract`: what is queued is not measured, what is under way becomes no row."""
         with self._lock:
-            entries = [*self._landing.entries_of_step(), *(target.entry for target in self._targets)]
+            entries = [*self._transfers.entries_of_step(), *(target.entry for target in self._targets)]
             wanted = set(tensor_ids)
             kept: set[int] = set()
             for entry in sorted(entries, key=lambda entry: entry.order, reverse=True):
@@ -353,13 +353,13 @@ class DeviceLane:
         with self._lock:
             self._drop_queue("its step was skipped")
             self._latest.clear()
-            self._landing.abandon_step()
+            self._transfers.abandon_step()
 
     def finish(self, seconds: float) -> None:
         """Waits, at most this long, for what is under way."""
         with self._lock:
             self.launch()
-            self._landing.finish(seconds)
+            self._transfers.finish(seconds)
             self._finalizer.detach()
             atexit.unregister(self._finalizer)
 
