@@ -97,7 +97,7 @@ fn a_signal_or_an_alert_of_any_rank_is_one_capture_of_all_within_the_limits() {
     assert_eq!(job.captured().len(), 2);
     let states = serde_json::to_value(job.ranks[2].live.captures().states()).unwrap();
     // An alert has numbers that equal nothing: what was put up is not put up again and again.
-    assert!(job.wall().leader_states.len() < 20, "{}", job.wall().leader_states.len());
+    assert!(job.contents().leader_states.len() < 20, "{}", job.contents().leader_states.len());
     assert!(states[1]["what"].as_str().unwrap().contains("NonFinite at step 1300 on rank 1"), "{states}");
     for _ in 0..3 {
         job.ranks[0].live.captures().ask_by_signal();
@@ -113,7 +113,7 @@ fn a_rank_that_learns_of_a_capture_too_late_tells_and_the_others_capture() {
     job.capture(1, None, 1);
     for _ in 0..300 {
         // It answers the proposal, then sleeps past the step that is agreed upon.
-        let answered = job.wall().rank_states.get(&1).is_some_and(|rank_state| rank_state.contains(r#""heard":1"#));
+        let answered = job.contents().rank_states.get(&1).is_some_and(|rank_state| rank_state.contains(r#""heard":1"#));
         let is_past = job.ranks[0].live.step().0 > 120;
         job.tenth(&[1, 1], |rank| rank == 0 || !answered || is_past);
     }
