@@ -15,7 +15,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 import trainmon
 from support import runs
 from trainmon.autodetect import Discovery
-from trainmon.integrations.attach import Wishes
+from trainmon.integrations.attach import AttachOptions
 
 CONFIG: dict[str, Any] = {
     "ops": ["norm"],
@@ -128,7 +128,7 @@ def test_a_script_is_watched_as_a_whole_whichever_part_it_calls_first(tmp_path: 
             super().__init__()
             self.net = nn.DataParallel(Net())
 
-    discovery = Discovery(Wishes(CONFIG, str(tmp_path)))
+    discovery = Discovery(AttachOptions(CONFIG, str(tmp_path)))
     discovery.start()
     task = Task()
     train(task, torch.optim.SGD(task.parameters(), lr=0.1), task.net)
@@ -159,7 +159,7 @@ def test_an_engine_knows_its_optimizer_and_only_wraps_its_model(
             self.optimizer.step()
 
     Engine.__name__, Engine.__module__ = "DeepSpeedEngine", "deepspeed.runtime.engine"
-    discovery = Discovery(Wishes(CONFIG, str(tmp_path)))
+    discovery = Discovery(AttachOptions(CONFIG, str(tmp_path)))
     discovery.start()
     engine = Engine(Net())
     for _ in range(2):

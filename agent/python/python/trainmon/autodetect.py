@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
-from trainmon.integrations.attach import Wishes, attach
+from trainmon.integrations.attach import AttachOptions, attach
 from trainmon.notices import say
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _MOST_STEPS = 32
 class Discovery:
     """Watches every optimizer of the process, from `start` to `finish`. Never raises."""
 
-    def __init__(self, wishes: Wishes, grad_acc_steps: int = 1) -> None:
+    def __init__(self, wishes: AttachOptions, grad_acc_steps: int = 1) -> None:
         self._wishes = wishes
         self._grad_acc_steps = grad_acc_steps
         self._pending: list[weakref.ref[Any]] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from trainmon.integrations.attach import Wishes, checked
+from trainmon.integrations.attach import AttachOptions, checked
 
 _EXAMPLES = """\
 examples:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], program_name: str) -> None:
     status 2 if the command line, the config or the run's name is not right, or there is no such script."""
     options = _parser(f"{program_name} run").parse_args(arguments)
     try:
-        wishes = checked(Wishes(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
+        wishes = checked(AttachOptions(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
     except ValueError as error:
         # A line per fault; lines that begin otherwise go with the one before.
         _end(

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class AttachOptions:
     """What a watch that begins later is to be like: `trainmon.watch` has the same arguments."""
 
     config: Config = None
@@ -33,7 +33,7 @@ class Wishes:
         return self.config is None and not self.keys
 
 
-def checked(wishes: Wishes, function: str) -> Wishes:
+def checked(wishes: AttachOptions, function: str) -> AttachOptions:
     """The wishes, if nothing is wrong with them. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
     key and `ValueError` for a name that no run can have: at once, not when the training begins. `function`: what was
     called with them."""
@@ -60,14 +60,16 @@ class ConfiguredCallback:
         `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
         `TypeError` for an unknown key, `ValueError` for a name that no run can have; nothing is raised afterwards."""
         super().__init__()
-        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
+        self._wishes = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._reset()
 
     def _reset(self) -> None:
         """The state before a training begins."""
 
 
-def attach(model: Any, optimizer: Any, wishes: Wishes, *, start_iteration: int = 0, **options: Any) -> Watch | None:
+def attach(
+    model: Any, optimizer: Any, wishes: AttachOptions, *, start_iteration: int = 0, **options: Any
+) -> Watch | None:
     """A watch over a training that has begun; None, and a warning, if it cannot be had."""
     # It needs torch, whose import may have to wait for what the script sets first.
     from trainmon.starting import start_monitor
