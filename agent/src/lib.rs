@@ -48,6 +48,7 @@ mod monitor;
 mod opening;
 mod options;
 mod outputs;
+mod parts;
 mod pending_step;
 mod queue;
 mod queue_loss;

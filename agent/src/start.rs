@@ -8,7 +8,7 @@ use jiff::Zoned;
 use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
 use trainmon_control::{CaptureSchedule, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartBook, Rank, RunInfo, Step, TensorTable, with_causes};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
 use trainmon_service::{Notices, environment};
@@ -125,6 +125,7 @@ impl Monitor {
             sinks: Vec::new(),
             ledger: books,
             collectives: Arc::default(),
+            part_book: Arc::default(),
             costs,
             notices,
         })
@@ -146,9 +147,8 @@ impl Monitor {
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostTotals::new()));
         let alert_totals = Arc::<AlertTotals>::default();
-        let collectives = Arc::<CollectiveTotals>::default();
-        let requests = Requests::of(&config);
-        let baseline = baseline_books(&config, rank_measures);
+        let (collectives, parts) = (Arc::<CollectiveTotals>::default(), Arc::<PartBook>::default());
+        let (requests, baseline) = (Requests::of(&config), baseline_books(&config, rank_measures));
         let opening = Opening {
             config: &config,
             options: &options,
@@ -160,6 +160,7 @@ impl Monitor {
             requests: &requests,
             alerts: &alert_totals,
             collectives: &collectives,
+            parts: &parts,
             baseline: baseline.as_ref(),
         };
         let outputs = opening.open(own);
@@ -173,8 +174,7 @@ impl Monitor {
             notices: options.notices.clone(),
         };
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
-        let waiting = source.waiting();
-        let captures = Arc::<CaptureSchedule>::default();
+        let (waiting, captures) = (source.waiting(), Arc::<CaptureSchedule>::default());
         let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
         let baseline =
@@ -232,6 +232,7 @@ impl Monitor {
             sinks: kept,
             ledger,
             collectives,
+            part_book: parts,
             costs,
             notices: options.notices,
         }))

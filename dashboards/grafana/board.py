@@ -64,7 +64,11 @@ class RankStore:
             "run": self._choice("run", "Run", "label_values(trainmon_build_info, run)", multi=not one_run),
             "rank": self._choice("rank", "Rank", 'label_values(trainmon_build_info{run=~"$run"}, rank)', multi=True),
             "layer": self._choice(
-                "layer", "Layer", 'label_values(trainmon_layer_norm{run=~"$run"}, layer)', multi=True
+                "layer",
+                "Layer",
+                # What is put together over ranks is named as in the whole model.
+                'label_values({__name__=~"trainmon_layer(_part)?_norm",run=~"$run"}, layer)',
+                multi=True,
             ),
             "tensor": self._choice("tensor", "Tensor", 'label_values(trainmon_layer_norm{run=~"$run"}, tensor)'),
         }

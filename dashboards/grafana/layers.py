@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import heatmap, timeseries
 
 from grafana.board import RankStore
 from grafana.panels import Facts, Look, Query, curves, heat
-from grafana.queries import LAYER, RANK, in_order
+from grafana.queries import LAYER, RANK, WHOLE_LAYER, in_order, largest
 
 _MAGNITUDE = "In powers of ten: -3 is 0.001."
 
@@ -16,6 +16,7 @@ def board() -> RankStore:
     made = RankStore("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
     made.with_variables("run", "rank", "layer", "tensor")
     made.row("Layers over time", *_heat_maps())
+    made.row("Over all ranks", *_over_all_ranks())
     made.row("Shares", *_shares())
     made.row("The layers chosen", *_curves())
     return made
@@ -33,6 +34,43 @@ def _heat_maps() -> list[heatmap.Panel]:
         magnitudes("Largest magnitude", "trainmon_layer_abs_max", "TrainingNonFinite"),
         heat(zero, Query(in_order(f"max by (layer) (trainmon_zero_elements_ratio{{{LAYER}}})"), "{{layer}}")),
         heat(mean, Query(in_order(f"avg by (layer) (trainmon_layer_mean{{{LAYER}}})"), "{{layer}}")),
+    ]
+
+
+def _over_all_ranks() -> list[timeseries.Panel]:
+    note = "Over all ranks, put together by a recording rule while all of them are heard of."
+    by_layer = "{{layer}} {{group}}"
+
+    def whole(title: str, about: str, recorded: str, runbook: str, look: Look) -> timeseries.Panel:
+        asked = f"max by (layer, group) ({recorded}{{{WHOLE_LAYER}}})"
+        return curves(Facts(title, about, runbook, note), Query(asked, by_layer), look=look)
+
+    parts = Facts(
+        "Norm of each rank's part",
+        "trainmon_layer_part_norm",
+        "GradNormSpike",
+        "The twenty largest. Nothing where every rank holds everything.",
+    )
+    part = f"max by (layer, group, rank) (trainmon_layer_part_norm{{{LAYER}}})"
+    return [
+        whole(
+            "Norm of the whole layer",
+            "trainmon_layer_norm",
+            "run:trainmon_layer_norm:whole",
+            "GradNormSpike",
+            Look(logarithmic=True),
+        ),
+        curves(parts, Query(largest(part), "{{layer}} {{group}} {{rank}}"), look=Look(logarithmic=True)),
+        whole(
+            "Mean of the whole layer", "trainmon_layer_mean", "run:trainmon_layer_mean:whole", "TrainingDrift", Look()
+        ),
+        whole(
+            "Zeros of the whole layer",
+            "trainmon_zero_elements_ratio",
+            "run:trainmon_zero_elements_ratio:whole",
+            "DeadLayer",
+            Look(),
+        ),
     ]
 
 

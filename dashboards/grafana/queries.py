@@ -5,6 +5,8 @@ from __future__ import annotations
 RUN = 'run=~"$run"'
 RANK = 'run=~"$run",rank=~"$rank"'
 LAYER = 'run=~"$run",rank=~"$rank",layer=~"$layer",tensor=~"$tensor"'
+#: Of what is recorded over all ranks.
+WHOLE_LAYER = 'run=~"$run",layer=~"$layer",tensor=~"$tensor"'
 
 
 def quantile(share: float, metric: str, selector: str, *by: str) -> str:

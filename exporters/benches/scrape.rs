@@ -81,6 +81,7 @@ fn exporter(series: usize, page: bool) -> Result<PrometheusExporter> {
         overhead_budget: None,
         alerts: Arc::default(),
         collectives: Arc::default(),
+        parts: Arc::default(),
         has_account: true,
     };
     PrometheusExporter::start(&config, run, sources).context("starting the exporter")

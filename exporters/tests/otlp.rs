@@ -27,8 +27,9 @@ use prost::Message as _;
 use tokio::sync::Semaphore;
 use trainmon_core::config::{Config, Otlp, OtlpCompression, OtlpProtocol, Plan, PlanChange};
 use trainmon_core::{
-    Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, Ledger, MicroStep, Rank,
-    Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
+    Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, HeldPart, Kind, Ledger,
+    MicroStep, ParameterParts, PartBook, Rank, Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo,
+    TensorStats,
 };
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening};
 use trainmon_exporters::{DeliveryReport, Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Sources};
@@ -236,6 +237,15 @@ fn exporter(port: u16, compression: OtlpCompression) -> (OtlpExporter, Arc<Deliv
 }
 
 fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (OtlpExporter, Arc<DeliveryCounters>) {
+    start_with(otlp, config, journal, Arc::default())
+}
+
+fn start_with(
+    otlp: &Otlp,
+    config: &Config,
+    journal: Option<Arc<dyn Backlog>>,
+    parts: Arc<PartBook>,
+) -> (OtlpExporter, Arc<DeliveryCounters>) {
     let sources = Sources {
         ledger: Arc::new(Ledger::default()),
         worker_queue: QueueGauge { length: Arc::new(|| 0), capacity: 16 },
@@ -243,6 +253,7 @@ fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (Ot
         journal: None,
         alerts: Arc::default(),
         collectives: Arc::default(),
+        parts,
         has_account: true,
         statistics: MeasuredStatistics::everything(),
         overhead_budget: None,
@@ -321,6 +332,35 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
         let text = format!("{:?}", metrics.iter().find(|metric| metric.name == "training.grad.norm").unwrap());
         assert!(text.contains("time_unix_nano: 1700000000123456789") && text.contains("AsDouble(2.0)"), "{text}");
         assert_eq!((books.counts(), books.words().as_str()), ([1, 0, 0, 0], ""));
+    }
+}
+
+#[test]
+fn what_counts_of_a_rank_in_sums_over_ranks_is_sent_by_layer_and_if_asked_by_parameter() {
+    for per_parameter in [false, true] {
+        let (sender, calls) = channel();
+        let parts = PartBook::default();
+        let held = Some(HeldPart { is_counted: true, elements: Some(1) });
+        parts.tell([(
+            names()[0].clone(),
+            ParameterParts {
+                whole_name: "h.4.weight".into(),
+                elements: 2,
+                held: [held; 3],
+                is_stepped_by_holders: true,
+            },
+        )]);
+        let settings = Otlp { per_parameter, ..settings(serve(sender)) };
+        let (mut exporter, _) = start_with(&settings, &Config::default(), None, Arc::new(parts));
+        exporter.export(&names(), &step(1)).unwrap();
+        shut_down(exporter);
+        let request = ExportMetricsServiceRequest::decode(&*next(&calls).message).unwrap();
+        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let sent = |name: &str| metrics.iter().find(|metric| metric.name == name).map(|metric| format!("{metric:?}"));
+        let norm = sent("training.layer.part.norm").unwrap();
+        assert!(norm.contains("\"h.4\"") && norm.contains("AsDouble(2.0)"), "{norm}");
+        assert!(sent("training.layer.norm").unwrap().contains("\"a\""));
+        assert_eq!(sent("training.parameter.part.norm").is_some_and(|norm| norm.contains("h.4.weight")), per_parameter);
     }
 }
 

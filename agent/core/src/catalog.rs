@@ -153,6 +153,21 @@ catalog! {
         otel "training.layer.mean" unit "" "Mean element of one layer and group.";
     ZERO_ELEMENTS_RATIO: Available Gauge "trainmon_zero_elements_ratio" {"layer", "group", "tensor", "scope"}
         otel "training.zero.elements" unit "1" "Share of elements with a magnitude below eps, 0 to 1.";
+    LAYER_PART_NORM: Available Gauge "trainmon_layer_part_norm" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.part.norm" unit ""
+        "L2 norm of what this rank alone holds of one layer and group, or as the lowest of several; where ranks hold different parts only.";
+    LAYER_PART_ABS_MAX: Available Gauge "trainmon_layer_part_abs_max" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.part.abs_max" unit "" "Largest magnitude in that part; NaN if any element is.";
+    LAYER_PART_MEAN: Available Gauge "trainmon_layer_part_mean" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.part.mean" unit "" "Mean element of that part.";
+    LAYER_PART_ZEROS_RATIO: Available Gauge "trainmon_layer_part_zero_elements_ratio"
+        {"layer", "group", "tensor", "scope"} otel "training.layer.part.zero_elements" unit "1"
+        "Share of that part's elements with a magnitude below eps, 0 to 1.";
+    LAYER_PART_ELEMENTS: Available Gauge "trainmon_layer_part_elements" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.part.elements" unit "{element}" "How many elements that part has.";
+    PARAMETER_PART_NORM: Available Gauge "trainmon_parameter_part_norm" {"name", "tensor", "scope"}
+        otel "training.parameter.part.norm" unit ""
+        "L2 norm of what this rank alone holds of one tensor, or as the lowest of several; served as the norm of one tensor is.";
     PARAMETER_NORM: Available Gauge "trainmon_parameter_norm" {"name", "vpp_stage", "tensor", "scope"}
         otel "training.parameter.norm" unit "" "L2 norm of one tensor; served only when asked for.";
     PARAMETER_MIN: Pushed Gauge "trainmon_parameter_min" {"name", "vpp_stage", "tensor", "scope", "micro_step"}

@@ -23,6 +23,7 @@ mod hangs;
 mod latest_readings;
 mod listener;
 mod monitor;
+mod parts;
 mod pending_step;
 mod program;
 mod rank_store;

@@ -20,7 +20,7 @@ use crate::hangs::{self, OpenOperation};
 use crate::pending_step::PyPendingStep;
 use crate::shared::Shared;
 use crate::start::{StartOptions, start};
-use crate::{alert_state, replicas, values};
+use crate::{alert_state, parts, replicas, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
@@ -413,6 +413,10 @@ impl PyMonitor {
             }
         }
         Ok(())
+    }
+
+    fn tell_parts(&self, parameters: Vec<parts::Told>) {
+        self.monitor().tell_parts(parameters.into_iter().map(parts::parts_of));
     }
 
     fn announce(&self, py: Python<'_>, watched: usize, parameters: usize) {

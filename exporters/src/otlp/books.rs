@@ -33,6 +33,7 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
         alerts,
         collectives,
         has_account,
+        parts: _,
     } = sources;
     if *has_account {
         push_records(points, times, batch, sinks);

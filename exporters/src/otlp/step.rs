@@ -1,5 +1,6 @@
 //! From a step's batch to its points: what the scrape page shows of it, each with the step's own time.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -10,7 +11,7 @@ use trainmon_core::catalog::{
     STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
 };
 use trainmon_core::config::Config;
-use trainmon_core::{Group, Kind, Reading, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Group, Kind, PartBook, Reading, Statistic, StepBatch, TensorInfo};
 
 use super::books::push_books;
 use super::counters::{Counters, StepCounts};
@@ -32,9 +33,7 @@ pub(crate) struct StepEncoder {
     sources: Sources,
     counters: Counters,
     gradients: Gradients,
-    layers: Cells,
-    /// By cell of `layers`.
-    layer_attributes: Vec<Vec<KeyValue>>,
+    tiers: Vec<TierPoints>,
     detail: Option<Detail>,
     ratios: Vec<f64>,
 }
@@ -42,6 +41,9 @@ pub(crate) struct StepEncoder {
 impl StepEncoder {
     pub(crate) fn new(config: &Config, per_parameter: bool, run: &RunInfo, sources: &Sources) -> Self {
         let measured = sources.statistics;
+        let mut tiers = vec![Tier::Layer, Tier::LayerPart];
+        // The other details are points of their own.
+        tiers.extend(per_parameter.then_some(Tier::ParameterPart));
         Self {
             start: unix_nanoseconds(SystemTime::now()),
             world_size: run.world_size,
@@ -49,8 +51,7 @@ impl StepEncoder {
             sources: sources.clone(),
             counters: Counters::new(measured, sources.has_account),
             gradients: Gradients::new(TOP, measured),
-            layers: Cells::new(Tier::Layer, measured),
-            layer_attributes: Vec::new(),
+            tiers: tiers.into_iter().map(|tier| TierPoints::new(tier, measured, &sources.parts)).collect(),
             detail: per_parameter.then(|| Detail::new(config)),
             ratios: Vec::new(),
         }
@@ -96,7 +97,7 @@ impl StepEncoder {
                 points.gauge(&UPDATE_RATIO, now, vec![text("agg", agg)], Value::AsDouble(value));
             }
         }
-        self.push_layers(&mut points, now, names, batch);
+        self.push_tiers(&mut points, now, names, batch);
         self.counters.push(&mut points, times);
         push_books(&mut points, times, batch, &self.sources);
         if let Some(detail) = &mut self.detail {
@@ -121,20 +122,44 @@ impl StepEncoder {
         }
     }
 
-    fn push_layers(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+    fn push_tiers(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
         let last = batch.last_micro_steps();
+        let mut open: Vec<&mut TierPoints> = self.tiers.iter_mut().filter(|tier| tier.cells.is_open()).collect();
         for record in &batch.records {
             let stats = record.reading.as_ref().and_then(Reading::tensor);
             let (Some(stats), Some(tensor)) = (stats, names.get(record.tensor.index())) else { continue };
             if record.micro_step == last[record.kind as usize] {
-                self.layers.add(tensor, record, stats);
+                for tier in &mut open {
+                    tier.cells.add(tensor, record, stats);
+                }
             }
         }
-        // Cells give their families in turn, a message wants all points of one family.
-        let metrics: Vec<catalog::Metric> = Tier::Layer.metrics().collect();
+        for tier in &mut open {
+            tier.push(points, now);
+        }
+    }
+}
+
+/// A tier's cells with their attributes.
+#[derive(Debug)]
+struct TierPoints {
+    metrics: Vec<catalog::Metric>,
+    cells: Cells,
+    /// By cell.
+    attributes: Vec<Vec<KeyValue>>,
+}
+
+impl TierPoints {
+    fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+        let cells = Cells::new(tier, measured, parts);
+        Self { metrics: tier.metrics().collect(), cells, attributes: Vec::new() }
+    }
+
+    /// Ends the step. Cells give their families in turn, a message wants all points of one family.
+    fn push(&mut self, points: &mut Points, now: u64) {
+        let Self { metrics, cells, attributes } = self;
         let mut by_family = vec![Vec::new(); metrics.len()];
-        let attributes = &mut self.layer_attributes;
-        self.layers.flush(|CellValue { cell, family, value, name }| {
+        cells.flush(|CellValue { cell, family, value, name }| {
             if attributes.len() <= cell {
                 attributes.resize(cell + 1, Vec::new());
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use trainmon_core::config::Prometheus;
-use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
+use trainmon_core::{Group, Kind, PartBook, Statistic, Step, StepBatch, TensorInfo};
 use trainmon_history::StepFigures;
 
 use super::counters::Counters;
@@ -78,14 +78,20 @@ impl MetricTable {
     pub(crate) fn new(
         config: &Prometheus,
         measured: MeasuredStatistics,
+        parts: &Arc<PartBook>,
         counters: Arc<Counters>,
         now: Instant,
     ) -> Self {
-        let asked = [(Tier::Layer, config.per_layer), (Tier::Parameter, config.per_parameter)];
+        let asked = [
+            (Tier::Layer, config.per_layer),
+            (Tier::LayerPart, config.per_layer),
+            (Tier::Parameter, config.per_parameter),
+            (Tier::ParameterPart, config.per_parameter),
+        ];
         let mut metrics = RunGauge::metrics();
         let mut tiers = Vec::new();
         for (tier, _) in asked.into_iter().filter(|&(_, asked)| asked) {
-            tiers.push(TierSeries::new(tier, metrics.len(), measured));
+            tiers.push(TierSeries::new(tier, metrics.len(), measured, parts));
             metrics.extend(tier.metrics());
         }
         let peaks = IntervalMax::new(Duration::from_secs(config.interval_max_seconds), now);
@@ -204,12 +210,13 @@ impl MetricTable {
 
     fn set_tiers(&mut self, names: &[TensorInfo], batch: &StepBatch) {
         let last = batch.last_micro_steps();
+        let mut open: Vec<&mut TierSeries> = self.tiers.iter_mut().filter(|tier| tier.cells.is_open()).collect();
         for record in &batch.records {
             let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
             self.counters.add_reading(record, reading, self.measured);
             if record.micro_step == last[record.kind as usize] {
                 let Some(stats) = reading.tensor() else { continue };
-                for tier in &mut self.tiers {
+                for tier in &mut open {
                     tier.cells.add(tensor, record, stats);
                 }
             }

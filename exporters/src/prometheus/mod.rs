@@ -70,7 +70,8 @@ impl PrometheusExporter {
         let counters = Arc::new(Counters::new()?);
         let overhead_budget = sources.overhead_budget;
         let statistics = sources.statistics;
-        let mut metric_table = MetricTable::new(config, statistics, Arc::clone(&counters), Instant::now());
+        let mut metric_table =
+            MetricTable::new(config, statistics, &sources.parts, Arc::clone(&counters), Instant::now());
         let page_source = Arc::new(PageSource {
             host: gethostname::gethostname().to_string_lossy().into_owned(),
             run,

@@ -1,5 +1,9 @@
 //! The series of the layer and parameter tiers: made as cells get their first values, as long as the limit allows.
 
+use std::sync::Arc;
+
+use trainmon_core::PartBook;
+
 use super::series::{SeriesId, Table, label_text};
 use crate::MeasuredStatistics;
 use crate::summary::{CellValue, Cells, MAX_FAMILIES, Tier};
@@ -31,8 +35,8 @@ pub(crate) struct TierSeries {
 }
 
 impl TierSeries {
-    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics) -> Self {
-        Self { cells: Cells::new(tier, measured), first_family, slots: Vec::new() }
+    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+        Self { cells: Cells::new(tier, measured, parts), first_family, slots: Vec::new() }
     }
 
     /// Ends the step: writes the sums of the cells it touched into the table.

@@ -3,41 +3,92 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
+use std::sync::Arc;
+
+use trainmon_core::catalog::{
+    LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, LAYER_PART_ABS_MAX, LAYER_PART_ELEMENTS, LAYER_PART_MEAN, LAYER_PART_NORM,
+    LAYER_PART_ZEROS_RATIO, Metric, PARAMETER_NORM, PARAMETER_PART_NORM, ZERO_ELEMENTS_RATIO,
+};
 use trainmon_core::{
-    Group, Kind, Record, Statistic, StatisticSet, TensorInfo, TensorStats, combine_norms, largest, layer_of,
+    Group, Kind, PartBook, Record, Share, Statistic, StatisticSet, TensorInfo, TensorStats, combine_norms, largest,
+    layer_of,
 };
 
 use crate::MeasuredStatistics;
 
-/// The families of the layer tier, with the statistic each is made of.
-const LAYER_FAMILIES: [(Metric, Statistic); 4] = [
-    (LAYER_NORM, Statistic::Norm),
-    (LAYER_ABS_MAX, Statistic::AbsMax),
-    (LAYER_MEAN, Statistic::Mean),
-    (ZERO_ELEMENTS_RATIO, Statistic::Zeros),
+/// A number that is made of the sums of a cell.
+#[derive(Clone, Copy, Debug)]
+enum Figure {
+    Norm,
+    AbsMax,
+    Mean,
+    ZerosRatio,
+    Elements,
+}
+
+impl Figure {
+    /// Whether it can be had of readings that hold these statistics, and is of use then.
+    fn is_measured(self, statistics: StatisticSet) -> bool {
+        let has = |statistic| statistics.contains(statistic);
+        match self {
+            Self::Norm => has(Statistic::Norm),
+            Self::AbsMax => has(Statistic::AbsMax),
+            Self::Mean => has(Statistic::Mean),
+            Self::ZerosRatio => has(Statistic::Zeros),
+            // What the two weigh in a sum.
+            Self::Elements => has(Statistic::Mean) || has(Statistic::Zeros),
+        }
+    }
+}
+
+/// The families of the layer tier, with the figure each is made of.
+const LAYER_FAMILIES: [(Metric, Figure); 4] = [
+    (LAYER_NORM, Figure::Norm),
+    (LAYER_ABS_MAX, Figure::AbsMax),
+    (LAYER_MEAN, Figure::Mean),
+    (ZERO_ELEMENTS_RATIO, Figure::ZerosRatio),
 ];
-const PARAMETER_FAMILIES: [(Metric, Statistic); 1] = [(PARAMETER_NORM, Statistic::Norm)];
+/// Such as can be put together over ranks.
+const LAYER_PART_FAMILIES: [(Metric, Figure); 5] = [
+    (LAYER_PART_NORM, Figure::Norm),
+    (LAYER_PART_ABS_MAX, Figure::AbsMax),
+    (LAYER_PART_MEAN, Figure::Mean),
+    (LAYER_PART_ZEROS_RATIO, Figure::ZerosRatio),
+    (LAYER_PART_ELEMENTS, Figure::Elements),
+];
+const PARAMETER_FAMILIES: [(Metric, Figure); 1] = [(PARAMETER_NORM, Figure::Norm)];
+const PARAMETER_PART_FAMILIES: [(Metric, Figure); 1] = [(PARAMETER_PART_NORM, Figure::Norm)];
 /// The most families a tier has.
 #[cfg(feature = "prometheus")]
-pub(crate) const MAX_FAMILIES: usize = LAYER_FAMILIES.len();
+pub(crate) const MAX_FAMILIES: usize = LAYER_PART_FAMILIES.len();
 
 /// How tensors are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// By layer and group.
     Layer,
+    /// What counts of this rank in sums over ranks, by layer and group as the whole model has them. Empty where every rank
+    /// holds everything.
+    LayerPart,
     /// Not at all: by name.
     #[cfg_attr(not(feature = "prometheus"), expect(dead_code, reason = "the page's alone"))]
     Parameter,
+    /// What counts of this rank in sums over ranks, by name.
+    ParameterPart,
 }
 
 impl Tier {
-    fn families(self) -> &'static [(Metric, Statistic)] {
+    fn families(self) -> &'static [(Metric, Figure)] {
         match self {
             Self::Layer => &LAYER_FAMILIES,
+            Self::LayerPart => &LAYER_PART_FAMILIES,
             Self::Parameter => &PARAMETER_FAMILIES,
+            Self::ParameterPart => &PARAMETER_PART_FAMILIES,
         }
+    }
+
+    fn is_of_parts(self) -> bool {
+        matches!(self, Self::LayerPart | Self::ParameterPart)
     }
 
     /// The families this tier fills, in order.
@@ -61,13 +112,15 @@ impl CellName {
         let name = &*self.tensor.name;
         let stage = self.tensor.vpp_stage;
         let (first, second) = match self.tier {
-            Tier::Layer => {
+            Tier::Layer | Tier::LayerPart => {
                 let layer = layer_of(name);
                 // Every chunk of a virtual pipeline counts its layers from 0: unmarked they would be summed up.
                 let layer = if stage == 0 { Cow::Borrowed(layer) } else { Cow::Owned(format!("{stage}:{layer}")) };
                 (("layer", layer), ("group", Cow::Borrowed(Group::of(name).name())))
             }
             Tier::Parameter => (("name", Cow::Borrowed(name)), ("vpp_stage", Cow::Owned(stage.to_string()))),
+            // The whole model has the stages in the name.
+            Tier::ParameterPart => (("name", Cow::Borrowed(name)), ("vpp_stage", Cow::Borrowed(""))),
         };
         [first, second, ("tensor", Cow::Borrowed(signal)), ("scope", Cow::Borrowed(scope))]
     }
@@ -125,14 +178,14 @@ impl Sums {
     }
 
     /// `None` where there was no element to say something about.
-    fn value(&self, statistic: Statistic) -> Option<f64> {
-        match statistic {
-            Statistic::Norm => Some(self.norm),
+    fn value(&self, figure: Figure) -> Option<f64> {
+        match figure {
+            Figure::Norm => Some(self.norm),
             _ if self.elements == 0.0 => None,
-            Statistic::AbsMax => Some(self.abs_max),
-            Statistic::Mean => Some(self.total / self.elements),
-            Statistic::Zeros => Some(self.zeros / self.elements),
-            _ => None,
+            Figure::AbsMax => Some(self.abs_max),
+            Figure::Mean => Some(self.total / self.elements),
+            Figure::ZerosRatio => Some(self.zeros / self.elements),
+            Figure::Elements => Some(self.elements),
         }
     }
 }
@@ -142,6 +195,8 @@ struct Cell {
     name: CellName,
     statistics: StatisticSet,
     sums: Sums,
+    /// Whether it lacks a tensor of which nobody can tell what it comes to: it has no sums then.
+    is_incomplete: bool,
 }
 
 /// A value of one cell after a step.
@@ -162,6 +217,7 @@ pub(crate) struct CellValue<'a> {
 pub(crate) struct Cells {
     tier: Tier,
     measured: MeasuredStatistics,
+    parts: Arc<PartBook>,
     /// By tensor and kind: the cell, or one of the two below.
     routes: Vec<[u32; Kind::ALL.len()]>,
     by_labels: HashMap<Box<str>, u32>,
@@ -173,9 +229,14 @@ const UNKNOWN: u32 = u32::MAX;
 const NOT_SERVED: u32 = u32::MAX - 1;
 
 impl Cells {
-    pub(crate) fn new(tier: Tier, measured: MeasuredStatistics) -> Self {
-        let by_labels = HashMap::new();
-        Self { tier, measured, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
+    pub(crate) fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+        let (by_labels, parts) = (HashMap::new(), Arc::clone(parts));
+        Self { tier, measured, parts, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
+    }
+
+    /// Whether it takes readings: what parts there are is told with the first step.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.tier.is_of_parts() || self.parts.is_told()
     }
 
     /// Takes one reading in. Costs some nanoseconds once the tensor is known.
@@ -186,7 +247,7 @@ impl Cells {
         }
         let mut route = self.routes[place][record.kind as usize];
         if route == UNKNOWN {
-            route = self.find_route(tensor, record.kind);
+            route = self.find_route(tensor, record.kind, reading);
             self.routes[place][record.kind as usize] = route;
         }
         if route == NOT_SERVED {
@@ -199,19 +260,33 @@ impl Cells {
         sums.add(reading);
     }
 
-    fn find_route(&mut self, tensor: &TensorInfo, kind: Kind) -> u32 {
+    fn find_route(&mut self, tensor: &TensorInfo, kind: Kind, reading: &TensorStats) -> u32 {
         let statistics = self.statistics(kind);
         if statistics.is_empty() {
             return NOT_SERVED;
         }
-        let name = CellName { tier: self.tier, tensor: tensor.clone(), kind };
+        if !self.tier.is_of_parts() {
+            return self.cell(tensor.clone(), kind, statistics);
+        }
+        let Some((name, share)) = self.parts.find(kind, tensor).filter(|(_, share)| *share != Share::OfAnother) else {
+            return NOT_SERVED;
+        };
+        let cell = self.cell(TensorInfo { name, vpp_stage: 0 }, kind, statistics);
+        // State that has not an element for each of the parameter's: parts of it make no whole.
+        let is_whole = |elements: Option<u64>| elements.is_none_or(|count| count == reading.shape.elements() as u64);
+        self.all[cell as usize].is_incomplete |= !matches!(share, Share::Counted(elements) if is_whole(elements));
+        cell
+    }
+
+    fn cell(&mut self, tensor: TensorInfo, kind: Kind, statistics: StatisticSet) -> u32 {
+        let name = CellName { tier: self.tier, tensor, kind };
         let key = name.key();
         if let Some(&cell) = self.by_labels.get(&key) {
             return cell;
         }
         let cell = self.all.len() as u32;
         self.by_labels.insert(key, cell);
-        self.all.push(Cell { name, statistics, sums: Sums::NONE });
+        self.all.push(Cell { name, statistics, sums: Sums::NONE, is_incomplete: false });
         cell
     }
 
@@ -222,10 +297,16 @@ impl Cells {
             // a script shows are in their CSV files only.
             kind if !kind.value_columns().is_empty() => StatisticSet::EMPTY,
             Kind::Adhoc | Kind::Comm => StatisticSet::EMPTY,
+            // A share, of which the elements are not told.
+            Kind::MgDirection if self.tier.is_of_parts() => StatisticSet::EMPTY,
             Kind::MgDirection => StatisticSet::EMPTY.with(Statistic::Mean),
             _ => self.measured.of(kind),
         };
-        self.tier.families().iter().map(|&(_, statistic)| statistic).filter(|&s| sensible.contains(s)).collect()
+        if self.tier.families().iter().any(|&(_, figure)| figure.is_measured(sensible)) {
+            sensible
+        } else {
+            StatisticSet::EMPTY
+        }
     }
 
     /// Ends the step: gives the values of the cells it touched.
@@ -233,10 +314,12 @@ impl Cells {
         for route in self.touched.drain(..) {
             let cell = &mut self.all[route as usize];
             let sums = std::mem::replace(&mut cell.sums, Sums::NONE);
-            for (family, &(_, statistic)) in self.tier.families().iter().enumerate() {
-                let Some(value) = sums.value(statistic).filter(|_| cell.statistics.contains(statistic)) else {
+            for (family, &(_, figure)) in self.tier.families().iter().enumerate() {
+                // The largest of all ranks' needs no account of who holds what.
+                if cell.is_incomplete && !matches!(figure, Figure::AbsMax) {
                     continue;
-                };
+                }
+                let Some(value) = sums.value(figure).filter(|_| figure.is_measured(cell.statistics)) else { continue };
                 take(CellValue { cell: route as usize, family, value, name: &cell.name });
             }
         }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertRule, AlertTotals, CollectiveOp, CollectiveTotals, Dtype, Kind, Ledger, MicroStep, ProcessGroup, Rank,
-    Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
+    AlertRule, AlertTotals, CollectiveOp, CollectiveTotals, Dtype, HeldPart, Kind, Ledger, MicroStep, ParameterParts,
+    PartBook, ProcessGroup, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo,
+    TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -52,6 +53,7 @@ pub(crate) fn sources() -> Sources {
         overhead_budget: Some(0.01),
         alerts: alerts(),
         collectives: Arc::default(),
+        parts: Arc::default(),
         has_account: true,
     }
 }
@@ -69,6 +71,20 @@ pub(crate) fn collectives() -> Arc<CollectiveTotals> {
     gather.finish(Duration::from_mins(2), Duration::from_mins(2));
     book.group(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 1]));
     book.set_straggler(Straggler { group: "dp".into(), rank: 1, lag: 0.05, median: 0.06, step: 32 });
+    Arc::new(book)
+}
+
+/// A third of the parameters is this rank's alone, a third others hold too, of a third nobody knows who holds it.
+pub(crate) fn parts() -> Arc<PartBook> {
+    let book = PartBook::default();
+    let told =
+        [("blocks.0.attn.qkv.weight", Some(true)), ("blocks.0.mlp.fc1.weight", Some(false)), ("wte.weight", None)];
+    book.tell(told.map(|(name, is_counted)| {
+        let held = is_counted.map(|is_counted| HeldPart { is_counted, elements: Some(4) });
+        let parts =
+            ParameterParts { whole_name: name.into(), elements: 8, held: [held; 3], is_stepped_by_holders: true };
+        (TensorInfo { name: name.into(), vpp_stage: 0 }, parts)
+    }));
     Arc::new(book)
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{collectives, config, gradient, names, reading, record, run, sources, start, step, value};
+use crate::support::{collectives, config, gradient, names, parts, reading, record, run, sources, start, step, value};
 use trainmon_core::catalog::{self, Status};
 use trainmon_core::{
-    DropReason, GradNorm, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch,
-    TensorInfo, TensorStats,
+    DropReason, GradNorm, HeldPart, Kind, MicroStep, ParameterParts, PartBook, Phase, Reading, Record, Scalar,
+    Statistic, StatisticSet, StepBatch, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{Exporter, PrometheusExporter, Sources};
 
@@ -319,7 +320,7 @@ fn findings_of_the_alert_rules_are_counted_from_zero() {
 fn a_page_has_exactly_the_available_metrics_with_their_types_and_labels() {
     let mut everything = config();
     everything.per_parameter = true;
-    let guarding = Sources { collectives: collectives(), ..sources() };
+    let guarding = Sources { collectives: collectives(), parts: parts(), ..sources() };
     let mut exporter = PrometheusExporter::start(&everything, run(), guarding).unwrap();
     let (names, batch) = full_step(7);
     exporter.export(&names, &batch).unwrap();
@@ -380,6 +381,65 @@ fn collective_operations_are_served_per_operation_and_group_as_far_as_there_is_r
     assert!(page.contains("process_group=\"dp\"") && !page.contains("process_group=\"tp\""), "{page}");
     assert_eq!(value(&page, "trainmon_series"), Some(samples(&page) as f64));
     assert_eq!(value(&exporter.page(), "trainmon_series_overflow_total"), Some(24.0));
+}
+
+#[test]
+fn what_counts_of_a_rank_in_sums_over_ranks_is_served_under_the_names_of_the_whole_model() {
+    let book = Arc::<PartBook>::default();
+    let mut named = config();
+    named.per_parameter = true;
+    let told = Sources { parts: Arc::clone(&book), ..sources() };
+    let mut exporter = PrometheusExporter::start(&named, run(), told).unwrap();
+    let names = names(&["h.0.w", "h.0.v", "h.0.b", "h.1.w", "h.1.extra"]);
+    let of = |mean: f64, elements, norm| TensorStats { mean, zeros: 1, ..reading(elements, norm) };
+    let records = || {
+        vec![
+            record(0, Kind::GradReduced, of(0.5, 4, 3.0)),
+            record(1, Kind::GradReduced, of(2.0, 2, 4.0)),
+            record(2, Kind::GradReduced, of(9.0, 8, 100.0)),
+            record(3, Kind::GradReduced, of(9.0, 8, 100.0)),
+            record(4, Kind::GradReduced, of(9.0, 8, 100.0)),
+            record(0, Kind::GradUnreduced, of(9.0, 4, 100.0)),
+            record(0, Kind::ExpAvg, of(9.0, 4, 5.0)),
+            record(0, Kind::ExpAvgSq, of(9.0, 1, 5.0)),
+        ]
+    };
+    exporter.export(&names, &step(1, records())).unwrap();
+    assert!(!exporter.page().contains("_part_"), "nothing is told yet");
+    let held = |is_counted, elements| Some(HeldPart { is_counted, elements: Some(elements) });
+    let parts = |name: &str, held| ParameterParts {
+        whole_name: name.into(),
+        elements: 8,
+        held: [None, held, held],
+        is_stepped_by_holders: true,
+    };
+    let told = [
+        (names[0].clone(), parts("h.4.w", held(true, 4))),
+        (names[1].clone(), parts("h.4.v", held(true, 2))),
+        (names[2].clone(), parts("h.4.b", held(false, 8))),
+        (names[3].clone(), parts("h.5.w", held(true, 8))),
+        (names[4].clone(), parts("h.5.extra", None)),
+    ];
+    book.tell(told);
+    exporter.export(&names, &step(2, records())).unwrap();
+    let page = exporter.page();
+    let of_layer = |what: &str, tensor: &str| {
+        value(&page, &format!("trainmon_layer_part_{what}{{layer=\"h.4\",group=\"other\",tensor={tensor}}}"))
+    };
+    let gradient = "\"grad\",scope=\"reduced\"";
+    assert_eq!(of_layer("norm", gradient), Some(5.0), "what a lower rank holds too is not counted");
+    assert_eq!(of_layer("abs_max", gradient), Some(4.0));
+    assert_eq!(of_layer("mean", gradient), Some(1.0));
+    assert_eq!(of_layer("zero_elements_ratio", gradient), Some(1.0 / 3.0));
+    assert_eq!(of_layer("elements", gradient), Some(6.0));
+    assert_eq!(of_layer("norm", "\"exp_avg\""), Some(5.0));
+    assert_eq!(of_layer("norm", "\"exp_avg_sq\""), None, "state of another shape than the part's");
+    assert!(!page.contains("_part_norm{layer=\"h.5\""), "a tensor of that layer is unknown");
+    assert!(!page.lines().any(|line| line.contains("_part_") && line.contains("unreduced")), "each rank's own");
+    let of_tensor = "trainmon_parameter_part_norm{name=\"h.4.v\",tensor=\"grad\",scope=\"reduced\"}";
+    assert_eq!(value(&page, of_tensor), Some(4.0));
+    assert!(!page.contains("trainmon_parameter_part_norm{name=\"h.4.b\""));
+    assert_passes_promtool(&page);
 }
 
 #[test]

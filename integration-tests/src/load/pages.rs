@@ -124,6 +124,7 @@ fn start(rank: u32, ranks: u32, target_file: &Path) -> Result<PrometheusExporter
         overhead_budget: None,
         alerts: Arc::default(),
         collectives: Arc::default(),
+        parts: Arc::default(),
         has_account: true,
     };
     Ok(PrometheusExporter::start(&config, run, sources)?)

@@ -446,6 +446,13 @@ class Monitor:
         """Adds time the training thread spent for the monitor outside of `observe`; phases: measure, launch, offer."""
     def say(self, severity: str, message: str, hint: str | None = None) -> None:
         """Says something through the monitor's voice; severity `info` or `warning`."""
+    def tell_parts(
+        self, parameters: list[tuple[str, int, str, int, list[tuple[bool, int | None] | None], bool]]
+    ) -> None:
+        """Tells which part of each parameter this rank holds, once: name, `vpp_stage`, the name in the whole model, the
+        elements over all ranks; of values, gradient and moments whether they count here in sums over ranks (not where a
+        lower rank holds the same), and how many elements they have; whether the ranks that hold the values are those
+        that step them. Not called where every rank holds everything."""
     def announce(self, watched: int, parameters: int) -> None:
         """Says, on the first rank, what is measured of so many parameters (`watched` of all), and where it goes; when
         the monitor has shut down the closing account is said too. Once."""

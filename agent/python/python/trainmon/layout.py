@@ -1,6 +1,7 @@
-"""`layout.json`: which part of each parameter this rank's rows are of, so that those of all ranks can be put together.
+"""Which part of each parameter this rank holds, so that those of all ranks can be put together.
 
-Written once, with the first step, by each rank of several, into its own directory. Of each parameter it has the sizes
+The monitor is told, for Prometheus and OpenTelemetry, and `layout.json` is written: once, with the first step, by each
+rank of several, into its own directory. Of each parameter it has the sizes
 over all ranks, and for its values, its gradient after aggregation and its moments `[group, elements]`: which of the
 groups of ranks have the same elements, and how many that are; null where it is not known. A group is a list of
 `[first, count, distance]`.
@@ -9,6 +10,7 @@ groups of ranks have the same elements, and how many that are; null where it is 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,27 +21,38 @@ from trainmon.measurer import local_part
 from trainmon.output_paths import write_whole
 from trainmon.parameters import Parameter
 
+#: Name, chunk, whole name, elements over all ranks; of each content whether it counts here, and its elements;
+#: whether those that hold the values are those that step them.
+Told = tuple[str, int, str, int, list[tuple[bool, int | None] | None], bool]
+
 #: Its name, and the version of its form.
 FILE, FORMAT = "layout.json", 1
 
 
-class LayoutFile:
-    """Writes the file, once."""
+class RankLayout:
+    """Tells the monitor and writes the file, once."""
 
     def __init__(self, monitor: Monitor, framework: Framework, parameters: Sequence[Parameter]) -> None:
         self._monitor = monitor
         self._framework = framework
         self._parameters = parameters
-        self._is_due = monitor.world_size > 1
+        self._is_told = self._is_written = monitor.world_size == 1
 
-    def write(self) -> None:
-        """After a step. Where the rank writes no files there is none."""
+    def tell(self) -> None:
+        """After a step, when the optimizer's states are there. Where the rank writes no files there is no file."""
         directory = self._monitor.rank_directory
-        if not self._is_due or directory is None or not Path(directory).is_dir():
+        has_place = directory is not None and Path(directory).is_dir()
+        is_due = has_place and not self._is_written
+        if self._is_told and not is_due:
             return
-        self._is_due = False
         contents = layout_of(self._framework, self._parameters, self._monitor.rank, self._monitor.world_size)
-        write_whole(Path(directory) / FILE, lambda opened: json.dump(contents, opened, separators=(",", ":")))
+        if not self._is_told:
+            self._is_told = True
+            if told := parts_of(contents):
+                self._monitor.tell_parts(told)
+        if is_due and directory is not None:
+            self._is_written = True
+            write_whole(Path(directory) / FILE, lambda opened: json.dump(contents, opened, separators=(",", ":")))
 
 
 def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, world_size: int) -> dict[str, Any]:
@@ -71,6 +84,32 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
         "groups": [runs_of(ranks) for ranks in groups],
         "parameters": listed,
     }
+
+
+def parts_of(layout: dict[str, Any]) -> list[Told]:
+    """A layout as `Monitor.tell_parts` takes it. Empty where every rank holds everything: what one measures is the whole
+    then, and needs no sum over ranks."""
+    counts = [sum(count for _, count, _ in runs) for runs in layout["groups"]]
+    firsts = [runs[0][0] for runs in layout["groups"]]
+    if all(count == layout["world_size"] for count in counts):
+        return []
+
+    def held(part: list[int | None] | None) -> tuple[bool, int | None] | None:
+        if part is None or part[0] is None:
+            return None
+        return firsts[part[0]] == layout["rank"], part[1]
+
+    return [
+        (
+            entry["name"],
+            entry.get("vpp_stage", 0),
+            entry.get("whole_name", entry["name"]),
+            math.prod(entry["shape"]),
+            [held(entry[what.value]) for what in Content],
+            (entry["values"] or [None])[0] == (entry["moments"] or [None])[0],
+        )
+        for entry in layout["parameters"]
+    ]
 
 
 def elements_of(framework: Framework, parameter: Parameter, what: Content) -> int | None:

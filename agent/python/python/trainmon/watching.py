@@ -22,7 +22,7 @@ from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.no_framework import Nothing
 from trainmon.gradients import Gradients
 from trainmon.hangs import HangWatch
-from trainmon.layout import LayoutFile
+from trainmon.layout import RankLayout
 from trainmon.losses import BackwardLoss
 from trainmon.measurer import Measurer, TensorQueue
 from trainmon.modules import Activations
@@ -106,7 +106,7 @@ class Watch:
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
         self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings)
-        self.layout = LayoutFile(monitor, framework, self.parameters)
+        self.layout = RankLayout(monitor, framework, self.parameters)
         self.hangs = HangWatch(monitor, settings, weakref.WeakMethod(self.collectives.begun))
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
@@ -195,7 +195,7 @@ class Watch:
     def _after_step(self) -> None:
         self.guard.run("state after the step", self.optimizer_step.after)
         self.guard.run("replica check", self.replicas.after_step)
-        self.guard.run("layout.json", self.layout.write)
+        self.guard.run("layout.json", self.layout.tell)
         self.guard.run("hang watch", self.hangs.step_made)
         self.guard.run("device statistics", self.measurer.launch)
         if self.steps_by_itself:

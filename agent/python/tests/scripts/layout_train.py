@@ -5,11 +5,16 @@ Cases: `single` (one process), `ddp`, `fsdp2`, `zero2`, `zero3` train the tiny G
 `experts1` and `experts2`, whose experts are whole on each rank, or spread over two. `moe0ep2` trains a layer of
 DeepSpeed's experts with ZeRO stage 0, spread over two ranks; `flip` behind it flips a bit. `nadam`, `asgd` and
 `adafactor` have states of other shapes than the parameter's: in one process, or with `-ddp` or `-fsdp2` behind it.
+
+
+With `LAYOUT_SERVE` in the environment, the name of a target file, what is measured is served to Prometheus instead, and
+the processes live on after the last step.
 """
 
 import os
 import re
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -42,6 +47,15 @@ CONFIG = {
     "update": True,
     "replica_interval": 1,
 }
+if "LAYOUT_SERVE" in os.environ:
+    served = {"port": 0, "target_file": os.environ["LAYOUT_SERVE"], "per_parameter": True}
+    CONFIG |= {"format": ["prometheus"], "prometheus": served}
+
+
+def serve() -> None:
+    """Called while the training is watched: its pages are there until the process is ended."""
+    while "LAYOUT_SERVE" in os.environ:
+        time.sleep(1)
 
 
 def single(output: Path, optimizer_name: str = "") -> None:
@@ -56,6 +70,7 @@ def single(output: Path, optimizer_name: str = "") -> None:
                 loss.backward()
             watch.log(loss=sum(float(loss.detach()) for loss in losses))
             optimizer.step()
+        serve()
 
 
 def optimizer_of(model: Any, name: str) -> torch.optim.Optimizer:
@@ -72,6 +87,7 @@ def parallel(output: Path, way: str, optimizer_name: str = "") -> None:
             optimizer.zero_grad()
             tiny.loss_of(model, step, distributed.get_rank()).backward()
             optimizer.step()
+        serve()
 
 
 def deepspeed(output: Path, stage: int) -> None:
@@ -89,6 +105,7 @@ def deepspeed(output: Path, stage: int) -> None:
         for step in range(STEPS):
             engine.backward(tiny.loss_of(engine, step, distributed.get_rank()))
             engine.step()
+        serve()
 
 
 class Experts(torch.nn.Module):
@@ -164,6 +181,7 @@ def megatron(output: Path, **how: Any) -> None:
     with trainmon.watch(models, optimizer, config=CONFIG, output_dir=str(output), grad_acc_steps=case.micro):
         for step in range(STEPS):
             gpt.train_step(case, models, optimizer, step)
+        serve()
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
 It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
 a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
-(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be.
+(until the file `go` lies in the working directory). The word
+`sharded`: on several ranks parameters are split instead, and no gradient is averaged by DistributedDataParallel. Once `hurry` lies there, steps are as short as they can be.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import distributed, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
@@ -58,14 +60,14 @@ class Net(nn.Module):
 
 def main() -> None:
     config, *orders = sys.argv[1:]
-    faults = {kind: int(step) for kind, step in (order.split("@") for order in orders)}
+    faults = {kind: int(step) for kind, step in (order.split("@") for order in orders if "@" in order)}
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.manual_seed(7)
     net = Net()
     model: nn.Module = net
     if world > 1:
         distributed.init_process_group("gloo")
-        model = DistributedDataParallel(net)
+        model = fully_shard(net) if "sharded" in orders else DistributedDataParallel(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-4)
     with trainmon.watch(model, optimizer, config=config) as watch:
         data = torch.Generator().manual_seed(rank)

@@ -26,10 +26,15 @@ EXPECTED = {
     "stopped-rank": {"RankMetricsMissing", "TrainingStalled"},
     "stalled": {"TrainingStalled", "TrainingStallFound"},
     "killed": {"TrainingUnreachable"},
+    # Each rank has half of every parameter.
+    "sharded": set(),
 }
 #: Is there for its collective operations. What it gets is not judged: on shared cores either rank may be the late one.
 MPI_RUN = "data-parallel"
-FAULTS = {kind: [f"{kind}@{LEARNT}"] for kind in ("spike", "nan", "dead")} | {"stalled": [f"stall@{LEARNT}"]}
+FAULTS = {kind: [f"{kind}@{LEARNT}"] for kind in ("spike", "nan", "dead")} | {
+    "stalled": [f"stall@{LEARNT}"],
+    "sharded": ["sharded"],
+}
 RULES: list[dict[str, Any]] = [
     {"rule_name": "Spike"},
     {"rule_name": "NonFinite"},
@@ -154,7 +159,7 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     servers = scenario.servers
     scenario.has_collectives = jobs.start_data_parallel()
     for run in EXPECTED:
-        jobs.start(run, 2 if run in {"clean", "stopped-rank"} else 1)
+        jobs.start(run, 2 if run in {"clean", "stopped-rank", "sharded"} else 1)
 
     def step_of(run: str) -> int:
         series = servers.query(f'min(trainmon_step{{run="{run}"}})')

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use trainmon_core::{Kind, Shape};
+use trainmon_core::{Content, Kind, Shape};
 
 /// Its name, in a rank's directory.
 pub(super) const LAYOUT_FILE: &str = "layout.json";
@@ -50,26 +50,6 @@ struct ParameterEntry {
 /// A group's place and how many elements the rank has.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct PartEntry(usize, Option<u64>);
-
-/// What is measured of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    Values,
-    Gradient,
-    Moments,
-}
-
-impl Content {
-    /// What rows of a kind are of; `None` for what is no parameter's, or a rank's own (gradients before aggregation).
-    pub(super) fn of(kind: Kind) -> Option<Self> {
-        match kind {
-            Kind::GradReduced | Kind::MgDirection => Some(Self::Gradient),
-            Kind::ParamOrigin | Kind::ParamUpdated | Kind::Update | Kind::UpdateRatio => Some(Self::Values),
-            kind if kind.is_moment() => Some(Self::Moments),
-            _ => None,
-        }
-    }
-}
 
 /// Which elements of a parameter a rank's rows are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use trainmon_core::{GradNorm, Kind, MicroStep, Reading, Record, Shape, StepBatch, TensorId, TensorInfo, TensorStats};
+use trainmon_core::{
+    Content, GradNorm, Kind, MicroStep, Reading, Record, Shape, StepBatch, TensorId, TensorInfo, TensorStats,
+};
 
-use super::layout::{Content, Part, RankLayout};
+use super::layout::{Part, RankLayout};
 use super::statistics::Together;
 use crate::steps::UNKNOWN_ELEMENTS;
 
