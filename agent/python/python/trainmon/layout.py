@@ -87,8 +87,8 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
 
 
 def parts_of(layout: dict[str, Any]) -> list[Told]:
-    """A layout as `Monitor.tell_parts` takes it. Empty where every rank holds everything: what one measures is the whole
-    then, and needs no sum over ranks."""
+    """A layout as `Monitor.tell_parts` takes it. Empty where every rank holds everything: what one measures is then the
+    whole, and needs no sum over ranks."""
     counts = [sum(count for _, count, _ in runs) for runs in layout["groups"]]
     firsts = [runs[0][0] for runs in layout["groups"]]
     if all(count == layout["world_size"] for count in counts):
