@@ -15,6 +15,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "agent/dump/src/journal/medium.rs",
     "agent/dump/src/tensor_file/file_bytes.rs",
     "agent/python/src/exit.rs",
+    "agent/python/src/discard_error.rs",
     "agent/python/src/pending_step.rs",
     "agent/python/src/reading_cache.rs",
     "agent/python/src/tensor.rs",

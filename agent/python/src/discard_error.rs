@@ -1,14 +1,63 @@
-//! Python exceptions that must not reach the host.
+//! Python exceptions that must not reach the host, and those that must.
 
-use pyo3::exceptions::PyKeyboardInterrupt;
+use std::ffi::{c_int, c_void};
+
+use pyo3::exceptions::{PyBaseException, PyException, PyKeyboardInterrupt};
 use pyo3::prelude::*;
 
-/// Lets go of an exception. A Ctrl-C that arrived just then is the host's: it is asked for again, to be raised there.
+/// Lets go of an exception of ours. One that is no `Exception` is the host's: its signal handler (Ctrl-C, `sys.exit`) ran while
+/// we were asking Python for something, and the host gets it as soon as it runs again.
 pub(crate) fn swallow(py: Python<'_>, error: PyErr) {
-    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-        let again = py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main"));
-        // Python cannot be asked for anything more.
-        drop(again);
+    if is_of_host(py, &error) {
+        hand_to_host(py, error);
     }
-    drop(error);
+}
+
+/// Whether an exception is no failure of what was asked, but wants the program to end.
+pub(crate) fn is_of_host(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py)
+}
+
+/// Signal handlers run on the main thread, and there the interpreter raises what they raised, between two of its own
+/// instructions. What another thread ended with ends nobody else.
+fn hand_to_host(py: Python<'_>, error: PyErr) {
+    if !is_main_thread(py) {
+        return;
+    }
+    let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
+    let raised = error.into_value(py).into_ptr();
+    #[expect(unsafe_code, reason = "pyo3 has no safe way to have the interpreter raise something later")]
+    // SAFETY: the function is of the form that is asked for; it gets the one reference that `into_ptr` gave up, or, where
+    // the interpreter has no room for the call, that is taken back here.
+    let lost = unsafe {
+        (pyo3::ffi::Py_AddPendingCall(Some(raise), raised.cast()) != 0).then(|| Bound::from_owned_ptr(py, raised))
+    };
+    if lost.is_some() && is_interrupt {
+        // Its handler is called once more. Python cannot be asked for anything more.
+        drop(py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main")));
+    }
+}
+
+fn is_main_thread(py: Python<'_>) -> bool {
+    let is_main = || {
+        let threading = py.import("threading")?;
+        threading.call_method0("current_thread")?.eq(threading.call_method0("main_thread")?)
+    };
+    // Where nobody can tell there is no interpreter left that could raise anything.
+    is_main().unwrap_or(false)
+}
+
+/// Called by the interpreter on its main thread.
+extern "C" fn raise(raised: *mut c_void) -> c_int {
+    #[expect(unsafe_code, reason = "a call of the interpreter's")]
+    // SAFETY: the interpreter calls this attached, with the reference that was given to it, once.
+    unsafe {
+        let py = Python::assume_attached();
+        let raised = Bound::from_owned_ptr(py, raised.cast());
+        if let Ok(raised) = raised.cast_into::<PyBaseException>() {
+            PyErr::from_value(raised.into_any()).restore(py);
+            return -1;
+        }
+    }
+    0
 }

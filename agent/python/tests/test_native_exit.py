@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 
 from support import forks, runs
 from support.environment import ENVIRONMENT
+from support.ranks import run_alone
 from trainmon._trainmon import Monitor, ParsedConfig
 
 # A hang is a failure: far beyond what any of these programs takes.
@@ -137,6 +140,44 @@ def test_a_forked_child_ends_in_peace(tmp_path: Path) -> None:
     """
     run(program, tmp_path)
     assert sum("it" in row for row in rows(tmp_path)) == 5
+
+
+def test_what_a_signals_handler_raises_reaches_the_host_wherever_a_watched_step_is(tmp_path: Path) -> None:
+    """Many of them are raised while native code asks Python for something: an operation's line, a tensor's attribute."""
+    said = run_alone("asked_to_end.py", tmp_path, 300)
+    assert "ended 300 of 300" in said, said
+    assert "is off from now on" not in said, said
+
+
+def test_an_exit_inside_a_listener_reaches_the_host_as_it_was_raised(tmp_path: Path) -> None:
+    own = SystemExit("the reason")
+
+    def asked_to_end(*_: object) -> None:
+        raise own
+
+    monitor = Monitor.start(
+        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
+        rank=0,
+        output_dir=str(tmp_path),
+        listener=asked_to_end,
+    )
+
+    def host() -> None:
+        monitor.say("info", "hello")
+        for _ in range(1000):
+            pass
+
+    with pytest.raises(SystemExit) as raised:
+        host()
+    assert raised.value is own
+    # What another thread ends with ends nobody else.
+    other = threading.Thread(target=monitor.say, args=("info", "hello"))
+    other.start()
+    other.join()
+    assert sum(1 for _ in range(1000)) == 1000
+    with contextlib.suppress(SystemExit):
+        monitor.shutdown()
+        sum(1 for _ in range(1000))
 
 
 def test_an_interrupt_inside_a_listener_reaches_the_host(tmp_path: Path) -> None:

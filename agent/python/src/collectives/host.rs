@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use trainmon_agent::front::Label;
 
-use crate::discard_error::swallow;
+use crate::discard_error::{is_of_host, swallow};
 
 /// What is asked of Python.
 pub(crate) struct Callbacks {
@@ -41,12 +41,13 @@ impl Host {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
-    /// Runs `body`. What it raises switches everything here off, and is said once.
+    /// Runs `body`. What it raises switches everything here off, and is said once. What is raised for the host (a signal's
+    /// handler ran meanwhile) is no failure.
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         match body() {
             Ok(result) => Some(result),
             Err(error) => {
-                if !self.is_off.swap(true, Ordering::Relaxed) {
+                if !is_of_host(py, &error) && !self.is_off.swap(true, Ordering::Relaxed) {
                     let told = self.callbacks.failed.call1(py, (error.value(py),));
                     drop(told.map_err(|error| swallow(py, error)));
                 }
