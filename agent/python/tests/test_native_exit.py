@@ -143,7 +143,7 @@ def test_a_forked_child_ends_in_peace(tmp_path: Path) -> None:
 
 
 def test_what_a_signals_handler_raises_reaches_the_host_wherever_a_watched_step_is(tmp_path: Path) -> None:
-    """Many of them are raised while native code asks Python for something: an operation's line, a tensor's attribute."""
+    """Many are raised while native code asks Python for something: an operation's line, a tensor's attribute."""
     said = run_alone("asked_to_end.py", tmp_path, 300)
     assert "ended 300 of 300" in said, said
     assert "is off from now on" not in said, said

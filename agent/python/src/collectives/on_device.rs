@@ -1,7 +1,7 @@
 //! Operations that have ended for the host, and of which the device has not told when.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,9 +12,18 @@ use super::open::Open;
 /// Operations whose end a device has not told are given up beyond this many.
 const MOST_WAITING: usize = 4096;
 
+/// Between looks at them while no step ends: what the hang watch counts as in progress is at most this much older.
+const LOOK: Duration = Duration::from_secs(1);
+/// After so many in a row that a device has not told of no more are asked: they end in the order in which they began, but
+/// for those of other streams.
+const MOST_UNTOLD: usize = 16;
+
 /// Those that are waited for.
 #[derive(Default)]
-pub(super) struct OnDevice(Mutex<Vec<Open>>);
+pub(super) struct OnDevice {
+    waiting: Mutex<Vec<Open>>,
+    looked: Mutex<Option<Instant>>,
+}
 
 impl OnDevice {
     /// Whether the current stream records a graph: a device must not be asked how far it is then.
@@ -56,15 +65,46 @@ impl OnDevice {
         let Some(clock) = &host.callbacks.device_clock else { return };
         for mut open in self.take() {
             open.measure_received(py, host);
-            let seconds = host.quietly(py, || {
-                let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;
-                told.extract::<Option<f64>>(py)
-            });
-            match seconds.flatten().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            match told(py, host, clock, &open) {
                 Some(duration) => drop(open.guard.end(duration, None)),
                 None => self.lock().push(open),
             }
         }
+    }
+
+    /// Between two steps, when an operation begins: books what has been told since, once a second. An evaluation makes
+    /// operations for minutes, and those before must not be taken for one that hangs. What is to be measured waits for the
+    /// step: this may be any thread.
+    pub(super) fn settle_if_due(&self, py: Python<'_>, host: &Host) {
+        let Some(clock) = &host.callbacks.device_clock else { return };
+        let now = Instant::now();
+        if self.lock().is_empty() || !self.is_due(now) || Self::is_capturing(py, host) {
+            return;
+        }
+        let (mut left, mut untold) = (Vec::new(), 0);
+        for mut open in self.take() {
+            if untold == MOST_UNTOLD || open.has_payload() {
+                left.push(open);
+            } else if let Some(duration) = told(py, host, clock, &open) {
+                untold = 0;
+                open.guard.end(duration, None);
+            } else {
+                untold += 1;
+                left.push(open);
+            }
+        }
+        let mut waiting = self.lock();
+        left.append(&mut waiting);
+        *waiting = left;
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = looked.is_none_or(|before| now.saturating_duration_since(before) >= LOOK);
+        if is_due {
+            *looked = Some(now);
+        }
+        is_due
     }
 
     /// All of them.
@@ -73,6 +113,15 @@ impl OnDevice {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How long an operation took, once its device has told.
+fn told(py: Python<'_>, host: &Host, clock: &Py<PyAny>, open: &Open) -> Option<Duration> {
+    let seconds = host.quietly(py, || {
+        let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;
+        told.extract::<Option<f64>>(py)
+    });
+    Duration::try_from_secs_f64(seconds.flatten()?).ok()
 }

@@ -165,6 +165,7 @@ impl State {
         let arguments = if OBJECTS.get() > 0 { &[][..] } else { arguments };
         let mut open = Open::new(py, &self.host, guard, arguments)?;
         if is_on_cuda {
+            self.on_device.settle_if_due(py, &self.host);
             OnDevice::begin(py, &self.host, &mut open)?;
         }
         open.guard.begin();

@@ -2,8 +2,8 @@
 
 It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
 a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
-(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be. With the
-word `sharded` each rank holds a part of every parameter instead (`fully_shard`).
+(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be. With
+the word `sharded` each rank holds a part of every parameter instead (`fully_shard`).
 """
 
 from __future__ import annotations
