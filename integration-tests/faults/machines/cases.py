@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from faults.case import Case
 
-from . import clean, others, pipelines, small, transformer
+from . import clean, half, others, pipelines, small, transformer
 
-CASES: tuple[Case, ...] = (*clean.CASES, *transformer.CASES, *others.CASES, *pipelines.CASES, *small.CASES)
+CASES: tuple[Case, ...] = (*clean.CASES, *transformer.CASES, *others.CASES, *pipelines.CASES, *small.CASES, *half.CASES)

@@ -241,7 +241,15 @@ fn faults_recorded_with_whole_tensors_are_found_as_measured() {
 fn no_clean_pair_of_two_machines_is_accused_and_faults_over_their_rounding_are_found() {
     let cases = survey("machines.tar.zst");
     print("Other machines, other code", &cases, true);
-    all_right(cases);
+    all_right(cases, [60, 100]);
+}
+
+/// Rewritten code in half precision: clean pairs, and results a few units of its round-off too large.
+#[test]
+fn what_is_a_few_units_of_half_precision_too_large_in_rewritten_code_is_found_and_its_rounding_is_not() {
+    let cases = survey("machines_half.tar.zst");
+    print("Half precision", &cases, true);
+    all_right(cases, [10, 6]);
 }
 
 /// The same of a set that was made just now, with another seed for example: `python -m faults OUT --machines --seed 947`.
@@ -251,16 +259,17 @@ fn no_clean_pair_of_a_set_made_anew_is_accused_and_its_faults_are_found() {
     let directory = std::env::var_os("TRAINMON_FAULTS").expect("TRAINMON_FAULTS names the directory of the set");
     let cases = survey_of(Path::new(&directory));
     print("Made anew", &cases, false);
-    all_right(cases);
+    all_right(cases, [60, 100]);
 }
 
-fn all_right(cases: Vec<Surveyed>) {
+/// All are right, and there are so many clean pairs and faults at least.
+fn all_right(cases: Vec<Surveyed>, [few_clean, few_faults]: [usize; 2]) {
     let (clean, faults): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.truth["verdict"] == "none");
     for (title, set) in [("clean", &clean), ("faults", &faults)] {
         let [right, unsure, wrong] = [Mark::Right, Mark::Unsure, Mark::Wrong].map(|mark| count(set, mark));
         println!("{title}: {} cases, {right} right, {unsure} unsure, {wrong} wrong", set.len());
     }
-    assert!(clean.len() >= 60 && faults.len() >= 100, "the set is not whole");
+    assert!(clean.len() >= few_clean && faults.len() >= few_faults, "the set is not whole");
     assert_eq!(count(&clean, Mark::Right), clean.len());
     assert_eq!(count(&faults, Mark::Right), faults.len());
 }

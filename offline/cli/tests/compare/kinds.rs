@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::small::{answer, document, dump, listed, operators, put, tensor, trainmon};
+use crate::small::{answer, answer_of, document, dump, listed, numbers, operators, put, tensor, trainmon};
 
 /// A checkpoint of one tensor.
 fn checkpoint(path: &Path, value: f32) {
@@ -239,22 +239,8 @@ fn of_a_saved_value_nothing_is_said_of_what_goes_into_it() {
     );
 }
 
-/// A tensor of these statistics and shape.
-fn numbers(shape: &[u64], dtype: &str, [max, min, mean, norm]: [f64; 4]) -> Value {
-    json!({"type": "torch.Tensor", "dtype": dtype, "shape": shape, "Max": max, "Min": min, "Mean": mean, "Norm": norm,
-        "requires_grad": false})
-}
-
 fn plain(kind: &str, value: &Value) -> Value {
     json!({"type": kind, "value": value})
-}
-
-/// The answer about captures of these operators.
-fn answer_of(target: &Value, golden: &Value) -> (Option<i32>, Value) {
-    let workspace = tempdir().unwrap();
-    put(&workspace.path().join("b/dump.json"), document(target).to_string());
-    put(&workspace.path().join("a/dump.json"), document(golden).to_string());
-    answer(workspace.path(), "b", "a")
 }
 
 /// A linear in bfloat16 that rounds by a little, and a call with an argument behind it.

@@ -8,6 +8,7 @@ mod faults;
 mod frameworks;
 mod fused;
 mod fused_tensors;
+mod half;
 mod inputs;
 mod kinds;
 mod merge;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
@@ -62,6 +63,20 @@ pub(crate) fn listed(directory: &Path) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// A tensor of these statistics and shape.
+pub(crate) fn numbers(shape: &[u64], dtype: &str, [max, min, mean, norm]: [f64; 4]) -> Value {
+    json!({"type": "torch.Tensor", "dtype": dtype, "shape": shape, "Max": max, "Min": min, "Mean": mean, "Norm": norm,
+        "requires_grad": false})
+}
+
+/// The answer about captures of these operators.
+pub(crate) fn answer_of(target: &Value, golden: &Value) -> (Option<i32>, Value) {
+    let workspace = tempdir().unwrap();
+    put(&workspace.path().join("b/dump.json"), document(target).to_string());
+    put(&workspace.path().join("a/dump.json"), document(golden).to_string());
+    answer(workspace.path(), "b", "a")
 }
 
 /// A tensor of one dimension.

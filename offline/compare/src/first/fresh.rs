@@ -61,6 +61,9 @@ impl<'c> Walker<'c> {
         if input.deviation.what == What::Argument {
             return input.deviation.relative > self.argument_bound(input).max(input.spread);
         }
+        if input.deviation.relative > input.spread && self.is_nearly_given(name, input) {
+            return true;
+        }
         if input.deviation.relative <= self.input_bound(operator, name, input).max(input.spread) {
             return false;
         }

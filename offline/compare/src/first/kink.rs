@@ -7,7 +7,7 @@ use super::finding::Compared;
 use super::fingerprint::unit;
 use super::memory::numbers;
 use super::walker::Walker;
-use crate::deviation::What;
+use crate::deviation::{SINGLE, What};
 use crate::name::{Direction, OperatorName};
 
 /// Activations whose derivative has two values, by name without underscores.
@@ -56,7 +56,7 @@ impl<'c> Walker<'c> {
             let (gradient, [one, other]) = sides(input)?;
             let is_sum = gradient.elements()? > tensor.elements()?;
             let is_of_it = self.producer(input).is_some_and(|producer| producer.is_kinked);
-            let jump = (one[3].powi(2) - other[3].powi(2)).abs().sqrt();
+            let jump = jumped(gradient, one[3], other[3]);
             let largest = [one, other].iter().flat_map(|side| &side[..2]).fold(0.0_f64, |most, it| most.max(it.abs()));
             (is_sum && is_of_it).then(|| if is_total(input, output) { jump.max(largest) } else { jump })
         });
@@ -79,16 +79,28 @@ impl<'c> Walker<'c> {
     }
 }
 
-/// Whether on both sides the elements of a sum add up to those of what it is a sum of, but for round-off.
+/// The norm of what jumped the same way, by the norms of both sides. Those of half precision are apart by its round-off, too: of n
+/// elements by a unit / √n (1σ), and that is no jump.
+fn jumped(gradient: &TensorFacts, one: f64, other: f64) -> f64 {
+    let count = gradient.elements().unwrap_or(1).max(1) as f64;
+    let rounding =
+        if unit(gradient) > SINGLE { 2.0 * one.max(other).powi(2) * unit(gradient) / count.sqrt() } else { 0.0 };
+    ((one.powi(2) - other.powi(2)).abs() - rounding).max(0.0).sqrt()
+}
+
+/// Whether on both sides the elements of a sum add up to those of what it is a sum of, but for round-off of the sum. Terms are what they
+/// are, in half precision too: it is the sums that must be of single precision at least, or totals say nothing of an element.
 fn is_total(input: &Compared<'_>, output: &Compared<'_>) -> bool {
     let total = |value: &Compared<'_>| {
         let (tensor, [one, other]) = sides(value)?;
         let count = tensor.elements()? as f64;
-        Some([one, other].map(|numbers| (count * numbers[2], numbers[3] * count.sqrt() * unit(tensor))))
+        Some([one, other].map(|numbers| (count * numbers[2], numbers[3] * count.sqrt() * unit(tensor).min(SINGLE))))
     };
-    total(input).zip(total(output)).is_some_and(|(terms, sums)| {
-        terms.iter().zip(&sums).all(|((terms, rounding), (sums, _))| (terms - sums).abs() <= *rounding)
-    })
+    let is_single = output.item.tensor().is_some_and(|tensor| unit(tensor) <= SINGLE);
+    is_single
+        && total(input).zip(total(output)).is_some_and(|(terms, sums)| {
+            terms.iter().zip(&sums).all(|((terms, rounding), (sums, _))| (terms - sums).abs() <= *rounding)
+        })
 }
 
 /// A value, and its numbers on both sides.

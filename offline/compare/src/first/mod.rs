@@ -3,6 +3,7 @@
 //! The method: find the first operator whose inputs agree and whose outputs do not. Inside a rank "first" is the order of
 //! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
 
+mod agreement;
 mod communication;
 mod compared;
 mod finding;

@@ -40,11 +40,11 @@ impl<'c> Walker<'c> {
         // A factor does to a result what it is apart itself; it does not round on the way.
         let bound = self.judge.bound(operator, from).bound.max(argument * SAME_AS_PRODUCED);
         let bound = bound.max(self.unseen_bound(operator, name, inputs, outputs));
-        if is_backward && is_another_node(outputs) {
-            return None;
-        }
+        let is_another = is_backward && is_another_node(outputs);
         let is_beyond = |output: &&Compared<'c>| {
-            output.deviation.relative > bound.max(output.spread)
+            let is_of_another = is_another && !is_of_one_shape(output);
+            !is_of_another
+                && output.deviation.relative > bound.max(output.spread)
                 && !self.is_cancelled(operator, name, output)
                 && !self.is_updated(operator, name, inputs, output)
                 && !self.has_jumped(name, inputs, output)
@@ -128,7 +128,7 @@ fn has_both_signs(tensor: &TensorFacts) -> bool {
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
 /// operator that computes in double casts its result, and what is recorded is the backward of the cast; another kernel ends in
-/// another product. Nothing can be held against that.
+/// another product. Nothing can be held against that, but for outputs that are of one shape all the same.
 pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
     let is_other = |output: &Compared<'_>| {
         let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
@@ -136,6 +136,11 @@ pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
     };
     let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
     outputs.iter().any(is_other) && outputs.iter().any(|output| is_missing(output) || is_reshaped(output))
+}
+
+/// Whether both sides have an output, in the same shape and dtype.
+pub(super) fn is_of_one_shape(output: &Compared<'_>) -> bool {
+    !matches!(output.deviation.what, What::Shape | What::Dtype | What::Presence)
 }
 
 /// Whether a result has the same elements in another shape, and its statistics, which do not depend on that, are further apart: then it

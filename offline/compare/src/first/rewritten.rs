@@ -6,10 +6,8 @@ use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::{What, deviation};
 use crate::item::Item;
-use crate::judge::coarse;
 use crate::location::Location;
 use crate::name::{Direction, OperatorName};
-use crate::rounding::coarsest;
 
 use super::finding::{Candidate, Compared, Finding, Kind, OneSidedCall, Rewritten, suspect};
 use super::fingerprint::{Fingerprint, takes_weights};
@@ -39,6 +37,7 @@ impl<'c> Walker<'c> {
         if is_update && OperatorName::parse(&operator).is_some_and(|name| name.function().ends_with('_')) {
             self.changed.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
         }
+        self.given.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
             let location = Location::default();
@@ -96,7 +95,7 @@ impl<'c> Walker<'c> {
     ) -> bool {
         let apart = fresh.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
         let is_number = |input: &&Compared<'c>| input.deviation.what == What::Numbers;
-        if apart > self.results_agree_to(operator) || !fresh.iter().all(is_number) {
+        if !fresh.iter().all(|input| is_number(input) && self.agrees(operator, input)) {
             return false;
         }
         let is_given =
@@ -121,17 +120,6 @@ impl<'c> Walker<'c> {
             self.note_rounding(operator, input.deviation);
         }
         true
-    }
-
-    /// How far results of code that was written otherwise may be apart.
-    fn results_agree_to(&self, operator: &Operator) -> f64 {
-        // An update is no sum that another code could round otherwise.
-        if self.is_update(OperatorName::parse(&operator.name)) {
-            return coarse(operator);
-        }
-        let thresholds = self.judge.thresholds;
-        let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
-        self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
     }
 
     /// Whether a finding is the beginning of a part that is computed otherwise, with results that agree; then its operators are
@@ -179,7 +167,7 @@ impl<'c> Walker<'c> {
                 parts.extend(differing.flat_map(looks));
             } else if name.direction == Direction::Forward {
                 let mut inputs = compared.iter().filter(|value| value.item.value.section.is_input());
-                if differing.any(|value| value.deviation.relative > self.results_agree_to(operator)) {
+                if differing.any(|value| !self.agrees(operator, value)) {
                     return None;
                 }
                 if inputs.any(|value| looks(value).iter().any(|looks| parts.contains(looks))) {
@@ -264,7 +252,10 @@ impl<'c> Walker<'c> {
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.iter().partition(|compared| compared.item.value.section.is_input());
         let is_of_it = |value: &&&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
-        let differing: Vec<_> = inputs.iter().filter(|input| input.deviation.relative > agree_to).collect();
+        if inputs.iter().any(|input| self.is_nearly_given(Some(name), input)) {
+            return Passed::Apart;
+        }
+        let differing: Vec<_> = inputs.iter().filter(|input| !self.agrees(operator, input)).collect();
         let bound = self.judge.bound(operator, 0.0).bound.max(2.0 * agree_to);
         let is_output_apart = outputs
             .iter()

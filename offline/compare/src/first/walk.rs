@@ -17,7 +17,7 @@ use super::finding::{Candidate, Compared, Finding, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::kink::is_kinked;
 use super::noise::{Produced, Rounding};
-use super::parting::{is_another_node, is_another_tensor};
+use super::parting::{is_another_node, is_another_tensor, is_of_one_shape};
 use super::walker::{Excused, Walker};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
@@ -35,6 +35,7 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
         rounding,
         gradient: None,
         parted: Vec::new(),
+        given: HashSet::new(),
         changed: HashSet::new(),
         unsure: HashSet::new(),
         is_blind: false,
@@ -171,7 +172,7 @@ impl<'c> Walker<'c> {
             let has_jumped = (is_gradient && self.was_judged(name, output))
                 || (self.has_jumped(name, inputs, output) && is_beyond());
             let is_all_rounding = deviation > 0.0
-                && (is_another
+                && ((is_another && !is_of_one_shape(output))
                     || is_made_of_it
                     || is_updated
                     || has_jumped

@@ -21,6 +21,8 @@ pub(super) struct Walker<'c> {
     pub(super) gradient: Option<Magnitude>,
     /// Calls of one side alone, not yet known to matter.
     pub(super) parted: Vec<Finding>,
+    /// What calls of one side alone gave.
+    pub(super) given: HashSet<Fingerprint>,
     /// What calls of one side alone made of a tensor in place, as part of an update.
     pub(super) changed: HashSet<Fingerprint>,
     /// Parameters that are told to be apart by what an optimizer makes of rounding.

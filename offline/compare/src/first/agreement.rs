@@ -1,0 +1,91 @@
+//! Whether results of code that was written otherwise agree.
+
+use trainmon_dump::capture::Operator;
+
+use super::finding::Compared;
+use super::fingerprint::unit;
+use super::memory::numbers;
+use super::rewritten::looks;
+use super::walker::Walker;
+use crate::deviation::{SINGLE, What};
+use crate::judge::coarse;
+use crate::name::{Direction, OperatorName};
+use crate::rounding::coarsest;
+
+/// Max and min of half precision agree if they are apart by no more units of round-off: one for each operator that the other code
+/// has more of, about.
+const UNITS_OF_ELEMENTS: f64 = 4.0;
+
+/// Norm and mean of n elements that round by themselves are apart by a unit / √n (1σ); by so many of them at most.
+const UNITS_OF_AVERAGES: f64 = 8.0;
+
+/// Elements that round together, as those that one rounded factor is in, have a norm and a mean that are apart by a part of a unit
+/// (0.36 were measured of a GELU written out).
+const UNITS_OF_BIAS: f64 = 0.5;
+
+/// Results that are apart by no more units are the same that are wrong by a little, and no others.
+const UNITS_OF_A_FAULT: f64 = 16.0;
+
+impl Walker<'_> {
+    /// How far results of code that was written otherwise may be apart.
+    pub(super) fn results_agree_to(&self, operator: &Operator) -> f64 {
+        // An update is no sum that another code could round otherwise.
+        if self.is_update(OperatorName::parse(&operator.name)) {
+            return coarse(operator);
+        }
+        let thresholds = self.judge.thresholds;
+        let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
+        self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
+    }
+
+    /// Whether a value, which comes of such code, agrees.
+    pub(super) fn agrees(&self, operator: &Operator, value: &Compared<'_>) -> bool {
+        value.deviation.relative <= self.results_agree_to(operator) && are_near(value)
+    }
+
+    /// Whether a forward call is given what a call of one side alone gave, and that is nearly right, but by more than half precision
+    /// accounts for.
+    pub(super) fn is_nearly_given(&self, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
+        let is_forward = name.is_some_and(|name| name.direction == Direction::Forward) && self.gradient.is_none();
+        let most = input.item.tensor().map_or(0.0, |tensor| UNITS_OF_A_FAULT * unit(tensor));
+        is_forward
+            && input.deviation.is_some()
+            && input.deviation.relative <= most
+            && !are_near(input)
+            && looks(input).iter().any(|looks| self.given.contains(looks))
+    }
+}
+
+/// Whether statistics of half precision are apart by no more than its rounding makes of them. Others are judged as a whole.
+///
+/// Elements round by a unit, their norm and mean by far less: what is two units too large in all elements is no rounding.
+fn are_near(value: &Compared<'_>) -> bool {
+    let twin = value.twin.and_then(|twin| twin.tensor());
+    let Some((one, other)) = value.item.tensor().zip(twin).filter(|_| value.deviation.what == What::Numbers) else {
+        return true;
+    };
+    let unit = unit(one).max(unit(other));
+    let (Some(a), Some(b)) = (numbers(one), numbers(other)) else { return true };
+    let count = one.elements().unwrap_or(1).max(1) as f64;
+    let size = [a, b].iter().flat_map(|side| &side[..2]).fold(0.0_f64, |most, it| most.max(it.abs()));
+    let norm = a[3].max(b[3]);
+    let of_averages = (UNITS_OF_AVERAGES / count.sqrt() + UNITS_OF_BIAS) * unit;
+    let is_near = |at: usize, bound: f64| (a[at] - b[at]).abs() <= bound + spacing([a[at], b[at]], unit);
+    let is_of_elements = |at: usize| (a[at] - b[at]).abs() <= UNITS_OF_ELEMENTS * unit * size;
+    unit <= SINGLE
+        || (is_of_elements(0)
+            && is_of_elements(1)
+            && is_near(2, of_averages * norm / count.sqrt())
+            && is_near(3, of_averages * norm))
+}
+
+/// By how much two numbers are apart that are the same but for having been rounded to half precision themselves, as msprobe's statistics
+/// are; 0 if they were not.
+fn spacing(numbers: [f64; 2], unit: f64) -> f64 {
+    let of = |number: f64| {
+        let spacing = 2.0 * unit * number.abs().log2().floor().exp2();
+        if number == 0.0 { Some(0.0) } else { (number / spacing).fract().eq(&0.0).then_some(spacing) }
+    };
+    let [one, other] = numbers.map(of);
+    one.zip(other).map_or(0.0, |(one, other)| one.max(other))
+}
