@@ -5,6 +5,7 @@
 mod bad;
 mod command;
 mod faults;
+mod flow;
 mod frameworks;
 mod fused;
 mod fused_tensors;

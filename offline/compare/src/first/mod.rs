@@ -17,6 +17,7 @@ mod ranks;
 mod rewritten;
 mod update;
 mod updated;
+mod upstream;
 mod walk;
 mod walker;
 

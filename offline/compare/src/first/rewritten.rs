@@ -14,7 +14,7 @@ use super::fingerprint::{Fingerprint, takes_weights};
 use super::walker::Walker;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
-const NEAR: usize = 48;
+pub(super) const NEAR: usize = 48;
 
 /// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
 const SURE: f64 = 1.5e-5;
@@ -57,7 +57,7 @@ impl<'c> Walker<'c> {
         }
     }
 
-    fn of_one_side(&self, target: Option<u32>, golden: Option<u32>) -> Option<&'c Operator> {
+    pub(super) fn of_one_side(&self, target: Option<u32>, golden: Option<u32>) -> Option<&'c Operator> {
         match (target, golden) {
             (Some(index), _) => Some(&self.target.document.operators[index as usize]),
             (None, Some(index)) => Some(&self.golden.document.operators[index as usize]),
@@ -103,8 +103,7 @@ impl<'c> Walker<'c> {
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
         // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
         let name = OperatorName::parse(&operator.name);
-        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward)
-            && !self.walked.rewritten.is_empty()
+        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward && self.leads_into_part(name))
             && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= place);
         if !is_given && !is_inside && !is_behind {
             return false;
@@ -359,7 +358,7 @@ fn is_same_way(one: Direction, other: Direction) -> bool {
     (one == Direction::Forward) == (other == Direction::Forward)
 }
 
-fn results(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
+pub(super) fn results(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
     let outputs = operator.values.iter().filter(|value| value.section == Section::Output);
     outputs.filter_map(move |value| Item { operator, value }.tensor())
 }
@@ -370,7 +369,7 @@ fn has_parameters(operator: &Operator) -> bool {
     takes || operator.values.iter().any(|value| value.section == Section::Parameter)
 }
 
-fn inputs(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
+pub(super) fn inputs(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
     let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
     inputs.filter_map(move |value| Item { operator, value }.tensor())
 }
