@@ -32,6 +32,9 @@ pub(crate) struct RankCapture<'c> {
     pub spreads: Option<&'c GoldenSpreads>,
 }
 
+/// A rank that was handed a difference: its number, the operator it got it in, and the ranks it can be from.
+type Received = (u64, String, Vec<u64>);
+
 /// What a step's ranks say together.
 #[derive(Clone, Debug, Default)]
 pub struct Divergence {
@@ -60,58 +63,35 @@ pub(crate) fn first_divergence(
         ranks.par_iter().map(|rank| matching.align(rank.sides.target, rank.sides.golden)).collect();
     let places: HashMap<u64, Vec<usize>> =
         ranks.iter().zip(&aligned).map(|(rank, aligned)| (rank.rank, places(rank.sides.target, aligned))).collect();
-    let is_other_machine = is_other_machine(ranks, &aligned);
-    let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
-    let walked: Vec<(Walked, Rounding)> = ranks
-        .par_iter()
-        .zip(&aligned)
-        .zip(before)
-        .map(|((rank, aligned), mut before)| {
-            if is_other_machine {
-                before.expect();
-            }
-            let positions = Positions::of(&rank.sides.target.document);
-            let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
-            walk(rank.sides, aligned, before, judge)
-        })
-        .collect();
-    let walked: Vec<(u64, Walked)> = ranks
-        .iter()
-        .zip(walked)
-        .map(|(rank, (walked, rounding))| {
-            noise.insert(rank.rank, rounding);
-            (rank.rank, walked)
-        })
-        .collect();
-    let walked: Vec<(u64, Walked)> =
-        walked.into_iter().map(|(rank, walked)| (rank, located(ranks, rank, walked))).collect();
-    let mut divergence = Divergence::default();
+    let walked = walk_all(ranks, &aligned, noise, thresholds);
     let meetings = Meetings { walked: &walked, communication: &communication, places: &places };
-    let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();
-    for (rank, one) in &walked {
-        let Some(finding) = &one.finding else { continue };
-        match meetings.givers(*rank, finding) {
-            Some(givers) => {
-                for giver in &givers {
-                    taken.entry(*giver).or_insert_with(|| finding.suspects.clone());
-                }
-                divergence.received.push((*rank, finding.operator.clone(), givers));
-            }
-            None => divergence.origins.push((*rank, finding.clone())),
+    let (origins, received) = meetings.origins();
+    Divergence { origins, received, walked }
+}
+
+/// Every rank's walk. `noise` is brought up to date.
+fn walk_all(
+    ranks: &[RankCapture<'_>],
+    aligned: &[Alignment],
+    noise: &mut Noise,
+    thresholds: &Thresholds,
+) -> Vec<(u64, Walked)> {
+    let is_other_machine = is_other_machine(ranks, aligned);
+    let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
+    let walk = |((rank, aligned), mut before): ((&RankCapture<'_>, &Alignment), Rounding)| {
+        if is_other_machine {
+            before.expect();
         }
-    }
-    // A call of one side alone, whose difference first shows where another rank gets it, is more than another number of calls.
-    for (rank, finding) in divergence.origins.iter_mut().filter(|(_, finding)| finding.suspects.is_empty()) {
-        finding.suspects = taken.remove(rank).unwrap_or_default();
-    }
-    let time = |(rank, finding): &(u64, Finding)| {
-        let at = finding.target.or_else(|| meetings.target_at(*rank, finding.place));
-        // Calls that nothing depends on are no beginning of what differs elsewhere.
-        (finding.suspects.is_empty(), at.map_or(usize::MAX, |at| communication.time(*rank, at)), finding.place, *rank)
+        let positions = Positions::of(&rank.sides.target.document);
+        let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
+        walk(rank.sides, aligned, before, judge)
     };
-    divergence.origins.sort_by_key(time);
-    divergence.walked = walked;
-    divergence
+    let walked: Vec<(Walked, Rounding)> = ranks.par_iter().zip(aligned).zip(before).map(walk).collect();
+    let located = ranks.iter().zip(walked).map(|(rank, (walked, rounding))| {
+        noise.insert(rank.rank, rounding);
+        (rank.rank, located(ranks, rank.rank, walked))
+    });
+    located.collect()
 }
 
 /// Says of findings where in the model and its code they are.
@@ -198,6 +178,36 @@ impl Meetings<'_> {
     fn target_at(&self, rank: u64, place: usize) -> Option<u32> {
         let places = self.places.get(&rank)?;
         (0..).zip(places).find(|(_, at)| **at >= place && **at != usize::MAX).map(|(operator, _)| operator)
+    }
+
+    /// Who parted by himself, the earliest first, and who was handed what had parted.
+    fn origins(&self) -> (Vec<(u64, Finding)>, Vec<Received>) {
+        let (mut origins, mut received) = (Vec::new(), Vec::new());
+        let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();
+        for (rank, one) in self.walked {
+            let Some(finding) = &one.finding else { continue };
+            match self.givers(*rank, finding) {
+                Some(givers) => {
+                    for giver in &givers {
+                        taken.entry(*giver).or_insert_with(|| finding.suspects.clone());
+                    }
+                    received.push((*rank, finding.operator.clone(), givers));
+                }
+                None => origins.push((*rank, finding.clone())),
+            }
+        }
+        // A call of one side alone, whose difference first shows where another rank gets it, is more than another number of calls.
+        for (rank, finding) in origins.iter_mut().filter(|(_, finding)| finding.suspects.is_empty()) {
+            finding.suspects = taken.remove(rank).unwrap_or_default();
+        }
+        let time = |(rank, finding): &(u64, Finding)| {
+            let at = finding.target.or_else(|| self.target_at(*rank, finding.place));
+            // Calls that nothing depends on are no beginning of what differs elsewhere.
+            let time = at.map_or(usize::MAX, |at| self.communication.time(*rank, at));
+            (finding.suspects.is_empty(), time, finding.place, *rank)
+        };
+        origins.sort_by_key(time);
+        (origins, received)
     }
 
     /// The ranks that account for a finding: it is what a communication gave, and another rank had parted before it took part: in its
