@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import distributed
 
-from support.ranks import run_ranks
+from support.ranks import free_port, run_ranks
 from trainmon.hang_verdict import Verdict, Waiting
 from trainmon.hangs import HangWatch
 
@@ -31,6 +31,13 @@ def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     assert (one["op"], one["ranks"], one["bytes"]) == ("all_reduce", [0, 1, 2, 3], 12)
     assert one["caller"].startswith("hang_train.py[") and one["seconds"] > 1
     assert f" {one['sequence']} of group {one['process_group']}," in shown
+
+
+def test_stragglers_and_hangs_are_told_again_after_the_process_group_was_made_anew() -> None:
+    said = run_ranks("made_anew.py", 2, free_port())
+    (told,) = re.findall(r"told anew: (.*)", said)
+    assert told.startswith("('dp', 1) ")
+    assert "entered by rank 0, not by rank 1" in told
 
 
 @pytest.mark.parametrize("store", ["tcp", "file", "gone"])

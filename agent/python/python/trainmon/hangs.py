@@ -71,6 +71,8 @@ class HangWatch:
         #: Operations that another rank looks up.
         self._others: set[str] = set()
         self._has_told = False
+        #: Whether it was said that nothing can be told.
+        self._has_said = False
         #: What was found in this stall, and in the one before: a job may go on and hang again a step later.
         self._found: str | None = None
         self._found_before: str | None = None
@@ -87,6 +89,8 @@ class HangWatch:
             self._last_step = now
             if self._looks:
                 self._monitor.set_hang(None)
+                # Whoever could not reach the store may reach the one of a process group that was made since.
+                self._files = None
             self._forget_stall()
             if self._thread is None and not self._is_over:
                 self._thread = threading.Thread(target=self._run, name="trainmon-hangs", daemon=True)
@@ -120,6 +124,9 @@ class HangWatch:
         while self._await_look() and self._has_looked():
             pass
         self._close_store()
+        with self._changed:
+            # The process group may have been destroyed: the step after it was made anew begins anew.
+            self._thread = None
 
     def _has_looked(self) -> bool:
         """Whether there is to be another look."""
@@ -133,7 +140,8 @@ class HangWatch:
     def _take_files(self, error: Exception) -> bool:
         """Whether the ranks can go on without the store. They find each other in the next looks."""
         files = shared_store(self._monitor) if self._files is None else None
-        if files is None and not self._is_over:
+        if files is None and not self._is_over and not self._has_said:
+            self._has_said = True
             is_file = isinstance(error, FileStoreError)
             why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
             hint = 'ranks with a directory in common (`"layout": "run"`, and files) need no store'

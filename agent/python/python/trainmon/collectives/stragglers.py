@@ -19,7 +19,7 @@ from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
 from trainmon.exchange import digest_of_ranks
-from trainmon.replicas.store import OwnStore
+from trainmon.replicas.store import FileStoreError, OwnStore
 
 #: Steps that are compared at once.
 WINDOW = 16
@@ -158,13 +158,17 @@ class _Comparer:
                         # After the number itself: who counts all of them finds all of them.
                         store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]
+        except FileStoreError:
+            # It would grow with every window.
+            self._is_off = True
         except Exception:
-            # The store is a file, which would grow; or it went with the job: nobody is left to compare with.
+            # It went with the job, and nobody is left to compare with; or the process group was destroyed, and the next
+            # window finds the one that is made then.
             under_way = []
         self._own.close()
         with self._changed:
-            self._is_off = True
             self._submitted = []
+            self._thread = None
 
     def _await_work(self, under_way: Sequence[_Window]) -> bool:
         with self._changed:

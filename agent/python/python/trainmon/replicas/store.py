@@ -23,6 +23,10 @@ class OwnStore:
 
     A call of ours that waits for an answer keeps nobody of the training from the store, as it would on torch's own
     client. Stores that are no servers (`HashStore`) are used as they are.
+
+    Each thread of ours has a client for itself. Torch's makes its calls one after the other under a lock, and one that
+    waits (`get` of a key that is not there, any where the server does not answer) holds the lock up to the timeout: the
+    hang watch, which is asked when a job is in trouble, would wait behind a comparison of copies.
     """
 
     def __init__(self) -> None:
