@@ -13,6 +13,8 @@ from trainmon.captures.undoing import undo_all
 #: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
 _LAUNCHED = (
     ("triton.runtime.jit", "JITFunction"),
+    # With TRITON_INTERPRET=1 a kernel runs on the host, and is of this class.
+    ("triton.runtime.interpreter", "InterpretedFunction"),
     ("triton.runtime.autotuner", "Autotuner"),
     ("triton.runtime.autotuner", "Heuristics"),
     ("triton.runtime.heuristics", "Heuristics"),
