@@ -1,8 +1,7 @@
 //! Tensor files: written by a few threads, from copies, in bounded memory.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,13 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
-use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
-use trainmon_dump::tensor_file::{Buffer, FileBytes, StoredTensor};
+use trainmon_dump::tensor_file::Buffer;
+use trainmon_dump::tensor_file::write::WriteError;
 
+use crate::file_writer::{Content, FileWriter, Writing, WrittenFile};
 use crate::spare::SpareMemory;
 
 /// Threads that write. They wait for the disk, not for a core.
@@ -25,10 +23,6 @@ const WRITERS: usize = 2;
 const IN_CACHE: usize = 32 << 20;
 /// A file system that takes longer than this (1 GB/s) is no memory, and is not waited for.
 const SLOWEST_BYTES_PER_MICROSECOND: u64 = 1_000;
-/// Files: for the owner, and to be read by the group.
-const FILE_MODE: u32 = 0o640;
-/// zstd's level: the fastest that is not a compromise of its own.
-const ZSTD_LEVEL: i32 = 3;
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -45,24 +39,12 @@ pub(crate) struct TensorFile<'p> {
 struct Job {
     hole: Hole,
     name: String,
-    dtype: Dtype,
-    shape: Shape,
+    content: Content,
     bytes: Buffer,
-    /// Of the bytes, if whoever copied them took it.
-    crc: Option<u32>,
 }
 
-/// How files are written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing {
-    pub(crate) format: TensorFormat,
-    pub(crate) compress: bool,
-    /// Bytes that may wait.
-    pub(crate) bound: usize,
-}
-
-/// Told of each file: its hole, and its name and size or why there is none.
-pub(crate) type Done = Box<dyn Fn(Hole, Result<(&str, u64), WriteError>) + Send + Sync>;
+/// Told of each file: its hole, and its name and what it took or why there is none.
+pub(crate) type Done = Box<dyn Fn(Hole, Result<(&str, WrittenFile), WriteError>) + Send + Sync>;
 
 /// The threads and what waits for them.
 pub(crate) struct Files {
@@ -71,8 +53,9 @@ pub(crate) struct Files {
 }
 
 struct Shared {
-    writing: Writing,
-    directory: OwnedFd,
+    /// Bytes that may wait.
+    bound: usize,
+    writer: FileWriter,
     queue: Mutex<Queue>,
     /// Something was taken from the queue, or is finished.
     changed: Condvar,
@@ -85,8 +68,8 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Bytes of jobs that wait or are being written.
     bytes: usize,
-    /// Jobs being written.
-    running: usize,
+    /// What is being written.
+    running: Vec<Content>,
     /// Jobs whose bytes are being copied.
     reserved: usize,
     is_closed: bool,
@@ -97,15 +80,31 @@ struct Queue {
 impl Queue {
     /// Whether every file is written.
     fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.running == 0 && self.reserved == 0
+        self.jobs.is_empty() && self.running.is_empty() && self.reserved == 0
+    }
+
+    /// The next job, with a temporary name for its file. A tensor waits while one that may be the same is being written: it is
+    /// held against its file.
+    fn next(&mut self) -> Option<(Job, String)> {
+        let place = self.jobs.iter().position(|job| !self.running.contains(&job.content))?;
+        let job = self.jobs.remove(place)?;
+        self.running.push(job.content);
+        self.names += 1;
+        Some((job, format!(".{}.tmp", self.names)))
     }
 }
 
 impl Files {
     /// Starts the threads. They write into `directory` and follow no link.
-    pub(crate) fn start(directory: OwnedFd, writing: Writing, spare: SpareMemory, done: Done) -> io::Result<Self> {
-        let (queue, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { writing, directory, queue, changed, spare, done });
+    pub(crate) fn start(
+        directory: OwnedFd,
+        writing: Writing,
+        bound: usize,
+        spare: SpareMemory,
+        done: Done,
+    ) -> io::Result<Self> {
+        let (queue, changed, writer) = (Mutex::default(), Condvar::new(), FileWriter::new(directory, writing));
+        let shared = Arc::new(Shared { bound, writer, queue, changed, spare, done });
         let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for _ in 0..WRITERS {
             let shared = Arc::clone(&shared);
@@ -121,22 +120,22 @@ impl Files {
     }
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone. `copy` gives the CRC-32 of what it copied, if it knows it. `false`: there is no memory for the
-    /// copy (a tensor may be far larger than what it is a view of).
+    /// taken when it is alone. `copy` gives the CRC-32 of what it copied. `false`: there is no memory for the copy (a tensor may
+    /// be far larger than what it is a view of).
     pub(crate) fn put(
         &self,
         file: &TensorFile<'_>,
         name: String,
         size: usize,
-        copy: impl FnOnce(&mut [u8]) -> Option<u32>,
+        copy: impl FnOnce(&mut [u8]) -> u32,
     ) -> bool {
-        if size > self.shared.writing.bound && !fits_memory(size) {
+        if size > self.shared.bound && !fits_memory(size) {
             return false;
         }
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
-        let crc = copy(&mut bytes);
-        reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes, crc });
+        let content = Content { crc: copy(&mut bytes), dtype: file.dtype, shape: file.shape };
+        reserved.become_job(Job { hole: file.hole, name, content, bytes });
         true
     }
 
@@ -150,7 +149,8 @@ impl Files {
                 return Ok(kept);
             }
             // This one is among them.
-            let are_behind = queue.jobs.len() + queue.running + queue.reserved > WRITERS + 1 && queue.bytes > IN_CACHE;
+            let are_behind =
+                queue.jobs.len() + queue.running.len() + queue.reserved > WRITERS + 1 && queue.bytes > IN_CACHE;
             if !are_behind || self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
                 break;
             }
@@ -182,7 +182,7 @@ impl Files {
     /// Files and bytes that wait.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = self.shared.queue.lock();
-        (queue.jobs.len() + queue.running, queue.bytes)
+        (queue.jobs.len() + queue.running.len(), queue.bytes)
     }
 
     /// Ends the threads, once everything is written.
@@ -205,7 +205,7 @@ struct Reserved<'s> {
 impl<'s> Reserved<'s> {
     fn wait(shared: &'s Shared, size: usize) -> Self {
         let mut queue = shared.queue.lock();
-        while queue.bytes > 0 && queue.bytes.saturating_add(size) > shared.writing.bound {
+        while queue.bytes > 0 && queue.bytes.saturating_add(size) > shared.bound {
             shared.changed.wait(&mut queue);
         }
         queue.bytes += size;
@@ -249,107 +249,44 @@ fn fits_memory(size: usize) -> bool {
 impl Shared {
     fn run(&self) {
         while let Some((job, temporary)) = self.next() {
-            let size = job.bytes.len();
-            let hole = job.hole;
-            let written = catch_unwind(AssertUnwindSafe(|| {
-                let (name, written) = self.write(job, &temporary);
-                (self.done)(hole, written.map(|bytes| (&*name, bytes)));
-            }));
-            if written.is_err() {
-                let panicked = WriteError::Write(io::Error::other("its writer panicked"));
-                let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
-            }
-            let mut queue = self.queue.lock();
-            queue.running -= 1;
-            queue.bytes -= size;
-            drop(queue);
-            self.changed.notify_all();
+            self.work(job, &temporary);
         }
+    }
+
+    fn work(&self, job: Job, temporary: &str) {
+        let Job { hole, name, content, bytes } = job;
+        let size = bytes.len();
+        let written = catch_unwind(AssertUnwindSafe(|| {
+            let (written, bytes) = self.writer.write(&name, content, bytes, temporary);
+            // Half of the bound, so that what waits and what is kept stay near it.
+            if let Some(bytes) = bytes {
+                self.spare.give(bytes, self.bound / 2);
+            }
+            (self.done)(hole, written.map(|file| (&*name, file)));
+        }));
+        if written.is_err() {
+            let panicked = WriteError::Write(io::Error::other("its writer panicked"));
+            let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
+        }
+        let mut queue = self.queue.lock();
+        if let Some(place) = queue.running.iter().position(|running| *running == content) {
+            queue.running.swap_remove(place);
+        }
+        queue.bytes -= size;
+        drop(queue);
+        self.changed.notify_all();
     }
 
     fn next(&self) -> Option<(Job, String)> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                queue.running += 1;
-                queue.names += 1;
-                let temporary = format!(".{}.tmp", queue.names);
-                return Some((job, temporary));
+            if let Some(next) = queue.next() {
+                return Some(next);
             }
-            if queue.is_closed && queue.reserved == 0 {
+            if queue.is_closed && queue.reserved == 0 && queue.jobs.is_empty() {
                 return None;
             }
             self.changed.wait(&mut queue);
         }
-    }
-
-    /// Writes a file that appears whole.
-    fn write(&self, job: Job, temporary: &str) -> (String, Result<u64, WriteError>) {
-        let Job { name, dtype, shape, bytes, crc, hole: _ } = job;
-        let bytes = FileBytes::from(bytes);
-        let written = self.write_beside(temporary, (dtype, shape), &bytes, crc).and_then(|size| {
-            renameat(&self.directory, temporary, &self.directory, &*name).map_err(io::Error::from)?;
-            Ok(size)
-        });
-        // Nobody else has them. Half of the bound, so that what waits and what is kept stay near it.
-        if let Some(bytes) = bytes.into_buffer() {
-            self.spare.give(bytes, self.writing.bound / 2);
-        }
-        if written.is_err() {
-            let _gone = unlinkat(&self.directory, temporary, AtFlags::empty()).is_ok();
-        }
-        (name, written)
-    }
-
-    fn write_beside(
-        &self,
-        temporary: &str,
-        (dtype, shape): (Dtype, Shape),
-        bytes: &FileBytes,
-        crc: Option<u32>,
-    ) -> Result<u64, WriteError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file =
-            openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
-        let mut out = Counted { out: File::from(file), count: 0 };
-        let tensor = StoredTensor::new(dtype, shape, bytes.clone())
-            .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
-        if self.writing.compress {
-            let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
-            self.encode(tensor, crc, &mut encoder)?;
-            encoder.finish()?;
-        } else {
-            let mut buffered = BufWriter::new(&mut out);
-            let encoded = self.encode(tensor, crc, &mut buffered).and_then(|()| Ok(buffered.flush()?));
-            let (_out, _rest) = buffered.into_parts();
-            encoded?;
-        }
-        Ok(out.count)
-    }
-
-    fn encode(&self, tensor: StoredTensor, crc: Option<u32>, out: &mut impl Write) -> Result<(), WriteError> {
-        match self.writing.format {
-            TensorFormat::Pt => write_pt_of_crc(&tensor, crc, out),
-            TensorFormat::Npy => write_npy(&tensor, out),
-            TensorFormat::Safetensors => write_safetensors(&[("tensor".to_owned(), tensor)], out),
-        }
-    }
-}
-
-/// Counts the bytes that pass.
-struct Counted<W> {
-    out: W,
-    count: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        self.count += count as u64;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }

@@ -1,11 +1,15 @@
 """What a capture adds to each operator: none, trainmon and the real msprobe, in one run.
 
-    python dump.py [--operators 1000] [--rounds 5] [--json FILE]
+    python dump.py [--operators 1000] [--rounds 5] [--contents same,chain,distinct] [--json FILE]
 
 Each contender runs in processes of its own, in turn. An operator is `torch.add` of two tensors: three tensors are
 measured. At L0 it is a module's call around one. Times are the wall's, from before `start` to after `step` (msprobe
 does much of its work in `stop`), divided by the operators; medians of the rounds are shown. Added time is that of a
 contender less that of the bare loop.
+
+Tensors of 4 MB are captured with each of the `contents`: `distinct`, no two tensors of a step are the same; `chain`,
+each operator takes what the one before gave, and one parameter; `same`, all operators do the same. Beside them `plain`
+writes every one of the tensors to a file of its own in a directory there, and does nothing else.
 """
 
 from __future__ import annotations
@@ -23,11 +27,16 @@ from pathlib import Path
 from typing import Any
 
 CONTENDERS = ("none", "trainmon", "msprobe")
+CONTENTS = ("same", "chain", "distinct")
 TASKS = ("statistics", "md5", "tensor")
 LEVELS = ("L1", "L0", "mix")
 SIZES = {"4x4": (4, 4), "4 MB": (1024, 1024)}
 
-#: How much cheaper than msprobe a capture is to be, on small tensors: the added time as a part of msprobe's.
+#: What tells one row from another.
+CASE = ("size", "task", "level", "contents")
+
+#: How much cheaper than msprobe a capture is to be, on small tensors and for large ones that are written: the added
+#: time as a part of msprobe's.
 BOUNDS = {("statistics", "L1"): 1 / 20, ("statistics", "mix"): 1 / 15, ("tensor", "L1"): 1 / 3}
 
 #: What writing large tensors may take, as a multiple of writing their bytes to files and nothing else.
@@ -42,26 +51,53 @@ def config_of(task: str, level: str, place: str) -> dict[str, Any]:
     return {**common, name: block}
 
 
-def loop(model: Any, x: Any, y: Any, count: int) -> None:
-    for _ in range(count):
-        model(x, y)
+def pairs_of(contents: str, size: tuple[int, int], count: int) -> list[tuple[Any, Any]]:
+    """What each operator is given. In a chain the first of them is what the last operator gave, after the first."""
+    import torch
+
+    fresh = count if contents == "distinct" else 1
+    pairs = [(torch.rand(size), torch.rand(size)) for _ in range(fresh)]
+    return pairs if contents == "distinct" else pairs * count
 
 
-def contend(who: str, task: str, level: str, size: tuple[int, int], count: int, rounds: int, answers: Any) -> None:
+def loop(model: Any, pairs: list[tuple[Any, Any]], is_chain: bool) -> None:
+    given = None
+    for x, y in pairs:
+        given = model(given if is_chain and given is not None else x, y)
+
+
+def write_plainly(place: str, pairs: list[tuple[Any, Any]], is_chain: bool) -> None:
+    """Calls the operators, and writes every tensor to a file."""
+    import torch
+
+    directory = Path(place, "dump")
+    directory.mkdir()
+    given = None
+    for number, (first, y) in enumerate(pairs):
+        x = given if is_chain and given is not None else first
+        given = torch.add(x, y)
+        for role, tensor in enumerate((x, y, given)):
+            with Path(directory, f"{number}.{role}").open("wb", buffering=0) as file:
+                file.write(memoryview(tensor.numpy()).cast("B"))
+
+
+def contend(who: str, case: dict[str, Any], count: int, rounds: int, answers: Any) -> None:
     import torch
     from torch import nn
 
     torch.set_num_threads(1)
+    task, level, size, contents = case["task"], case["level"], SIZES[case["size"]], case["contents"]
 
     class Add(nn.Module):
         def forward(self, x: Any, y: Any) -> Any:
             return torch.add(x, y)
 
     model = nn.Sequential(Add())
-    x, y = torch.rand(size), torch.rand(size)
+    pairs = pairs_of(contents, size, count)
+    is_chain = contents == "chain"
     place = tempfile.mkdtemp(prefix="bench-dump-")
     debugger: Any = None
-    if who != "none":
+    if who in {"trainmon", "msprobe"}:
         path = Path(place) / "config.json"
         path.write_text(json.dumps(config_of(task, level, f"{place}/dump")))
         if who == "msprobe":
@@ -74,7 +110,10 @@ def contend(who: str, task: str, level: str, size: tuple[int, int], count: int, 
         start = time.perf_counter()
         if debugger is not None:
             debugger.start(model=model)
-        loop(model[0], x, y, count)
+        if who == "plain":
+            write_plainly(place, pairs, is_chain)
+        else:
+            loop(model[0], pairs, is_chain)
         if debugger is not None:
             debugger.stop()
             debugger.step()
@@ -85,38 +124,39 @@ def contend(who: str, task: str, level: str, size: tuple[int, int], count: int, 
     answers.put(times[1:])
 
 
-def measure(who: str, task: str, level: str, size: tuple[int, int], count: int, rounds: int) -> float:
+def measure(who: str, case: dict[str, Any], count: int, rounds: int) -> list[float]:
     os.environ["MSPROBE_LOG_LEVEL"] = "4"
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(target=contend, args=(who, task, level, size, count, rounds, answers))
+    process = context.Process(target=contend, args=(who, case, count, rounds, answers))
     process.start()
     try:
-        return statistics.median(answers.get(timeout=600))
+        return sorted(answers.get(timeout=600))
     finally:
         process.join(60)
 
 
-def bare_write(size: tuple[int, int], count: int) -> float:
-    """Microseconds to write the bytes of an operator's three tensors to files, and nothing else."""
-    data = os.urandom(4 * size[0] * size[1])
-    with tempfile.TemporaryDirectory(prefix="bench-dump-") as place:
-        start = time.perf_counter()
-        for number in range(3 * count):
-            Path(place, str(number)).write_bytes(data)
-        return (time.perf_counter() - start) / count * 1e6
-
-
-def against_bare_write(size: str, count: int, rounds: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the last capture of tensors at L1 of this size added, beside a plain write of the same bytes."""
-    written = statistics.median(bare_write(SIZES[size], count) for _ in range(rounds))
-    last = [row for row in rows if (row.get("size"), row.get("task"), row.get("level")) == (size, "tensor", "L1")][-1]
-    times = (last["trainmon"] - last["none"]) / written
-    told = f"{written:.1f} us per operator; tensor, L1 adds {times:.2f} times that"
-    print(f"{size:>11} writing the same bytes: {told}", end="")
-    is_kept = "kept" if times <= MOST_OF_BARE_WRITE else "BROKEN"
-    print("" if size == "4x4" else f"  (bound {MOST_OF_BARE_WRITE}: {is_kept})", flush=True)
-    return {"size": size, "bare write": written, "times": times}
+def measure_case(case: dict[str, Any], count: int, rounds: int) -> dict[str, Any]:
+    """A row of the table; of large tensors that are written, with what a plain write of the same bytes takes."""
+    is_written = case["task"] == "tensor" and case["size"] != "4x4"
+    all_times = {who: measure(who, case, count, rounds) for who in (*CONTENDERS, *(("plain",) if is_written else ()))}
+    took = {who: statistics.median(times) for who, times in all_times.items()}
+    added = {who: time - took["none"] for who, time in took.items()}
+    part = added["trainmon"] / added["msprobe"]
+    figures = "".join(f"{took[who]:>11.1f}" for who in CONTENDERS)
+    print("".join(f"{case[head]:>11}" for head in CASE) + f"{figures}   {part:.3f}", end="")
+    bound = BOUNDS.get((case["task"], case["level"]))
+    if bound is not None and (is_written or case["size"] == "4x4"):
+        print(f"  (bound {bound:.3f}: {'kept' if part <= bound else 'BROKEN'})", end="")
+    row = {**case, **took, "part": part, "spread": {who: (times[0], times[-1]) for who, times in all_times.items()}}
+    if is_written:
+        row["times"] = added["trainmon"] / added["plain"]
+        verdict = "kept" if row["times"] <= MOST_OF_BARE_WRITE else "BROKEN"
+        print(f"; plain {took['plain']:.1f}: {row['times']:.2f} times (bound {MOST_OF_BARE_WRITE}: {verdict})", end="")
+        spread = ", ".join(f"{who} {low:.0f} to {high:.0f}" for who, (low, high) in row["spread"].items())
+        print(f"; rounds: {spread}", end="")
+    print(flush=True)
+    return row
 
 
 def main() -> int:
@@ -126,24 +166,20 @@ def main() -> int:
     parser.add_argument("--sizes", default="4x4,4 MB")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--levels", default=",".join(LEVELS))
+    parser.add_argument("--contents", default=",".join(CONTENTS))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = []
-    heads = "".join(f"{head:>11}" for head in ("size", "task", "level", *CONTENDERS))
+    heads = "".join(f"{head:>11}" for head in (*CASE, *CONTENDERS))
     print(f"{heads}   part of msprobe's added time (us per operator)")
     for size in arguments.sizes.split(","):
         count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
         for task in arguments.tasks.split(","):
+            all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
             for level in arguments.levels.split(","):
-                took = {who: measure(who, task, level, SIZES[size], count, arguments.rounds) for who in CONTENDERS}
-                part = (took["trainmon"] - took["none"]) / (took["msprobe"] - took["none"])
-                rows.append({"size": size, "task": task, "level": level, **took, "part": part})
-                bound = BOUNDS.get((task, level)) if size == "4x4" else None
-                verdict = "" if bound is None else f"  (bound {bound:.3f}: {'kept' if part <= bound else 'BROKEN'})"
-                figures = "".join(f"{took[who]:>11.1f}" for who in CONTENDERS)
-                print(f"{size:>11}{task:>11}{level:>11}{figures}   {part:.3f}{verdict}", flush=True)
-        if "tensor" in arguments.tasks and "L1" in arguments.levels:
-            rows.append(against_bare_write(size, count, arguments.rounds, rows))
+                for contents in all_contents:
+                    case = {"size": size, "task": task, "level": level, "contents": contents}
+                    rows.append(measure_case(case, count, arguments.rounds))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
     return 0

@@ -59,10 +59,12 @@ pub struct StackId(pub(crate) u32);
 pub struct Progress {
     /// Pieces of entries in the record file.
     pub entries: u64,
-    /// Bytes of the record file and of tensor files.
+    /// Bytes of the record file and of tensor files, those of several names once.
     pub bytes: u64,
-    /// Tensor files that are whole.
+    /// Tensor files that are whole, each name counted.
     pub files: u64,
+    /// Bytes of tensors that are in files of others: their names are further names of these.
+    pub shared_bytes: u64,
     /// Bytes of all tensors among the values, slices cut: what a capture of the same calls with the task `tensor` writes.
     pub tensor_bytes: u64,
     /// Tensor files and their bytes that wait to be written.
@@ -137,6 +139,7 @@ impl Session {
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
             budget: config.disk_budget_mib.map_or(u64::MAX, |budget| budget << 20),
         };
@@ -280,12 +283,13 @@ impl Session {
 
     /// How far it is.
     pub fn progress(&self) -> Progress {
-        let Records { entries, bytes, files, overflows, why_stopped, .. } = &*self.records;
+        let Records { entries, bytes, files, shared_bytes, overflows, why_stopped, .. } = &*self.records;
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Progress {
             entries: load(entries),
             bytes: load(bytes),
             files: load(files),
+            shared_bytes: load(shared_bytes),
             tensor_bytes: load(&self.tensor_bytes),
             waiting: self.files.lock().as_ref().map_or((0, 0), |files| files.waiting()),
             overflows: load(overflows),

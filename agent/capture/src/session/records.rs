@@ -10,6 +10,7 @@ use trainmon_dump::tensor_file::write::WriteError;
 use trainmon_service::Notices;
 
 use super::progress::ProgressLines;
+use crate::file_writer::WrittenFile;
 
 /// What the writers of files need of a session, too.
 pub(super) struct Records {
@@ -21,6 +22,7 @@ pub(super) struct Records {
     pub(super) entries: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) files: AtomicU64,
+    pub(super) shared_bytes: AtomicU64,
     pub(super) overflows: AtomicU64,
     /// Bytes allowed.
     pub(super) budget: u64,
@@ -52,9 +54,10 @@ impl Records {
         recorder.length()
     }
 
-    pub(super) fn file_done(&self, hole: Hole, written: Result<(&str, u64), WriteError>) {
+    pub(super) fn file_done(&self, hole: Hole, written: Result<(&str, WrittenFile), WriteError>) {
         match written {
-            Ok((name, bytes)) => {
+            Ok((name, WrittenFile { size: bytes, shared })) => {
+                self.shared_bytes.fetch_add(shared, Ordering::Relaxed);
                 let mut frames = Frames::new();
                 frames.fills([(hole, &*data_name_member(name))].into_iter());
                 // Also after a stop: the file is there.

@@ -7,13 +7,14 @@ use trainmon_core::with_causes;
 use trainmon_dump::capture::{Hole, WriteError};
 
 use super::Session;
-use crate::files::{Files, TensorFile, Writing};
+use crate::file_writer::{Writing, WrittenFile};
+use crate::files::{Files, TensorFile};
 use crate::names::file_name;
 
 impl Session {
     /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
-    /// gives the CRC-32 of what it copied, if it knows it.
-    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> Option<u32>) {
+    /// gives the CRC-32 of what it copied.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> u32) {
         if !self.is_on() {
             return;
         }
@@ -58,14 +59,12 @@ impl Session {
         }
         let config = self.plan.config();
         let started = self.directory.lock().tensors().and_then(|directory| {
-            let writing = Writing {
-                format: config.file_format,
-                compress: config.compress,
-                bound: usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX),
-            };
+            let writing = Writing { format: config.file_format, compress: config.compress, shares: config.share_files };
+            let bound = usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX);
             let records = Arc::clone(&self.records);
-            let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
-            Files::start(directory, writing, self.plan.spare_memory().clone(), done)
+            let done =
+                Box::new(move |hole: Hole, written: Result<(&str, WrittenFile), _>| records.file_done(hole, written));
+            Files::start(directory, writing, bound, self.plan.spare_memory().clone(), done)
                 .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
         })?;
         let started = Arc::new(started);

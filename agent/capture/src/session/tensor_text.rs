@@ -1,7 +1,7 @@
 //! What a document says of a tensor: numbers, checksum, file.
 
 use half::{bf16, f16};
-use trainmon_core::config::{CaptureTask, Precision, Summary, TensorFormat};
+use trainmon_core::config::{CaptureTask, Precision, Summary};
 use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
 use trainmon_stats::{Request, measure, measure_and_copy};
@@ -115,14 +115,13 @@ impl Measured {
         let shape = self.shape.or(told).unwrap_or(part.shape());
         let hole = session.new_hole();
         self.file = Some(hole);
-        // What a `.pt` says of its bytes: taken while they are in the cache.
-        let has_crc = session.plan().config().file_format == TensorFormat::Pt;
-        let statistics = if has_crc { wanted.with(Statistic::Crc32) } else { wanted };
+        // Tells contents apart, and a `.pt` has it: taken while the bytes are in the cache.
+        let statistics = wanted.with(Statistic::Crc32);
         let mut found = None;
         session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), |target| {
             let stats = measure_and_copy(part, Request { statistics, eps: 0.0 }, target);
             found = Some(stats);
-            has_crc.then_some(stats.crc32)
+            stats.crc32
         });
         found
     }

@@ -104,9 +104,8 @@ fn tensors_that_cannot_be_written_when_the_step_ends_are_told() {
 #[test]
 fn a_budget_ends_the_capture_politely() {
     let host = Host::new(r#""task": "tensor", "disk_budget_mib": 1"#);
-    let row = vec![1.0_f32; 50_000];
     let mut calls = 0;
-    while host.call("f", |values| floats(values, &row), |_| ()).is_some() {
+    while host.call("f", |values| floats(values, &vec![calls as f32; 50_000]), |_| ()).is_some() {
         calls += 1;
         // The writers are behind by what may wait.
         host.session.write_documents().unwrap();

@@ -10,5 +10,6 @@ mod disk;
 mod killed;
 mod names;
 mod numbers;
+mod sharing;
 mod support;
 mod tensors;

@@ -745,8 +745,8 @@ class Capture:
         """Entries, bytes, files, and why nothing is captured any more."""
 
     def volume(self) -> tuple[int, int, int, int] | None:
-        """Bytes of all tensors among the values, files and bytes that wait to be written, calls that gave a NaN or an
-        infinity."""
+        """Bytes of all tensors among the values, less those that share another's file; files and bytes that wait to be
+        written; calls that gave a NaN or an infinity."""
 
     def note(self, what: str, message: str) -> None:
         """Writes to the step's `dump_error_info.log`, each kind once."""

@@ -269,11 +269,12 @@ impl PyCapture {
         Some((progress.entries, progress.bytes, progress.files, progress.stopped))
     }
 
-    /// As [`progress`](Self::progress), with what only some ask for: bytes of all tensors among the values, files and bytes
-    /// that wait to be written, calls that gave a NaN or an infinity.
+    /// As [`progress`](Self::progress), with what only some ask for: bytes of all tensors among the values, less those that
+    /// share another's file; files and bytes that wait to be written; calls that gave a NaN or an infinity.
     fn volume(&self) -> Option<(u64, usize, usize, u64)> {
         let progress = self.0.opened()?.session.progress();
-        Some((progress.tensor_bytes, progress.waiting.0, progress.waiting.1, progress.overflows))
+        let tensor_bytes = progress.tensor_bytes.saturating_sub(progress.shared_bytes);
+        Some((tensor_bytes, progress.waiting.0, progress.waiting.1, progress.overflows))
     }
 
     fn note(&self, what: &str, message: &str) {

@@ -239,6 +239,9 @@ pub struct CaptureConfig {
     pub file_format: TensorFormat,
     /// Whether tensor files are compressed with zstd (`.zst` is appended to their names).
     pub compress: bool,
+    /// Whether tensors whose files would be the same share one.
+    #[default = true]
+    pub share_files: bool,
     /// At most so many MiB of this rank's files in all; then the capture stops. `None`: until the disk is full.
     pub disk_budget_mib: Option<u64>,
     /// At most so many MiB of tensors wait to be written.

@@ -59,6 +59,11 @@ pub(in crate::config) struct CaptureFile {
     /// Compress tensor files with zstd; `.zst` is appended to their names.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) compress: bool,
+    /// Write a tensor whose file would be the same as one of this rank and step once: its name becomes a hard link. `false`: each
+    /// has a file of its own, which may be changed without the others.
+    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor has a file of its own"))]
+    #[default = true]
+    pub(in crate::config) share_files: bool,
     /// At most so many MiB of one rank's files in a step; then the step's capture ends, and what is there is kept. Absent:
     /// until the disk is full.
     #[schemars(range(min = 1))]

@@ -1,0 +1,196 @@
+//! One tensor becomes one file, or a further name of the file of one that is the same.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat};
+use trainmon_core::config::TensorFormat;
+use trainmon_core::{Dtype, Shape};
+use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
+use trainmon_dump::tensor_file::{Buffer, FileBytes, StoredTensor};
+
+/// Files: for the owner, and to be read by the group.
+const FILE_MODE: u32 = 0o640;
+/// zstd's level: the fastest that is not a compromise of its own.
+const ZSTD_LEVEL: i32 = 3;
+/// A smaller tensor is written as fast as a file is read, and takes little.
+const SMALLEST_LINKED: usize = 64 << 10;
+/// What is read of a file at a time: it stays in a core's own cache.
+const CHUNK: usize = 128 << 10;
+
+/// How files are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    pub(crate) format: TensorFormat,
+    pub(crate) compress: bool,
+    /// Whether tensors that are the same share a file.
+    pub(crate) shares: bool,
+}
+
+/// What tells tensors apart at a glance. Where it is equal the bytes are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Content {
+    /// Of the bytes.
+    pub(crate) crc: u32,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Shape,
+}
+
+/// A file that is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenFile {
+    /// Bytes it takes on the disk; 0 of a further name.
+    pub(crate) size: u64,
+    /// Bytes of the tensor that another's file has already; 0 of a file of its own.
+    pub(crate) shared: u64,
+}
+
+/// Writes into one directory and follows no link. Shared by threads; no two of them write equal contents at a time.
+pub(crate) struct FileWriter {
+    writing: Writing,
+    directory: OwnedFd,
+    /// The file of each content.
+    files: Mutex<HashMap<Content, Box<str>>>,
+}
+
+impl FileWriter {
+    pub(crate) fn new(directory: OwnedFd, writing: Writing) -> Self {
+        Self { writing, directory, files: Mutex::new(HashMap::new()) }
+    }
+
+    /// Makes a file that appears whole, and gives the memory back that nobody else has. `temporary` is a name that no other
+    /// file has.
+    pub(crate) fn write(
+        &self,
+        name: &str,
+        content: Content,
+        bytes: Buffer,
+        temporary: &str,
+    ) -> (Result<WrittenFile, WriteError>, Option<Buffer>) {
+        let bytes = FileBytes::from(bytes);
+        let written = self.link_or_write(name, content, &bytes, temporary);
+        (written, bytes.into_buffer())
+    }
+
+    fn link_or_write(
+        &self,
+        name: &str,
+        content: Content,
+        bytes: &FileBytes,
+        temporary: &str,
+    ) -> Result<WrittenFile, WriteError> {
+        let tensor = StoredTensor::new(content.dtype, content.shape, bytes.clone())
+            .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
+        let is_shared = self.writing.shares && bytes.len() >= SMALLEST_LINKED;
+        if is_shared && self.link(name, content, &tensor).is_some() {
+            return Ok(WrittenFile { size: 0, shared: bytes.len() as u64 });
+        }
+        let written = self.write_beside(temporary, &tensor, content.crc).and_then(|size| {
+            renameat(&self.directory, temporary, &self.directory, name).map_err(io::Error::from)?;
+            Ok(size)
+        });
+        match &written {
+            // From now on this one: the former has too many names, was changed by somebody, or is another tensor after all.
+            Ok(_) if is_shared => drop(self.files.lock().insert(content, name.into())),
+            Ok(_) => (),
+            Err(_) => {
+                let _gone = unlinkat(&self.directory, temporary, AtFlags::empty()).is_ok();
+            }
+        }
+        Ok(WrittenFile { size: written?, shared: 0 })
+    }
+
+    /// Gives the file that says the same a further name. `None`: there is none, or the file system has no such names.
+    fn link(&self, name: &str, content: Content, tensor: &StoredTensor) -> Option<()> {
+        let other = self.files.lock().get(&content).cloned()?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.directory, &*other, flags, Mode::empty()).ok()?);
+        let is_same = if self.writing.compress {
+            self.is_file_of(tensor, content.crc, zstd::Decoder::new(file).ok()?)
+        } else {
+            self.is_file_of(tensor, content.crc, file)
+        };
+        let is_linked = is_same && linkat(&self.directory, &*other, &self.directory, name, AtFlags::empty()).is_ok();
+        is_linked.then_some(())
+    }
+
+    /// Whether a file says what would be written, byte for byte.
+    fn is_file_of(&self, tensor: &StoredTensor, crc: u32, file: impl Read) -> bool {
+        let mut comparison = BufWriter::new(Comparison { file, chunk: vec![0; CHUNK] });
+        let is_equal = self.encode(tensor, crc, &mut comparison).is_ok() && comparison.flush().is_ok();
+        let (mut comparison, _rest) = comparison.into_parts();
+        is_equal && comparison.is_at_end()
+    }
+
+    fn write_beside(&self, temporary: &str, tensor: &StoredTensor, crc: u32) -> Result<u64, WriteError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
+        let mut out = Counted { out: File::from(file), count: 0 };
+        if self.writing.compress {
+            let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
+            self.encode(tensor, crc, &mut encoder)?;
+            encoder.finish()?;
+        } else {
+            let mut buffered = BufWriter::new(&mut out);
+            let encoded = self.encode(tensor, crc, &mut buffered).and_then(|()| Ok(buffered.flush()?));
+            let (_out, _rest) = buffered.into_parts();
+            encoded?;
+        }
+        Ok(out.count)
+    }
+
+    fn encode(&self, tensor: &StoredTensor, crc: u32, out: &mut impl Write) -> Result<(), WriteError> {
+        match self.writing.format {
+            TensorFormat::Pt => write_pt_of_crc(tensor, Some(crc), out),
+            TensorFormat::Npy => write_npy(tensor, out),
+            TensorFormat::Safetensors => write_safetensors(&[("tensor".to_owned(), tensor.clone())], out),
+        }
+    }
+}
+
+/// Takes what would be written, and holds it against what a file says. An error: they differ.
+struct Comparison<R> {
+    file: R,
+    chunk: Vec<u8>,
+}
+
+impl<R: Read> Comparison<R> {
+    fn is_at_end(&mut self) -> bool {
+        matches!(self.file.read(&mut self.chunk[..1]), Ok(0))
+    }
+}
+
+impl<R: Read> Write for Comparison<R> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.chunk.len());
+        let chunk = &mut self.chunk[..count];
+        self.file.read_exact(chunk)?;
+        if *chunk == bytes[..count] { Ok(count) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts the bytes that pass.
+struct Counted<W> {
+    out: W,
+    count: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.count += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
