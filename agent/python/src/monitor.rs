@@ -415,7 +415,7 @@ impl PyMonitor {
         Ok(())
     }
 
-    fn tell_parts(&self, parameters: Vec<parts::Told>) {
+    fn tell_parts(&self, parameters: Vec<parts::ParameterLayout>) {
         self.monitor().tell_parts(parameters.into_iter().map(parts::parts_of));
     }
 

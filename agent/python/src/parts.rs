@@ -3,14 +3,14 @@
 use trainmon_agent::core::{HeldPart, ParameterParts, TensorInfo};
 
 /// Whether it counts in sums over ranks, and how many elements it has; `None` where that is not known.
-type PendingState = Option<(bool, Option<u64>)>;
+type ContentPart = Option<(bool, Option<u64>)>;
 
 /// Name, model chunk, the name in the whole model, elements over all ranks; of values, gradient and moments what is held;
 /// whether the ranks that hold the values are those that step them.
-pub(crate) type Told = (String, u32, String, u64, [PendingState; 3], bool);
+pub(crate) type ParameterLayout = (String, u32, String, u64, [ContentPart; 3], bool);
 
 pub(crate) fn parts_of(
-    (name, vpp_stage, whole_name, elements, held, is_stepped_by_holders): Told,
+    (name, vpp_stage, whole_name, elements, held, is_stepped_by_holders): ParameterLayout,
 ) -> (TensorInfo, ParameterParts) {
     let held = held.map(|one| one.map(|(is_counted, elements)| HeldPart { is_counted, elements }));
     let parts = ParameterParts { whole_name: whole_name.into(), elements, held, is_stepped_by_holders };

@@ -23,7 +23,7 @@ from trainmon.parameters import Parameter
 
 #: Name, chunk, whole name, elements over all ranks; of each content whether it counts here, and its elements;
 #: whether those that hold the values are those that step them.
-Told = tuple[str, int, str, int, list[tuple[bool, int | None] | None], bool]
+ParameterLayout = tuple[str, int, str, int, list[tuple[bool, int | None] | None], bool]
 
 #: Its name, and the version of its form.
 FILE, FORMAT = "layout.json", 1
@@ -86,7 +86,7 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
     }
 
 
-def parts_of(layout: dict[str, Any]) -> list[Told]:
+def parts_of(layout: dict[str, Any]) -> list[ParameterLayout]:
     """A layout as `Monitor.tell_parts` takes it. Empty where every rank holds everything: what one measures is then the
     whole, and needs no sum over ranks."""
     counts = [sum(count for _, count, _ in runs) for runs in layout["groups"]]

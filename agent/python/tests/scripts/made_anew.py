@@ -19,7 +19,7 @@ from trainmon.hangs import HangWatch
 PATIENCE_S = 60
 
 
-class Told:
+class FakeMonitor:
     """A monitor and its collectives, as far as they are asked."""
 
     def __init__(self, rank: int) -> None:
@@ -56,7 +56,7 @@ def wait_for(what: str, condition: Any) -> None:
 def main() -> None:
     distributed.init_process_group("gloo")
     rank, port = distributed.get_rank(), int(sys.argv[1])
-    told: Any = Told(rank)
+    told: Any = FakeMonitor(rank)
     stragglers = Stragglers(told, told)
     settings: Any = SimpleNamespace(stall=(1.0, 1.0), collectives=([], False))
     hangs = HangWatch(told, settings, told.begun)
