@@ -1,7 +1,10 @@
 //! What a person at a terminal sees: colours, and sentences for slips.
 
+use std::fs;
 use std::io::Read as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use tempfile::tempdir;
@@ -13,6 +16,16 @@ const GREEN: &str = "\u{1b}[32m";
 
 /// All that the program writes to a terminal of its own.
 fn shown(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    shown_while(directory, arguments, environment, |_| ())
+}
+
+/// The same; with its process is done what `meanwhile` does.
+fn shown_while(
+    directory: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    meanwhile: impl FnOnce(u32),
+) -> String {
     let pair = native_pty_system().openpty(PtySize::default()).expect("a pseudo-terminal");
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_trainmon"));
     command.args(arguments);
@@ -32,6 +45,9 @@ fn shown(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> 
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let reads = std::thread::Builder::new().name("screen".to_owned()).spawn(read).expect("a thread");
+    if let Some(process) = child.process_id() {
+        meanwhile(process);
+    }
     child.wait().expect("ends");
     drop(pair.master);
     reads.join().expect("readable")
@@ -64,4 +80,75 @@ fn slips_get_the_sentence_that_mends_them() {
     let said = trainmon(workspace.path(), &["comapre", "a", "a"]);
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("unrecognized subcommand 'comapre'") && said.err.contains("'compare'"), "{said:?}");
+}
+
+/// Files of a side: so many that reading them takes a while.
+const STEPS: usize = 1500;
+
+/// Waits for a process to have a file of a capture open, and holds it up for longer than a bar waits.
+fn hold_up(process: u32) {
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill");
+        assert!(sent.success(), "{name}");
+    };
+    let has_begun = || {
+        let files = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+        files.flatten().filter_map(|file| fs::read_link(file.path()).ok()).any(|path| path.ends_with("dump.json"))
+    };
+    let begun = Instant::now();
+    while !has_begun() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "it reads nothing");
+    }
+    signal("-STOP");
+    std::thread::sleep(Duration::from_millis(2200));
+    signal("-CONT");
+}
+
+/// Numbers with a unit of indicatif's, such as `1.50 MiB`.
+fn bytes_of(text: &str) -> f64 {
+    let (number, unit) = text.split_once(' ').expect("a unit");
+    let factor = match unit {
+        "B" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        other => panic!("{other}"),
+    };
+    number.parse::<f64>().expect("a number") * factor
+}
+
+#[test]
+fn a_comparison_that_takes_long_shows_bytes_and_time_from_its_first_drawing_on_and_nothing_in_a_pipe() {
+    let workspace = tempdir().unwrap();
+    let mut bytes = 0;
+    for side in ["b", "a"] {
+        for step in 0..STEPS {
+            let file = workspace.path().join(format!("{side}/step{step}/rank0/dump.json"));
+            dump(&file, 1.0);
+            bytes += 2 * file.metadata().unwrap().len();
+        }
+    }
+    let arguments = ["compare", "b", "a"];
+    let screen = shown_while(workspace.path(), &arguments, &[], hold_up);
+    let mut last = 0.0;
+    let mut drawn = 0;
+    for part in screen.split('[').filter(|part| part.contains(" of ") && part.contains(" left")) {
+        let (done, rest) = part.rsplit("] ").next().and_then(|part| part.split_once(" of ")).expect("bytes");
+        let (total, left) = rest.split_once(", ").expect("time left");
+        assert!((bytes_of(total) - bytes as f64).abs() < 0.01 * bytes as f64, "{total} of {bytes}");
+        let done = bytes_of(done);
+        assert!(done > 0.0 && done <= 1.01 * bytes as f64 && done >= last, "{done} after {last} of {bytes}");
+        assert!(left.starts_with(|first: char| first.is_ascii_digit()), "{left}");
+        (last, drawn) = (done, drawn + 1);
+    }
+    assert!(drawn > 0, "{screen:?}");
+    let piped = Command::new(env!("CARGO_BIN_EXE_trainmon"))
+        .args(arguments)
+        .current_dir(workspace.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    hold_up(piped.id());
+    let ended = piped.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
