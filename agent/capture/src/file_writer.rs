@@ -106,7 +106,8 @@ impl FileWriter {
     /// Gives the file that says the same a further name. `None`: there is none, or the file system has no such names.
     fn link(&self, name: &str, content: Content, tensor: &StoredTensor) -> Option<()> {
         let other = self.files.lock().get(&content).cloned()?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Somebody may have put a pipe in its place, whose opening would wait.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&self.directory, &*other, flags, Mode::empty()).ok()?);
         let is_same = if self.writing.compress {
             self.is_file_of(tensor, content.crc, zstd::Decoder::new(file).ok()?)

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 
 use trainmon_core::Dtype;
 
@@ -93,7 +94,7 @@ fn small_tensors_and_those_that_are_not_to_share_have_files_of_their_own() {
 fn a_file_that_was_changed_meanwhile_is_not_linked_to() {
     let row = row(0.0);
     let expected: Vec<f64> = row.iter().copied().map(f64::from).collect();
-    let changes: [fn(&PathBuf); 5] = [
+    let changes: [fn(&PathBuf); 6] = [
         |file| {
             let mut bytes = fs::read(file).unwrap();
             let middle = bytes.len() / 2;
@@ -111,6 +112,11 @@ fn a_file_that_was_changed_meanwhile_is_not_linked_to() {
             let elsewhere = file.with_extension("elsewhere");
             fs::rename(file, &elsewhere).unwrap();
             symlink(elsewhere, file).unwrap();
+        },
+        // Nobody ever writes into it: opening it must not wait for that.
+        |file| {
+            fs::remove_file(file).unwrap();
+            assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
