@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments::{Form, What};
-use super::state::{self, State};
+use super::nesting;
+use super::state::State;
 
 /// Called with what the method is called with, the group first.
 #[pyclass(frozen, module = "trainmon._trainmon")]
@@ -32,16 +33,16 @@ impl CollectiveMethod {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let original = self.original.bind(py);
-        if state::is_inside() || self.state.is_off() {
+        if nesting::is_inside() || self.state.is_off() {
             return original.call(args, kwargs);
         }
         let open = match self.form.what {
             What::Operation(_) => self.state.begin(py, &self.form, args, kwargs),
             What::StartOfGroup | What::EndOfGroup => None,
         };
-        state::enter();
+        nesting::enter();
         let result = original.call(args, kwargs);
-        state::leave();
+        nesting::leave();
         // What raised is dropped, and counted as failed.
         let work = result?;
         match (self.form.what, open) {

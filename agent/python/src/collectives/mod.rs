@@ -9,8 +9,10 @@ mod arguments;
 mod grouped;
 mod host;
 mod method;
+mod nesting;
 mod on_device;
 mod open;
+mod pending_works;
 mod state;
 mod work;
 
@@ -97,23 +99,23 @@ impl PyCollectives {
     /// From now on this thread's operations are a part of another: a call that was announced makes them.
     #[staticmethod]
     fn enter() {
-        state::enter();
+        nesting::enter();
     }
 
     #[staticmethod]
     fn leave() {
-        state::leave();
+        nesting::leave();
     }
 
     /// From now on this thread's tensors hold pickled objects: they are counted and not measured.
     #[staticmethod]
     fn enter_objects() {
-        state::enter_objects();
+        nesting::enter_objects();
     }
 
     #[staticmethod]
     fn leave_objects() {
-        state::leave_objects();
+        nesting::leave_objects();
     }
 
     /// What has ended since and was not waited for is booked; what it has received is measured.

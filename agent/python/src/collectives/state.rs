@@ -1,12 +1,9 @@
 //! The operations of one monitor: its groups of ranks, and what has begun and not ended.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use trainmon_agent::core::{CollectiveOp, ProcessGroup};
@@ -15,52 +12,15 @@ use trainmon_agent::{CollectiveCall, CollectiveGroup};
 use super::arguments::{Argument, Form, Size, size_of};
 use super::grouped::Grouped;
 use super::host::{Callbacks, Host};
+use super::nesting;
 use super::on_device::OnDevice;
 use super::open::Open;
-use crate::discard_error::swallow;
+use super::pending_works::{AT_ONCE, PendingWorks};
 use crate::shared::Shared;
 use crate::torch::Torch;
 
-/// Operations whose works are looked at when another begins; a caller that keeps more open waits for the oldest first.
-const LOOKED_AT: usize = 4;
-/// A wait that comes so soon after the call is the call's own.
-const AT_ONCE: Duration = Duration::from_micros(100);
 /// Operations that have ended, but what they received is not measured yet; of more it is left out.
 const MOST_RECEIVED: usize = 4096;
-
-thread_local! {
-    /// How many calls that were announced this thread is inside of.
-    static INSIDE: Cell<u32> = const { Cell::new(0) };
-    /// How many calls that move pickled objects.
-    static OBJECTS: Cell<u32> = const { Cell::new(0) };
-}
-
-pub(super) fn enter() {
-    INSIDE.set(INSIDE.get() + 1);
-}
-
-pub(super) fn leave() {
-    INSIDE.set(INSIDE.get().saturating_sub(1));
-}
-
-pub(super) fn is_inside() -> bool {
-    INSIDE.get() > 0
-}
-
-pub(super) fn enter_objects() {
-    OBJECTS.set(OBJECTS.get() + 1);
-}
-
-pub(super) fn leave_objects() {
-    OBJECTS.set(OBJECTS.get().saturating_sub(1));
-}
-
-/// A work's operations: more than one of a group that ends with it.
-struct Pending {
-    open: Vec<Open>,
-    /// Tells when the caller lets go of the work without having waited.
-    work: Py<PyWeakrefReference>,
-}
 
 /// A group of ranks as torch has it.
 struct KnownGroup {
@@ -72,10 +32,7 @@ pub(crate) struct State {
     shared: Arc<Shared>,
     host: Host,
     groups: Mutex<HashMap<usize, KnownGroup>>,
-    /// By the address of the work's Python object, which lives as long as its entry.
-    pending: Mutex<HashMap<usize, Pending>>,
-    /// As many as there are in `pending`, to be read without a lock.
-    pending_count: AtomicUsize,
+    pending: PendingWorks,
     grouped: Grouped,
     /// Ended, but what was received is not measured yet.
     received: Mutex<Vec<Open>>,
@@ -89,8 +46,7 @@ impl State {
             shared,
             host: Host::new(callbacks),
             groups: Mutex::default(),
-            pending: Mutex::default(),
-            pending_count: AtomicUsize::new(0),
+            pending: PendingWorks::default(),
             grouped: Grouped::default(),
             received: Mutex::default(),
             on_device: OnDevice::default(),
@@ -138,7 +94,7 @@ impl State {
         larger: Option<&Bound<'_, PyAny>>,
         in_place: bool,
     ) -> Option<Open> {
-        if is_inside() || self.is_off() {
+        if nesting::is_inside() || self.is_off() {
             return None;
         }
         let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place };
@@ -162,7 +118,7 @@ impl State {
         let call =
             CollectiveCall { shape, caller: caller.as_ref(), is_recorded, ..CollectiveCall::new(op, dtype, bytes) };
         let guard = group.prepare(&call);
-        let arguments = if OBJECTS.get() > 0 { &[][..] } else { arguments };
+        let arguments = if nesting::moves_objects() { &[][..] } else { arguments };
         let mut open = Open::new(py, &self.host, guard, arguments)?;
         if is_on_cuda {
             self.on_device.settle_if_due(py, &self.host);
@@ -227,104 +183,35 @@ impl State {
         let key = work.as_ptr() as usize;
         let weak = self.quietly(py, || Ok(PyWeakrefReference::new(work)?.unbind()));
         let Some(work) = weak else { return };
-        let before = lock(&self.pending).insert(key, Pending { open, work });
-        if let Some(gone) = before {
-            // Nobody waited for the work that had this address before.
-            release(gone);
-            return;
-        }
-        let count = self.pending_count.fetch_add(1, Ordering::Relaxed) + 1;
-        if count.is_power_of_two() && count >= 64 {
-            self.forget_dead(py);
-        }
+        self.pending.add(py, key, open, work);
     }
 
     pub(super) fn take_pending(&self, key: usize) -> Option<Open> {
-        let mut pending = self.remove(key)?;
-        let open = pending.open.pop();
-        release(pending);
-        open
-    }
-
-    fn remove(&self, key: usize) -> Option<Pending> {
-        let pending = lock(&self.pending).remove(&key)?;
-        self.pending_count.fetch_sub(1, Ordering::Relaxed);
-        Some(pending)
+        self.pending.take(key)
     }
 
     /// Whether a work is that of an operation here.
     pub(super) fn knows(&self, key: usize) -> bool {
-        self.pending_count.load(Ordering::Relaxed) > 0 && lock(&self.pending).contains_key(&key)
+        self.pending.knows(key)
     }
 
     /// Notes whether an operation that is about to be waited for has ended already.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
-        if OnDevice::is_capturing(py, &self.host) {
-            return;
-        }
-        let work = match lock(&self.pending).get(&key) {
-            Some(pending)
-                if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
-            {
-                pending.work.bind(py).upgrade()
-            }
-            _ => None,
-        };
-        if let Some(work) = work
-            && is_completed(&work)
-        {
-            self.note_completed(key, now);
+        if !OnDevice::is_capturing(py, &self.host) {
+            self.pending.look_at(py, key, now);
         }
     }
 
     /// As [`look_at`](Self::look_at), some of those that are in flight.
     fn look_at_oldest(&self, py: Python<'_>) {
-        if self.pending_count.load(Ordering::Relaxed) == 0 || OnDevice::is_capturing(py, &self.host) {
-            return;
-        }
-        let now = Instant::now();
-        let works: Vec<_> = {
-            let pending = lock(&self.pending);
-            let in_flight = pending.iter().filter(|(_, one)| one.open.iter().any(|open| open.completed.is_none()));
-            in_flight.take(LOOKED_AT).map(|(&key, one)| (key, one.work.bind(py).upgrade())).collect()
-        };
-        for (key, work) in works {
-            match work {
-                Some(work) if is_completed(&work) => self.note_completed(key, now),
-                Some(_) => {}
-                None => self.forget(key),
-            }
-        }
-    }
-
-    fn note_completed(&self, key: usize, now: Instant) {
-        if let Some(pending) = lock(&self.pending).get_mut(&key) {
-            for open in &mut pending.open {
-                open.completed.get_or_insert(now);
-            }
-        }
-    }
-
-    fn forget(&self, key: usize) {
-        if let Some(pending) = self.remove(key) {
-            release(pending);
-        }
-    }
-
-    /// Lets go of works that nobody can wait for any more.
-    fn forget_dead(&self, py: Python<'_>) {
-        let dead: Vec<usize> = {
-            let pending = lock(&self.pending);
-            pending.iter().filter(|(_, one)| one.work.bind(py).upgrade().is_none()).map(|(&key, _)| key).collect()
-        };
-        for key in dead {
-            self.forget(key);
+        if self.pending.len() > 0 && !OnDevice::is_capturing(py, &self.host) {
+            self.pending.look_at_oldest(py);
         }
     }
 
     /// The caller has waited for an operation.
     pub(super) fn was_waited_for(&self, py: Python<'_>, key: usize, entered: Instant, left: Instant) {
-        let Some(pending) = self.remove(key) else { return };
+        let Some(pending) = self.pending.remove(key) else { return };
         for open in pending.open {
             // A call and the wait right after it are one wait.
             let since = if entered - open.returned > AT_ONCE { entered } else { open.guard.started() };
@@ -335,11 +222,7 @@ impl State {
 
     /// Waiting raised: the operation has failed if its work says so.
     pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
-        let work = lock(&self.pending).get(&key).and_then(|pending| pending.work.bind(py).upgrade());
-        if work.is_none_or(|work| is_completed(&work)) {
-            // Dropped, and counted as failed.
-            drop(self.remove(key));
-        }
+        self.pending.wait_failed(py, key);
     }
 
     /// Ends an operation for the host; one on a device has its time when that has told it.
@@ -375,8 +258,8 @@ impl State {
             return;
         }
         self.look_at_oldest(py);
-        if self.pending_count.load(Ordering::Relaxed) > 0 {
-            self.forget_dead(py);
+        if self.pending.len() > 0 {
+            self.pending.forget_dead(py);
         }
         self.grouped.end_step();
         let received = std::mem::take(&mut *lock(&self.received));
@@ -397,7 +280,7 @@ impl State {
     }
 
     pub(super) fn pending(&self) -> usize {
-        self.pending_count.load(Ordering::Relaxed)
+        self.pending.len()
     }
 
     /// Operations that have ended and the time in them, by group.
@@ -419,39 +302,12 @@ impl State {
     /// Nothing is announced any more, and nothing that is open is waited for.
     pub(super) fn close(&self) {
         self.host.switch_off();
-        let pending: Vec<_> = lock(&self.pending).drain().map(|(_, pending)| pending).collect();
-        self.pending_count.store(0, Ordering::Relaxed);
-        pending.into_iter().for_each(release);
+        self.pending.release_all();
         for open in self.grouped.take().into_iter().chain(self.on_device.take()) {
             open.guard.release();
         }
         lock(&self.received).clear();
         lock(&self.groups).clear();
-    }
-}
-
-/// Ends operations that nobody waited for.
-fn release(pending: Pending) {
-    for open in pending.open {
-        match open.completed {
-            Some(at) => {
-                let mut open = open;
-                open.end_time(at, Some(Duration::ZERO));
-            }
-            None => open.guard.release(),
-        }
-    }
-}
-
-/// Whether a work says that its operation has ended. One that raises has.
-fn is_completed(work: &Bound<'_, PyAny>) -> bool {
-    let py = work.py();
-    match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {
-        Ok(is_completed) => is_completed,
-        Err(error) => {
-            swallow(py, error);
-            true
-        }
     }
 }
 

@@ -1,0 +1,174 @@
+//! The works of operations that have begun, until somebody has waited for them or lets go of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
+
+use super::open::Open;
+use crate::discard_error::swallow;
+
+/// Works that are looked at when another operation begins; a caller that keeps more open waits for the oldest first.
+const LOOKED_AT: usize = 4;
+/// A wait that comes so soon after the call is the call's own.
+pub(super) const AT_ONCE: Duration = Duration::from_micros(100);
+
+/// A work's operations: more than one of a group that ends with it.
+pub(super) struct Pending {
+    pub(super) open: Vec<Open>,
+    /// Tells when the caller lets go of the work without having waited.
+    work: Py<PyWeakrefReference>,
+}
+
+/// By the address of the work's Python object, which lives as long as its entry.
+#[derive(Default)]
+pub(super) struct PendingWorks {
+    works: Mutex<HashMap<usize, Pending>>,
+    /// How many, to be read without a lock.
+    count: AtomicUsize,
+}
+
+impl PendingWorks {
+    pub(super) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, py: Python<'_>, key: usize, open: Vec<Open>, work: Py<PyWeakrefReference>) {
+        let before = lock(&self.works).insert(key, Pending { open, work });
+        if let Some(gone) = before {
+            // Nobody waited for the work that had this address before.
+            release(gone);
+            return;
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() && count >= 64 {
+            self.forget_dead(py);
+        }
+    }
+
+    /// Takes the last of a work's operations; others are let go.
+    pub(super) fn take(&self, key: usize) -> Option<Open> {
+        let mut pending = self.remove(key)?;
+        let open = pending.open.pop();
+        release(pending);
+        open
+    }
+
+    pub(super) fn remove(&self, key: usize) -> Option<Pending> {
+        let pending = lock(&self.works).remove(&key)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(pending)
+    }
+
+    pub(super) fn knows(&self, key: usize) -> bool {
+        self.len() > 0 && lock(&self.works).contains_key(&key)
+    }
+
+    /// Notes whether an operation that is about to be waited for has ended already. Not while a graph is recorded.
+    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
+        let work = match lock(&self.works).get(&key) {
+            Some(pending)
+                if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
+            {
+                pending.work.bind(py).upgrade()
+            }
+            _ => None,
+        };
+        if let Some(work) = work
+            && is_completed(&work)
+        {
+            self.note_completed(key, now);
+        }
+    }
+
+    /// As [`look_at`](Self::look_at), some of those that are in flight.
+    pub(super) fn look_at_oldest(&self, py: Python<'_>) {
+        let now = Instant::now();
+        let works: Vec<_> = {
+            let works = lock(&self.works);
+            let in_flight = works.iter().filter(|(_, one)| one.open.iter().any(|open| open.completed.is_none()));
+            in_flight.take(LOOKED_AT).map(|(&key, one)| (key, one.work.bind(py).upgrade())).collect()
+        };
+        for (key, work) in works {
+            match work {
+                Some(work) if is_completed(&work) => self.note_completed(key, now),
+                Some(_) => {}
+                None => self.forget(key),
+            }
+        }
+    }
+
+    fn note_completed(&self, key: usize, now: Instant) {
+        if let Some(pending) = lock(&self.works).get_mut(&key) {
+            for open in &mut pending.open {
+                open.completed.get_or_insert(now);
+            }
+        }
+    }
+
+    fn forget(&self, key: usize) {
+        if let Some(pending) = self.remove(key) {
+            release(pending);
+        }
+    }
+
+    /// Lets go of works that nobody can wait for any more.
+    pub(super) fn forget_dead(&self, py: Python<'_>) {
+        let dead: Vec<usize> = {
+            let works = lock(&self.works);
+            works.iter().filter(|(_, one)| one.work.bind(py).upgrade().is_none()).map(|(&key, _)| key).collect()
+        };
+        for key in dead {
+            self.forget(key);
+        }
+    }
+
+    /// Waiting raised: the operation has failed if its work says so.
+    pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
+        let work = lock(&self.works).get(&key).and_then(|pending| pending.work.bind(py).upgrade());
+        if work.is_none_or(|work| is_completed(&work)) {
+            // Dropped, and counted as failed.
+            drop(self.remove(key));
+        }
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn release_all(&self) {
+        let pending: Vec<_> = lock(&self.works).drain().map(|(_, pending)| pending).collect();
+        self.count.store(0, Ordering::Relaxed);
+        pending.into_iter().for_each(release);
+    }
+}
+
+/// Ends operations that nobody waited for.
+fn release(pending: Pending) {
+    for open in pending.open {
+        match open.completed {
+            Some(at) => {
+                let mut open = open;
+                open.end_time(at, Some(Duration::ZERO));
+            }
+            None => open.guard.release(),
+        }
+    }
+}
+
+/// Whether a work says that its operation has ended. One that raises has.
+fn is_completed(work: &Bound<'_, PyAny>) -> bool {
+    let py = work.py();
+    match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {
+        Ok(is_completed) => is_completed,
+        Err(error) => {
+            swallow(py, error);
+            true
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
