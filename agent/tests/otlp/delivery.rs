@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use trainmon_agent::CollectiveCall;
-use trainmon_agent::core::{CollectiveOp, Dtype, catalog};
+use trainmon_agent::core::{CollectiveOp, Dtype, HeldPart, ParameterParts, TensorInfo, catalog};
 
 use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned};
-use crate::run::Run;
+use crate::run::{NAMES, Run};
 
 /// The scrape page's own: over OTLP the resource carries their facts, every step is there, and nothing is rendered.
 const PAGE_ONLY: [&str; 6] = [
@@ -24,7 +24,7 @@ fn endpoint(protocol: &str, receiver: &Receiver) -> String {
 }
 
 /// What these runs give no occasion for: a framework's norm, a budget, a change's tensor, detail.
-const NO_OCCASION: [&str; 7] = [
+const NO_OCCASION: [&str; 8] = [
     "training.collective.straggler.lag",
     "training.collective.straggler.rank",
     "training.grad.norm.self_check",
@@ -32,6 +32,7 @@ const NO_OCCASION: [&str; 7] = [
     "training.monitor.sampling",
     "training.update.norm",
     "training.parameter.norm",
+    "training.parameter.part.norm",
 ];
 
 #[test]
@@ -78,6 +79,11 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     let mut run = Run::start(&endpoint("http/protobuf", &receiver), &members);
     let send = CollectiveCall::new(CollectiveOp::Send, Dtype::F32, 64);
     run.monitor.collective_group("pp", 2).start(send).finish(None);
+    // This rank has a half of one parameter, which no other has.
+    let held = Some(HeldPart { is_counted: true, elements: None });
+    let parts =
+        ParameterParts { whole_name: NAMES[0].into(), elements: 2, held: [held; 3], is_stepped_by_holders: true };
+    run.monitor.tell_parts([(TensorInfo { name: NAMES[0].into(), vpp_stage: 0 }, parts)]);
     run.steps(12);
     let ended = run.end();
     receiver.stop();

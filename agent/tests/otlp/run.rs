@@ -21,7 +21,7 @@ pub(crate) struct Run {
     notices: Arc<Mutex<Vec<String>>>,
 }
 
-const NAMES: [&str; 3] = ["blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.1.mlp.fc1.weight"];
+pub(crate) const NAMES: [&str; 3] = ["blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.1.mlp.fc1.weight"];
 
 impl Run {
     /// A run whose `otlp` object has these members, and whose file has these members besides.
