@@ -30,14 +30,15 @@ struct Region {
 impl<'c> Walker<'c> {
     pub(super) fn one_sided(&mut self, place: usize, kind: Kind, target: Option<u32>, golden: Option<u32>) {
         let Some(operator) = self.of_one_side(target, golden) else { return };
+        let given: Vec<Fingerprint> = results(operator).map(Fingerprint::of).collect();
         let operator = operator.name.to_string();
         let is_target = kind == Kind::TargetOnly;
         let is_forward = OperatorName::parse(&operator).is_some_and(|name| name.direction == Direction::Forward);
         let is_update = is_forward && self.gradient.is_some();
         if is_update && OperatorName::parse(&operator).is_some_and(|name| name.function().ends_with('_')) {
-            self.changed.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
+            self.changed.extend(given.iter().copied());
         }
-        self.given.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
+        self.given.extend(given);
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
             let location = Location::default();
@@ -103,7 +104,7 @@ impl<'c> Walker<'c> {
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
         // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
         let name = OperatorName::parse(&operator.name);
-        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward && self.leads_into_part(name))
+        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward && self.led_into_part(name))
             && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= place);
         if !is_given && !is_inside && !is_behind {
             return false;
@@ -113,7 +114,7 @@ impl<'c> Walker<'c> {
         if let Some(finding) = producer {
             let until = operator.name.to_string();
             let places = finding.place..=place;
-            self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart, places });
+            self.add_rewritten(Rewritten { finding: Finding { suspects, ..finding }, until, apart, places });
         }
         for input in fresh {
             self.note_rounding(operator, input.deviation);
@@ -127,7 +128,7 @@ impl<'c> Walker<'c> {
         if let Some(until) = self.accumulated(finding) {
             self.rounding.is_accumulated = true;
             let places = finding.place..=finding.place;
-            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0, places });
+            self.add_rewritten(Rewritten { finding: finding.clone(), until, apart: 0.0, places });
             return true;
         }
         let Some(region) = self.region(finding, fingerprints) else { return false };
@@ -143,7 +144,7 @@ impl<'c> Walker<'c> {
         self.region.extend(places);
         let near = self.parted.iter().map(|call| call.place).filter(|place| place + NEAR >= finding.place);
         let places = near.min().unwrap_or(finding.place)..=last;
-        self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart, places });
+        self.add_rewritten(Rewritten { finding: finding.clone(), until, apart, places });
         true
     }
 

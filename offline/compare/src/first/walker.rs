@@ -44,6 +44,8 @@ pub(super) struct Walker<'c> {
 pub(super) struct Excused {
     /// Forward calls in them, by callee and number: their backward is another, too.
     pub(super) calls: HashSet<(String, u32)>,
+    /// Forward calls that ran in them, or gave what they take.
+    pub(super) upstream: HashSet<(String, u32)>,
     /// Whether a parameter has another shape: so have its gradient and its moments.
     pub(super) is_reshaped: bool,
     /// What differs inside of them.
