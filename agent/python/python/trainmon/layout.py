@@ -40,19 +40,20 @@ class RankLayout:
 
     def tell(self) -> None:
         """After a step, when the optimizer's states are there. Where the rank writes no files there is no file."""
-        directory = self._monitor.rank_directory
-        has_place = directory is not None and Path(directory).is_dir()
-        is_due = has_place and not self._is_written
-        if self._is_told and not is_due:
+        if self._is_told and self._is_written:
+            return
+        directory = None if self._is_written else self._monitor.rank_directory
+        place = Path(directory) if directory is not None and Path(directory).is_dir() else None
+        if self._is_told and place is None:
             return
         contents = layout_of(self._framework, self._parameters, self._monitor.rank, self._monitor.world_size)
         if not self._is_told:
             self._is_told = True
             if told := parts_of(contents):
                 self._monitor.tell_parts(told)
-        if is_due and directory is not None:
+        if place is not None:
             self._is_written = True
-            write_whole(Path(directory) / FILE, lambda opened: json.dump(contents, opened, separators=(",", ":")))
+            write_whole(place / FILE, lambda opened: json.dump(contents, opened, separators=(",", ":")))
 
 
 def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, world_size: int) -> dict[str, Any]:
