@@ -23,7 +23,7 @@ use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
 use crate::monitor::Monitor;
 use crate::options::Options;
 use crate::outputs::{Opening, Outputs};
-use crate::queue::batch_queue;
+use crate::queue::{BatchQueue, batch_queue};
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
@@ -147,8 +147,10 @@ impl Monitor {
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostTotals::new()));
         let alert_totals = Arc::<AlertTotals>::default();
-        let (collectives, parts) = (Arc::<CollectiveTotals>::default(), Arc::<PartBook>::default());
-        let (requests, baseline) = (Requests::of(&config), baseline_books(&config, rank_measures));
+        let collectives = Arc::<CollectiveTotals>::default();
+        let parts = Arc::<PartBook>::default();
+        let requests = Requests::of(&config);
+        let baseline = baseline_books(&config, rank_measures);
         let opening = Opening {
             config: &config,
             options: &options,
@@ -174,7 +176,8 @@ impl Monitor {
             notices: options.notices.clone(),
         };
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
-        let (waiting, captures) = (source.waiting(), Arc::<CaptureSchedule>::default());
+        let waiting = source.waiting();
+        let captures = Arc::<CaptureSchedule>::default();
         let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
         let baseline =
@@ -186,11 +189,8 @@ impl Monitor {
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
-        let plan = Plan::of(&config);
-        let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
-        clock.set_paused(plan.paused);
-        let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
-        let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan).with_captures(captures));
+        let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
+        let (recorder, live) = first_step(&config, clock, queue, in_step, captures);
         let sources = Sources {
             run: run.clone(),
             live: Arc::clone(&live),
@@ -237,6 +237,21 @@ impl Monitor {
             notices: options.notices,
         }))
     }
+}
+
+/// What records the first step, and what live control knows of it.
+fn first_step(
+    config: &Config,
+    mut clock: StepClock,
+    queue: BatchQueue,
+    in_step: Option<InStepJournal>,
+    captures: Arc<CaptureSchedule>,
+) -> (Recorder, Arc<Live>) {
+    let plan = Plan::of(config);
+    clock.set_paused(plan.paused);
+    let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
+    let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan).with_captures(captures));
+    (recorder, live)
 }
 
 fn open_alerts(
