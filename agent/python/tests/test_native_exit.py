@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,18 +150,23 @@ def test_what_a_signals_handler_raises_reaches_the_host_wherever_a_watched_step_
     assert "is off from now on" not in said, said
 
 
+def told_by(listener: Callable[..., None], directory: Path) -> Monitor:
+    """A monitor with this listener."""
+    return Monitor.start(
+        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
+        rank=0,
+        output_dir=str(directory),
+        listener=listener,
+    )
+
+
 def test_an_exit_inside_a_listener_reaches_the_host_as_it_was_raised(tmp_path: Path) -> None:
     own = SystemExit("the reason")
 
     def asked_to_end(*_: object) -> None:
         raise own
 
-    monitor = Monitor.start(
-        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
-        rank=0,
-        output_dir=str(tmp_path),
-        listener=asked_to_end,
-    )
+    monitor = told_by(asked_to_end, tmp_path)
 
     def host() -> None:
         monitor.say("info", "hello")
@@ -184,12 +190,7 @@ def test_an_interrupt_inside_a_listener_reaches_the_host(tmp_path: Path) -> None
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monitor = Monitor.start(
-        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
-        rank=0,
-        output_dir=str(tmp_path),
-        listener=interrupted,
-    )
+    monitor = told_by(interrupted, tmp_path)
 
     def host() -> None:
         monitor.say("info", "hello")

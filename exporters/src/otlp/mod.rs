@@ -177,18 +177,20 @@ impl OtlpExporter {
 
     fn start(&mut self, settlement: &Arc<dyn DeliveryReport>) -> std::io::Result<()> {
         let Some(Prepared { runtime, metrics, logs, journal }) = self.prepared.take() else { return Ok(()) };
-        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| SignalSender {
-            settings,
-            transport,
-            waiting: Arc::clone(waiting),
-            settlement: Arc::clone(settlement),
-            stage: self.stage.subscribe(),
-            journal: journal.map(|journal| Rereading { journal, request_encoder: Arc::clone(&self.request_encoder) }),
-        };
-        let mut lanes = vec![lane(metrics, &self.steps, journal)];
-        lanes.extend(logs.zip(self.logs.as_ref()).map(|(settings, waiting)| lane(settings, waiting, None)));
+        let sender_of =
+            |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| SignalSender {
+                settings,
+                transport,
+                waiting: Arc::clone(waiting),
+                settlement: Arc::clone(settlement),
+                stage: self.stage.subscribe(),
+                journal: journal
+                    .map(|journal| Rereading { journal, request_encoder: Arc::clone(&self.request_encoder) }),
+            };
+        let mut senders = vec![sender_of(metrics, &self.steps, journal)];
+        senders.extend(logs.zip(self.logs.as_ref()).map(|(settings, waiting)| sender_of(settings, waiting, None)));
         let (until_the_end, done) = std::sync::mpsc::channel();
-        sender::start(runtime, lanes, self.stage.subscribe(), until_the_end)?;
+        sender::start(runtime, senders, self.stage.subscribe(), until_the_end)?;
         self.running = Some(Running { settlement: Arc::clone(settlement), done });
         Ok(())
     }

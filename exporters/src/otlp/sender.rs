@@ -164,7 +164,7 @@ impl SignalSender {
             }
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is going down, and this lane with it.
+                // The runtime is going down, and this sender with it.
                 Err(_cancelled) => most,
             },
         }
@@ -251,14 +251,14 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(part)).div_ceil(u128::from(of))).unwrap_or(whole)
 }
 
-/// Threads for what may take its time: each lane reads the journal or looks a name up, and a lookup that was given up may
+/// Threads for what may take its time: each sender reads the journal or looks a name up, and a lookup that was given up may
 /// still be at it. Unbounded, a machine whose cores are contended collects dozens: the next task comes before the thread
 /// of the last one is known to be free, and each has its own share of the allocator's memory.
 const BLOCKING_THREADS: usize = 4;
 /// Linux cuts a thread's name after fifteen characters.
 const BLOCKING_THREAD: &str = "trainmon-otlp-b";
 
-/// A runtime for one sender: its lanes' transports must be made inside it.
+/// A runtime for one exporter: its senders' transports must be made inside it.
 ///
 /// # Errors
 /// The system is out of file descriptors.
@@ -267,13 +267,13 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
     builder.enable_all().max_blocking_threads(BLOCKING_THREADS).thread_name(BLOCKING_THREAD).build()
 }
 
-/// Runs the lanes on a thread of their own. The receiver of `until_the_end` hears when it has ended.
+/// Runs the senders on a thread of their own. The receiver of `until_the_end` hears when it has ended.
 ///
 /// # Errors
 /// The system is out of threads.
 pub(crate) fn start(
     runtime: Runtime,
-    lanes: Vec<SignalSender>,
+    senders: Vec<SignalSender>,
     mut stage: watch::Receiver<Stage>,
     until_the_end: Sender<()>,
 ) -> std::io::Result<()> {
@@ -281,7 +281,7 @@ pub(crate) fn start(
         let _until_the_end: Sender<()> = until_the_end;
         runtime.block_on(async {
             tokio::select! {
-                () = run_all(lanes) => {}
+                () = run_all(senders) => {}
                 _ = stage.wait_for(|stage| *stage == Stage::Ended) => {}
             }
         });
@@ -291,13 +291,13 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Runs the lanes to their ends. What a lane had that ends by a panic is lost, counted and told of.
-async fn run_all(lanes: Vec<SignalSender>) {
+/// Runs the senders to their ends. What a sender had that ends by a panic is lost, counted and told of.
+async fn run_all(senders: Vec<SignalSender>) {
     let mut running = JoinSet::new();
     let mut heirs = HashMap::new();
-    for lane in lanes {
-        let heir = (lane.settings.signal, Arc::clone(&lane.waiting), Arc::clone(&lane.settlement));
-        heirs.insert(running.spawn(lane.run()).id(), heir);
+    for sender in senders {
+        let heir = (sender.settings.signal, Arc::clone(&sender.waiting), Arc::clone(&sender.settlement));
+        heirs.insert(running.spawn(sender.run()).id(), heir);
     }
     while let Some(ended) = running.join_next_with_id().await {
         let Err(ended) = ended else { continue };

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-
 use std::sync::Arc;
 
 use trainmon_core::catalog::{

@@ -118,37 +118,22 @@ LINEAR: dict[str, Any] = {
     "modules": ("Module.fc2.Linear.forward.0", "Module.norm2.LayerNorm.forward.0"),
 }
 
-FAULTS: Faults = (
+FAULTS: Faults = tuple(
     (
-        Case(
+        Case(label, setting, T(**places, what=what), trainer=rewritten(change), is_confirmed_apart=True),
+        ("old",),
+    )
+    for label, setting, places, change, what in (
+        (
             "brain_attention_gain",
             TRAINED,
-            T(**ATTENTION, what="attention is written out, its result 2 % too large"),
-            trainer=rewritten(attention_gained(1.02)),
-            is_confirmed_apart=True,
+            ATTENTION,
+            attention_gained(1.02),
+            "attention is written out, its result 2 % too large",
         ),
-        ("old",),
-    ),
-    (
-        Case(
-            "brain_gelu_gain",
-            FUSED,
-            T(**GELU, what="GELU is written out, its result 2 % too large"),
-            trainer=rewritten(gelu_gained),
-            is_confirmed_apart=True,
-        ),
-        ("old",),
-    ),
-    (
-        Case(
-            "half_product_gain",
-            HALF,
-            T(**LINEAR, what="a linear is written out, its result 0.4 % too large"),
-            trainer=rewritten(product(1.004)),
-            is_confirmed_apart=True,
-        ),
-        ("old",),
-    ),
+        ("brain_gelu_gain", FUSED, GELU, gelu_gained, "GELU is written out, its result 2 % too large"),
+        ("half_product_gain", HALF, LINEAR, product(1.004), "a linear is written out, its result 0.4 % too large"),
+    )
 )
 
 CASES: tuple[Case, ...] = (*CLEAN, *laid_over(FAULTS))

@@ -38,8 +38,8 @@ _MOST_STEPS = 32
 class Discovery:
     """Watches every optimizer of the process, from `start` to `finish`. Never raises."""
 
-    def __init__(self, wishes: AttachOptions, grad_acc_steps: int = 1) -> None:
-        self._wishes = wishes
+    def __init__(self, attach_options: AttachOptions, grad_acc_steps: int = 1) -> None:
+        self._attach_options = attach_options
         self._grad_acc_steps = grad_acc_steps
         self._pending: list[weakref.ref[Any]] = []
         #: Modules that hold nothing of what is pending.
@@ -188,7 +188,7 @@ class Discovery:
         watch = attach(
             models,
             optimizer,
-            self._wishes,
+            self._attach_options,
             grad_acc_steps=self._grad_acc_steps,
             only=ours if self._made > 1 and not is_of_engine else None,
         )

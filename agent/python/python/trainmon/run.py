@@ -46,7 +46,9 @@ def main(arguments: Sequence[str], program_name: str) -> None:
     status 2 if the command line, the config or the run's name is not right, or there is no such script."""
     options = _parser(f"{program_name} run").parse_args(arguments)
     try:
-        wishes = checked(AttachOptions(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
+        attach_options = checked(
+            AttachOptions(options.config, options.output_dir, options.name, options.quiet), "trainmon run"
+        )
     except ValueError as error:
         # A line per fault; lines that begin otherwise go with the one before.
         _end(
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str], program_name: str) -> None:
 
     from trainmon.autodetect import Discovery
 
-    discovery = Discovery(wishes, options.grad_acc_steps)
+    discovery = Discovery(attach_options, options.grad_acc_steps)
     _run(program, discovery.start, discovery.finish)
 
 

@@ -33,14 +33,14 @@ class AttachOptions:
         return self.config is None and not self.keys
 
 
-def checked(wishes: AttachOptions, function: str) -> AttachOptions:
-    """The wishes, if nothing is wrong with them. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
+def checked(attach_options: AttachOptions, function: str) -> AttachOptions:
+    """The options, if nothing is wrong with them. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
     key and `ValueError` for a name that no run can have: at once, not when the training begins. `function`: what was
     called with them."""
-    check_keys(function, wishes.keys, ("config", "output_dir", "name", "quiet"))
-    check_name(wishes.name)
-    parse_config(wishes.config, wishes.keys, output_dir=wishes.output_dir)
-    return wishes
+    check_keys(function, attach_options.keys, ("config", "output_dir", "name", "quiet"))
+    check_name(attach_options.name)
+    parse_config(attach_options.config, attach_options.keys, output_dir=attach_options.output_dir)
+    return attach_options
 
 
 class ConfiguredCallback:
@@ -60,7 +60,7 @@ class ConfiguredCallback:
         `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
         `TypeError` for an unknown key, `ValueError` for a name that no run can have; nothing is raised afterwards."""
         super().__init__()
-        self._wishes = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
+        self._attach_options = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._reset()
 
     def _reset(self) -> None:
@@ -68,7 +68,7 @@ class ConfiguredCallback:
 
 
 def attach(
-    model: Any, optimizer: Any, wishes: AttachOptions, *, start_iteration: int = 0, **options: Any
+    model: Any, optimizer: Any, attach_options: AttachOptions, *, start_iteration: int = 0, **options: Any
 ) -> Watch | None:
     """A watch over a training that has begun; None, and a warning, if it cannot be had."""
     # It needs torch, whose import may have to wait for what the script sets first.
@@ -78,14 +78,14 @@ def attach(
     monitor = None
     try:
         monitor = start_monitor(
-            wishes.config,
-            keys=wishes.keys,
+            attach_options.config,
+            keys=attach_options.keys,
             start_iteration=start_iteration,
-            output_dir=wishes.output_dir,
-            run=wishes.name,
-            quiet=wishes.quiet,
+            output_dir=attach_options.output_dir,
+            run=attach_options.name,
+            quiet=attach_options.quiet,
         )
-        return Watch(model, optimizer, monitor, is_usual=wishes.is_usual, **options)
+        return Watch(model, optimizer, monitor, is_usual=attach_options.is_usual, **options)
     except Exception as error:
         say(f"nothing is measured; training goes on: {type(error).__name__}: {error}")
         if monitor is not None:

@@ -69,7 +69,7 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
             watch = attach(
                 trainer.model,
                 optimizer,
-                self._wishes,
+                self._attach_options,
                 start_iteration=trainer.global_step // len(optimizers),
                 grad_acc_steps=trainer.accumulate_grad_batches,
                 only=held if len(optimizers) > 1 else None,

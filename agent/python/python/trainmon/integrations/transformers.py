@@ -58,7 +58,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
         self.watch = attach(
             model,
             optimizer,
-            self._wishes,
+            self._attach_options,
             start_iteration=state.global_step,
             grad_acc_steps=args.gradient_accumulation_steps,
         )
