@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
+use trainmon_dump::tensor_file::TensorRef;
 use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
-use trainmon_dump::tensor_file::{Buffer, FileBytes, StoredTensor};
 
 /// Files: for the owner, and to be read by the group.
 const FILE_MODE: u32 = 0o640;
@@ -61,34 +61,21 @@ impl FileWriter {
         Self { writing, directory, files: Mutex::new(HashMap::new()) }
     }
 
-    /// Makes a file that appears whole, and gives the memory back that nobody else has. `temporary` is a name that no other
-    /// file has.
+    /// Makes a file that appears whole. `temporary` is a name that no other file has.
     pub(crate) fn write(
         &self,
         name: &str,
         content: Content,
-        bytes: Buffer,
-        temporary: &str,
-    ) -> (Result<WrittenFile, WriteError>, Option<Buffer>) {
-        let bytes = FileBytes::from(bytes);
-        let written = self.link_or_write(name, content, &bytes, temporary);
-        (written, bytes.into_buffer())
-    }
-
-    fn link_or_write(
-        &self,
-        name: &str,
-        content: Content,
-        bytes: &FileBytes,
+        bytes: &[u8],
         temporary: &str,
     ) -> Result<WrittenFile, WriteError> {
-        let tensor = StoredTensor::new(content.dtype, content.shape, bytes.clone())
+        let tensor = TensorRef::new(content.dtype, content.shape, bytes)
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
         let is_shared = self.writing.shares && bytes.len() >= SMALLEST_LINKED;
-        if is_shared && self.link(name, content, &tensor).is_some() {
+        if is_shared && self.link(name, content, tensor).is_some() {
             return Ok(WrittenFile { size: 0, shared: bytes.len() as u64 });
         }
-        let written = self.write_beside(temporary, &tensor, content.crc).and_then(|size| {
+        let written = self.write_beside(temporary, tensor, content.crc).and_then(|size| {
             renameat(&self.directory, temporary, &self.directory, name).map_err(io::Error::from)?;
             Ok(size)
         });
@@ -104,7 +91,7 @@ impl FileWriter {
     }
 
     /// Gives the file that says the same a further name. `None`: there is none, or the file system has no such names.
-    fn link(&self, name: &str, content: Content, tensor: &StoredTensor) -> Option<()> {
+    fn link(&self, name: &str, content: Content, tensor: TensorRef<'_>) -> Option<()> {
         let other = self.files.lock().get(&content).cloned()?;
         // Somebody may have put a pipe in its place, whose opening would wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -119,14 +106,14 @@ impl FileWriter {
     }
 
     /// Whether a file says what would be written, byte for byte.
-    fn is_file_of(&self, tensor: &StoredTensor, crc: u32, file: impl Read) -> bool {
+    fn is_file_of(&self, tensor: TensorRef<'_>, crc: u32, file: impl Read) -> bool {
         let mut comparison = BufWriter::new(Comparison { file, chunk: vec![0; CHUNK] });
         let is_equal = self.encode(tensor, crc, &mut comparison).is_ok() && comparison.flush().is_ok();
         let (mut comparison, _rest) = comparison.into_parts();
         is_equal && comparison.is_at_end()
     }
 
-    fn write_beside(&self, temporary: &str, tensor: &StoredTensor, crc: u32) -> Result<u64, WriteError> {
+    fn write_beside(&self, temporary: &str, tensor: TensorRef<'_>, crc: u32) -> Result<u64, WriteError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
@@ -144,11 +131,11 @@ impl FileWriter {
         Ok(out.count)
     }
 
-    fn encode(&self, tensor: &StoredTensor, crc: u32, out: &mut impl Write) -> Result<(), WriteError> {
+    fn encode(&self, tensor: TensorRef<'_>, crc: u32, out: &mut impl Write) -> Result<(), WriteError> {
         match self.writing.format {
             TensorFormat::Pt => write_pt_of_crc(tensor, Some(crc), out),
             TensorFormat::Npy => write_npy(tensor, out),
-            TensorFormat::Safetensors => write_safetensors(&[("tensor".to_owned(), tensor.clone())], out),
+            TensorFormat::Safetensors => write_safetensors(&[("tensor", tensor)], out),
         }
     }
 }

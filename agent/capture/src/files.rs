@@ -1,10 +1,12 @@
-//! Tensor files: written by a few threads, from copies, in bounded memory.
+//! Tensor files: written by a few threads, from copies, in bounded memory; and by the thread that captures, from the tensors
+//! themselves, while those are behind.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,10 +21,10 @@ use crate::spare::SpareMemory;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
-/// Bytes of tensors that wait, from which on used memory is worth a wait: a core's part of a level-3 cache.
-const IN_CACHE: usize = 32 << 20;
-/// A file system that takes longer than this (1 GB/s) is no memory, and is not waited for.
-const SLOWEST_BYTES_PER_MICROSECOND: u64 = 1_000;
+/// Smaller tensors are copied in less time than their file is opened in.
+const SMALLEST_IN_PLACE: usize = 256 << 10;
+/// A file system that takes longer than this (250 MB/s) is no memory: the training does not wait for it.
+const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -33,6 +35,16 @@ pub(crate) struct TensorFile<'p> {
     pub(crate) path: &'p str,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
+}
+
+/// The elements of a tensor that becomes a file.
+pub(crate) trait Elements {
+    /// Their bytes, if they lie in logical order.
+    fn in_place(&self) -> Option<&[u8]>;
+    /// The CRC-32 of these bytes.
+    fn sum(&mut self) -> u32;
+    /// Copies the bytes to a place of exactly their size, and gives their CRC-32.
+    fn copy(&mut self, target: &mut [u8]) -> u32;
 }
 
 /// One file to write.
@@ -60,6 +72,8 @@ struct Shared {
     /// Something was taken from the queue, or is finished.
     changed: Condvar,
     spare: SpareMemory,
+    /// The last large file was written as fast as memory is.
+    is_fast: AtomicBool,
     done: Done,
 }
 
@@ -88,9 +102,18 @@ impl Queue {
     fn next(&mut self) -> Option<(Job, String)> {
         let place = self.jobs.iter().position(|job| !self.running.contains(&job.content))?;
         let job = self.jobs.remove(place)?;
-        self.running.push(job.content);
+        let temporary = self.begin(job.content)?;
+        Some((job, temporary))
+    }
+
+    /// A temporary name for a file. `None` while one is being written that may be the same.
+    fn begin(&mut self, content: Content) -> Option<String> {
+        if self.running.contains(&content) {
+            return None;
+        }
+        self.running.push(content);
         self.names += 1;
-        Some((job, format!(".{}.tmp", self.names)))
+        Some(format!(".{}.tmp", self.names))
     }
 }
 
@@ -103,11 +126,10 @@ impl Files {
         spare: SpareMemory,
         done: Done,
     ) -> io::Result<Self> {
-        let (queue, changed, writer) = (Mutex::default(), Condvar::new(), FileWriter::new(directory, writing));
-        let shared = Arc::new(Shared { bound, writer, queue, changed, spare, done });
-        let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
+        let files = Self::without_threads(directory, writing, bound, spare, done);
+        let shared = &files.shared;
         for _ in 0..WRITERS {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(shared);
             match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run()) {
                 Ok(thread) => files.threads.lock().push(thread),
                 Err(refused) => {
@@ -119,44 +141,46 @@ impl Files {
         Ok(files)
     }
 
+    fn without_threads(directory: OwnedFd, writing: Writing, bound: usize, spare: SpareMemory, done: Done) -> Self {
+        let (queue, changed, writer) = (Mutex::default(), Condvar::new(), FileWriter::new(directory, writing));
+        let shared = Shared { bound, writer, queue, changed, spare, is_fast: AtomicBool::new(false), done };
+        Self { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone. `copy` gives the CRC-32 of what it copied. `false`: there is no memory for the copy (a tensor may
-    /// be far larger than what it is a view of).
-    pub(crate) fn put(
-        &self,
-        file: &TensorFile<'_>,
-        name: String,
-        size: usize,
-        copy: impl FnOnce(&mut [u8]) -> u32,
-    ) -> bool {
+    /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, without a copy.
+    /// `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
+    pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
+        if size >= SMALLEST_IN_PLACE && self.shared.is_behind() && self.write_in_place(file, &name, elements) {
+            return true;
+        }
         if size > self.shared.bound && !fits_memory(size) {
             return false;
         }
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
-        let content = Content { crc: copy(&mut bytes), dtype: file.dtype, shape: file.shape };
+        let content = file.content(elements.copy(&mut bytes));
         reserved.become_job(Job { hole: file.hole, name, content, bytes });
         true
     }
 
-    /// Memory for a copy. Where the writers are behind, that of a tensor that is written soon is waited for: it is in the cache,
-    /// and the kernel need not make its pages. A disk that takes longer is not waited for.
-    fn memory(&self, size: usize) -> io::Result<Buffer> {
-        let deadline = Instant::now() + Duration::from_micros(size as u64 / SLOWEST_BYTES_PER_MICROSECOND);
-        let mut queue = self.shared.queue.lock();
-        loop {
-            if let Some(kept) = self.shared.spare.kept(size) {
-                return Ok(kept);
-            }
-            // This one is among them.
-            let are_behind =
-                queue.jobs.len() + queue.running.len() + queue.reserved > WRITERS + 1 && queue.bytes > IN_CACHE;
-            if !are_behind || self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
-                break;
-            }
+    /// Writes a file of the tensor itself. `false`: its bytes are in another order, or one that may be the same is being
+    /// written.
+    fn write_in_place(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
+        if elements.in_place().is_none() {
+            return false;
         }
-        drop(queue);
-        Buffer::zeros(size)
+        let content = file.content(elements.sum());
+        let Some(temporary) = self.shared.queue.lock().begin(content) else { return false };
+        if let Some(bytes) = elements.in_place() {
+            self.shared.write(file.hole, name, content, bytes, &temporary);
+        }
+        self.shared.end(content, 0);
+        true
+    }
+
+    fn memory(&self, size: usize) -> io::Result<Buffer> {
+        self.shared.spare.kept(size).map_or_else(|| Buffer::zeros(size), Ok)
     }
 
     /// Waits until every file is written.
@@ -246,7 +270,23 @@ fn fits_memory(size: usize) -> bool {
     kib.is_none_or(|kib| size as u64 / 1024 < kib / 2)
 }
 
+impl TensorFile<'_> {
+    fn content(&self, crc: u32) -> Content {
+        Content { crc, dtype: self.dtype, shape: self.shape }
+    }
+}
+
 impl Shared {
+    /// Whether a copy would wait for the writers and not for the disk.
+    fn is_behind(&self) -> bool {
+        if !self.is_fast.load(Ordering::Relaxed) {
+            return false;
+        }
+        // What waits for one that may be the same does not wait for a thread.
+        let queue = self.queue.lock();
+        queue.running.len() >= WRITERS && !queue.jobs.is_empty()
+    }
+
     fn run(&self) {
         while let Some((job, temporary)) = self.next() {
             self.work(job, &temporary);
@@ -256,18 +296,31 @@ impl Shared {
     fn work(&self, job: Job, temporary: &str) {
         let Job { hole, name, content, bytes } = job;
         let size = bytes.len();
+        self.write(hole, &name, content, &bytes, temporary);
+        // Half of the bound, so that what waits and what is kept stay near it.
+        self.spare.give(bytes, self.bound / 2);
+        self.end(content, size);
+    }
+
+    /// Writes a file and tells of it, also where that panics.
+    fn write(&self, hole: Hole, name: &str, content: Content, bytes: &[u8], temporary: &str) {
         let written = catch_unwind(AssertUnwindSafe(|| {
-            let (written, bytes) = self.writer.write(&name, content, bytes, temporary);
-            // Half of the bound, so that what waits and what is kept stay near it.
-            if let Some(bytes) = bytes {
-                self.spare.give(bytes, self.bound / 2);
+            let begin = Instant::now();
+            let written = self.writer.write(name, content, bytes, temporary);
+            if bytes.len() >= SMALLEST_IN_PLACE {
+                let bearable = Duration::from_micros(bytes.len() as u64 / SLOWEST_BYTES_PER_MICROSECOND);
+                self.is_fast.store(begin.elapsed() <= bearable, Ordering::Relaxed);
             }
-            (self.done)(hole, written.map(|file| (&*name, file)));
+            (self.done)(hole, written.map(|file| (name, file)));
         }));
         if written.is_err() {
             let panicked = WriteError::Write(io::Error::other("its writer panicked"));
             let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
         }
+    }
+
+    /// A file is written, of whose bytes so many waited.
+    fn end(&self, content: Content, size: usize) {
         let mut queue = self.queue.lock();
         if let Some(place) = queue.running.iter().position(|running| *running == content) {
             queue.running.swap_remove(place);
@@ -288,5 +341,112 @@ impl Shared {
             }
             self.changed.wait(&mut queue);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use trainmon_core::config::TensorFormat;
+
+    use super::*;
+
+    const FLOATS: usize = SMALLEST_IN_PLACE / 4;
+
+    /// Elements that count how often they are copied.
+    struct Given {
+        bytes: Vec<u8>,
+        lie_in_order: bool,
+        copies: usize,
+    }
+
+    impl Given {
+        fn of(value: u8) -> Self {
+            Self { bytes: vec![value; SMALLEST_IN_PLACE], lie_in_order: true, copies: 0 }
+        }
+    }
+
+    impl Elements for Given {
+        fn in_place(&self) -> Option<&[u8]> {
+            self.lie_in_order.then_some(&self.bytes)
+        }
+
+        fn sum(&mut self) -> u32 {
+            crc32fast::hash(&self.bytes)
+        }
+
+        fn copy(&mut self, target: &mut [u8]) -> u32 {
+            self.copies += 1;
+            target.copy_from_slice(&self.bytes);
+            self.sum()
+        }
+    }
+
+    /// Files whose writers are busy for ever, with one that waits and a disk that was fast.
+    fn behind(directory: &Path, told: &Arc<Mutex<Vec<(Hole, String)>>>) -> Files {
+        let told = Arc::clone(told);
+        let done = move |hole, written: Result<(&str, WrittenFile), WriteError>| {
+            told.lock().push((hole, written.unwrap().0.to_owned()));
+        };
+        let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true };
+        let opened = OwnedFd::from(std::fs::File::open(directory).unwrap());
+        let files = Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), Box::new(done));
+        for number in 0..=WRITERS {
+            put(&files, number as u32, &mut Given::of(number as u8));
+        }
+        for _ in 0..WRITERS {
+            let _taken = files.shared.queue.lock().next();
+        }
+        files.shared.is_fast.store(true, Ordering::Relaxed);
+        files
+    }
+
+    fn put(files: &Files, number: u32, elements: &mut Given) {
+        let shape = Shape::new(&[FLOATS as i64]).unwrap();
+        let file = TensorFile { hole: Hole(number), path: "", dtype: Dtype::F32, shape };
+        assert!(files.put(&file, format!("{number}.npy"), SMALLEST_IN_PLACE, elements));
+    }
+
+    #[test]
+    fn a_tensor_is_written_in_place_while_the_writers_are_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = behind(directory.path(), &told);
+        let (before, mut tensor) = (files.waiting(), Given::of(9));
+        put(&files, 9, &mut tensor);
+        assert_eq!((tensor.copies, files.waiting()), (0, before), "those before it still wait");
+        assert_eq!(*told.lock(), [(Hole(9), "9.npy".to_owned())]);
+        let written = trainmon_dump::tensor_file::read_one(&directory.path().join("9.npy")).unwrap();
+        assert_eq!(written.bytes(), tensor.bytes);
+    }
+
+    #[test]
+    fn what_cannot_be_written_in_place_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = behind(directory.path(), &told);
+        let mut strided = Given { lie_in_order: false, ..Given::of(9) };
+        put(&files, 9, &mut strided);
+        // A writer has the same one in hand: this one is to become a further name of its file.
+        let mut twin = Given::of(0);
+        put(&files, 10, &mut twin);
+        files.shared.is_fast.store(false, Ordering::Relaxed);
+        let mut on_a_slow_disk = Given::of(11);
+        put(&files, 11, &mut on_a_slow_disk);
+        assert_eq!([strided.copies, twin.copies, on_a_slow_disk.copies], [1, 1, 1]);
+        assert!(told.lock().is_empty(), "nothing is written");
+    }
+
+    #[test]
+    fn a_free_writer_is_given_the_tensor() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = behind(directory.path(), &told);
+        // One waits for its twin, and a writer has nothing to do.
+        files.shared.queue.lock().running.truncate(1);
+        let mut tensor = Given::of(9);
+        put(&files, 9, &mut tensor);
+        assert_eq!(tensor.copies, 1);
     }
 }

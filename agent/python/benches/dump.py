@@ -1,10 +1,11 @@
 """What a capture adds to each operator: none, trainmon and the real msprobe, in one run.
 
-    python dump.py [--operators 1000] [--rounds 5] [--contents same,chain,distinct] [--json FILE]
+    python dump.py [--operators 1000] [--rounds N] [--processes 3] [--contents same,chain,distinct] [--json FILE]
 
-Each contender runs in processes of its own, in turn. An operator is `torch.add` of two tensors: three tensors are
+Each contender runs in processes of its own, in turn, and so often: what memory a process is
+given decides more than all that a round may meet. An operator is `torch.add` of two tensors: three tensors are
 measured. At L0 it is a module's call around one. Times are the wall's, from before `start` to after `step` (msprobe
-does much of its work in `stop`), divided by the operators; medians of the rounds are shown. Added time is that of a
+does much of its work in `stop`), divided by the operators; medians of all rounds are shown. Added time is that of a
 contender less that of the bare loop.
 
 Tensors of 4 MB are captured with each of the `contents`: `distinct`, no two tensors of a step are the same; `chain`,
@@ -136,10 +137,14 @@ def measure(who: str, case: dict[str, Any], count: int, rounds: int) -> list[flo
         process.join(60)
 
 
-def measure_case(case: dict[str, Any], count: int, rounds: int) -> dict[str, Any]:
+def measure_case(case: dict[str, Any], count: int, rounds: int, processes: int) -> dict[str, Any]:
     """A row of the table; of large tensors that are written, with what a plain write of the same bytes takes."""
     is_written = case["task"] == "tensor" and case["size"] != "4x4"
-    all_times = {who: measure(who, case, count, rounds) for who in (*CONTENDERS, *(("plain",) if is_written else ()))}
+    contenders = (*CONTENDERS, *(("plain",) if is_written else ()))
+    all_times: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(processes):
+        for who in contenders:
+            all_times[who] += measure(who, case, count, rounds)
     took = {who: statistics.median(times) for who, times in all_times.items()}
     added = {who: time - took["none"] for who, time in took.items()}
     part = added["trainmon"] / added["msprobe"]
@@ -148,7 +153,7 @@ def measure_case(case: dict[str, Any], count: int, rounds: int) -> dict[str, Any
     bound = BOUNDS.get((case["task"], case["level"]))
     if bound is not None and (is_written or case["size"] == "4x4"):
         print(f"  (bound {bound:.3f}: {'kept' if part <= bound else 'BROKEN'})", end="")
-    row = {**case, **took, "part": part, "spread": {who: (times[0], times[-1]) for who, times in all_times.items()}}
+    row = {**case, **took, "part": part, "spread": {who: (min(times), max(times)) for who, times in all_times.items()}}
     if is_written:
         row["times"] = added["trainmon"] / added["plain"]
         verdict = "kept" if row["times"] <= MOST_OF_BARE_WRITE else "BROKEN"
@@ -162,7 +167,8 @@ def measure_case(case: dict[str, Any], count: int, rounds: int) -> dict[str, Any
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a capture adds to each operator, beside the real msprobe.")
     parser.add_argument("--operators", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="in each process; without it 5, and 20 of tensors of 4 MB")
+    parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--sizes", default="4x4,4 MB")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--levels", default=",".join(LEVELS))
@@ -174,12 +180,13 @@ def main() -> int:
     print(f"{heads}   part of msprobe's added time (us per operator)")
     for size in arguments.sizes.split(","):
         count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
+        rounds = arguments.rounds or (5 if size == "4x4" else 20)
         for task in arguments.tasks.split(","):
             all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
             for level in arguments.levels.split(","):
                 for contents in all_contents:
                     case = {"size": size, "task": task, "level": level, "contents": contents}
-                    rows.append(measure_case(case, count, arguments.rounds))
+                    rows.append(measure_case(case, count, rounds, arguments.processes))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
     return 0

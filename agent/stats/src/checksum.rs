@@ -3,9 +3,10 @@
 use crc32fast::Hasher;
 use trainmon_core::{Statistic, StatisticSet, TensorView};
 
+use crate::copy::CopyTarget;
 use crate::isa::Isa;
 use crate::kernel::xor_of_words;
-use crate::layout::{CopyTarget, Order, Source};
+use crate::layout::{Order, Source};
 use crate::pool;
 
 /// Which checksums are asked for.

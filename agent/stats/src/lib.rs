@@ -39,6 +39,7 @@
 //! * checksums and the copy of a tensor that is not contiguous: they need logical order, expanded elements every time.
 
 mod checksum;
+mod copy;
 mod fingerprint;
 mod finish;
 mod floor;
@@ -53,12 +54,12 @@ mod partial;
 mod pool;
 mod team;
 
+pub use copy::{contiguous_bytes, copy_contiguous};
 pub use fingerprint::{fingerprint, fingerprints};
 #[doc(hidden)]
 pub use floor::read_only_pass;
 #[doc(hidden)]
 pub use isa::Isa;
-pub use layout::copy_contiguous;
 pub use many::measure_all;
 pub use measure::{measure, measure_and_copy};
 pub use pair::{difference, sign_agreement};

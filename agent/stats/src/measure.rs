@@ -4,6 +4,7 @@ use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::{self, Checksums, RequestedChecksums, Summer};
+use crate::copy::CopyTarget;
 use crate::finish::PassResult;
 use crate::fp_env::StandardFloats;
 use crate::isa::Isa;
@@ -11,7 +12,7 @@ use crate::kernel::{
     Arithmetic, Bf16, Bools, Complex64, Complex128, Double, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, Integers, Narrow,
     Singles, ZeroBound, spread,
 };
-use crate::layout::{CopyTarget, Order, Source};
+use crate::layout::{Order, Source};
 use crate::partial::{Partial, Sum};
 use crate::pool;
 

@@ -103,7 +103,10 @@ fn convert_file(file: &TensorFile, format: TensorFormat, out: &Path, stem: &str)
     match format {
         TensorFormat::Pt if is_bare => write_whole(&place, |out| write_pt_of_one(&tensors[0].1, out))?,
         TensorFormat::Pt => write_whole(&place, |out| write_pt(&tensors, out))?,
-        TensorFormat::Safetensors => write_whole(&place, |out| write_safetensors(&tensors, out))?,
+        TensorFormat::Safetensors => {
+            let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.into())).collect();
+            write_whole(&place, |out| write_safetensors(&tensors, out))?;
+        }
         TensorFormat::Npy if is_bare => write_whole(&place, |out| write_npy(&tensors[0].1, out))?,
         TensorFormat::Npy => return each_as_npy(&tensors, &out.join(stem)),
     }

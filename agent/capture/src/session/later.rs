@@ -6,7 +6,7 @@ use trainmon_dump::capture::{Frames, Hole, JsonText};
 use super::Session;
 use super::tensor_text::{device_numbers, digest_of, numbers_of};
 use super::values::Values;
-use crate::files::TensorFile;
+use crate::files::{Elements, TensorFile};
 use crate::tensor::{DeviceNumbers, Later, LaterValue};
 
 /// A device tensor's bytes, in the host's memory and logical order.
@@ -18,6 +18,21 @@ pub struct FoundBytes<'b> {
     pub shape: trainmon_core::Shape,
     /// They.
     pub bytes: &'b [u8],
+}
+
+impl Elements for FoundBytes<'_> {
+    fn in_place(&self) -> Option<&[u8]> {
+        Some(self.bytes)
+    }
+
+    fn sum(&mut self) -> u32 {
+        crc32fast::hash(self.bytes)
+    }
+
+    fn copy(&mut self, target: &mut [u8]) -> u32 {
+        target.copy_from_slice(self.bytes);
+        crc32fast::hash(target)
+    }
 }
 
 impl Session {
@@ -36,13 +51,10 @@ impl Session {
             let digest = digest_of(found.bytes, self.plan.config().summary);
             put(hole, &|json| json.checksum(digest));
         }
-        if let (Some(file), Some(found)) = (&later.file, bytes) {
+        if let (Some(file), Some(mut found)) = (&later.file, bytes) {
             let of = TensorFile { hole: file.hole, path: &file.path, dtype: found.dtype, shape: found.shape };
             if found.bytes.len() == found.shape.elements() * found.dtype.size() && !found.bytes.is_empty() {
-                self.save(&of, found.bytes.len(), |target| {
-                    target.copy_from_slice(found.bytes);
-                    crc32fast::hash(found.bytes)
-                });
+                self.save(&of, found.bytes.len(), &mut found);
             }
         }
         self.write_fills(&fills);

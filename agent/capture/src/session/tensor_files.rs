@@ -8,13 +8,13 @@ use trainmon_dump::capture::{Hole, WriteError};
 
 use super::Session;
 use crate::file_writer::{Writing, WrittenFile};
-use crate::files::{Files, TensorFile};
+use crate::files::{Elements, Files, TensorFile};
 use crate::names::file_name;
 
 impl Session {
-    /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
-    /// gives the CRC-32 of what it copied.
-    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> u32) {
+    /// Hands a tensor to the writers of files. Its elements are read before it returns, or not at all where nothing is captured
+    /// any more.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, elements: &mut impl Elements) {
         if !self.is_on() {
             return;
         }
@@ -28,7 +28,7 @@ impl Session {
             // Keys of another kind may read alike: `1` and `"1"`, `a.b` and `b` in `a`.
             name.insert_str(0, &format!("{}~", file.hole.0));
         }
-        if !files.put(file, name, size, copy) {
+        if !files.put(file, name, size, elements) {
             self.note_error(
                 "tensor",
                 &format!("`{}` has {size} bytes, too many to be copied: no file", file.path),

@@ -4,11 +4,11 @@ use half::{bf16, f16};
 use trainmon_core::config::{CaptureTask, Precision, Summary};
 use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
-use trainmon_stats::{Request, measure, measure_and_copy};
+use trainmon_stats::{Request, contiguous_bytes, measure, measure_and_copy};
 
 use super::Session;
 use crate::bench::Sum;
-use crate::files::TensorFile;
+use crate::files::{Elements, TensorFile};
 use crate::slice::sliced;
 use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
 
@@ -117,13 +117,9 @@ impl Measured {
         self.file = Some(hole);
         // Tells contents apart, and a `.pt` has it: taken while the bytes are in the cache.
         let statistics = wanted.with(Statistic::Crc32);
-        let mut found = None;
-        session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), |target| {
-            let stats = measure_and_copy(part, Request { statistics, eps: 0.0 }, target);
-            found = Some(stats);
-            stats.crc32
-        });
-        found
+        let mut saved = Saved { part, request: Request { statistics, eps: 0.0 }, stats: None };
+        session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), &mut saved);
+        saved.stats
     }
 
     /// What it is held against another by.
@@ -145,6 +141,27 @@ impl Measured {
             file: self.file,
             digest: self.digest,
         });
+    }
+}
+
+/// A tensor that is measured while it is saved.
+struct Saved<'p, 't> {
+    part: &'p TensorView<'t>,
+    request: Request,
+    stats: Option<TensorStats>,
+}
+
+impl Elements for Saved<'_, '_> {
+    fn in_place(&self) -> Option<&[u8]> {
+        contiguous_bytes(self.part)
+    }
+
+    fn sum(&mut self) -> u32 {
+        self.stats.insert(measure(self.part, self.request)).crc32
+    }
+
+    fn copy(&mut self, target: &mut [u8]) -> u32 {
+        self.stats.insert(measure_and_copy(self.part, self.request, target)).crc32
     }
 }
 

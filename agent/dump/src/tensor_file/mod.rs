@@ -41,7 +41,7 @@ pub use error::{FormatError, TensorFileError};
 pub use file::{Format, TensorFile};
 pub use file_bytes::FileBytes;
 pub use pickle::{Item, Kind, Pickled};
-pub use stored::StoredTensor;
+pub use stored::{StoredTensor, TensorRef};
 
 use std::path::Path;
 

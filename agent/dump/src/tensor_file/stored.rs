@@ -21,11 +21,7 @@ impl StoredTensor {
     /// # Errors
     /// Shape and dtype take another number of bytes.
     pub fn new(dtype: Dtype, shape: Shape, bytes: FileBytes) -> Result<Self, FormatError> {
-        let expected = byte_length(dtype, &shape)?;
-        if expected != bytes.len() as u64 {
-            let (shape, dtype) = (shape.to_string(), dtype.to_string());
-            return Err(FormatError::WrongSize { shape, dtype, expected, found: bytes.len() as u64 });
-        }
+        check_length(dtype, &shape, &bytes)?;
         Ok(Self { dtype, shape, bytes })
     }
 
@@ -56,7 +52,7 @@ impl StoredTensor {
 
     /// How many real numbers there are: one per element, two if it is complex.
     pub fn numbers(&self) -> usize {
-        self.elements() * if matches!(self.dtype, Dtype::Complex64 | Dtype::Complex128) { 2 } else { 1 }
+        TensorRef::from(self).numbers()
     }
 
     /// Fills `numbers` with those from index `first` on, as `f64`; a complex element is its real part, then its imaginary.
@@ -65,9 +61,7 @@ impl StoredTensor {
     /// # Panics
     /// There are not so many.
     pub fn read_f64(&self, first: usize, numbers: &mut [f64]) {
-        let decoder = Decoder::of(self.dtype);
-        let from = first * decoder.width;
-        (decoder.decode)(&self.bytes[from..from + numbers.len() * decoder.width], numbers);
+        TensorRef::from(self).read_f64(first, numbers);
     }
 
     /// Every number as `f64`: 8 bytes of memory for each. For tests and small tensors.
@@ -84,6 +78,66 @@ impl StoredTensor {
     pub fn reshaped(self, shape: Shape) -> Result<Self, FormatError> {
         Self::new(self.dtype, shape, self.bytes)
     }
+}
+
+/// A tensor whose elements are somebody else's: what is written to a file. Row by row, little-endian.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRef<'t> {
+    dtype: Dtype,
+    shape: Shape,
+    bytes: &'t [u8],
+}
+
+impl<'t> TensorRef<'t> {
+    /// A tensor of these bytes.
+    ///
+    /// # Errors
+    /// Shape and dtype take another number of bytes.
+    pub fn new(dtype: Dtype, shape: Shape, bytes: &'t [u8]) -> Result<Self, FormatError> {
+        check_length(dtype, &shape, bytes)?;
+        Ok(Self { dtype, shape, bytes })
+    }
+
+    pub(super) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(super) fn elements(&self) -> usize {
+        self.shape.elements()
+    }
+
+    pub(super) fn bytes(&self) -> &'t [u8] {
+        self.bytes
+    }
+
+    pub(super) fn numbers(&self) -> usize {
+        self.elements() * if matches!(self.dtype, Dtype::Complex64 | Dtype::Complex128) { 2 } else { 1 }
+    }
+
+    pub(super) fn read_f64(&self, first: usize, numbers: &mut [f64]) {
+        let decoder = Decoder::of(self.dtype);
+        let from = first * decoder.width;
+        (decoder.decode)(&self.bytes[from..from + numbers.len() * decoder.width], numbers);
+    }
+}
+
+impl<'t> From<&'t StoredTensor> for TensorRef<'t> {
+    fn from(tensor: &'t StoredTensor) -> Self {
+        Self { dtype: tensor.dtype, shape: tensor.shape, bytes: &tensor.bytes }
+    }
+}
+
+fn check_length(dtype: Dtype, shape: &Shape, bytes: &[u8]) -> Result<(), FormatError> {
+    let expected = byte_length(dtype, shape)?;
+    if expected == bytes.len() as u64 {
+        return Ok(());
+    }
+    let (shape, dtype) = (shape.to_string(), dtype.to_string());
+    Err(FormatError::WrongSize { shape, dtype, expected, found: bytes.len() as u64 })
 }
 
 /// The bytes a tensor takes.

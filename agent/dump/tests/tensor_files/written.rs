@@ -5,7 +5,7 @@ use std::path::Path;
 
 use trainmon_core::Dtype;
 use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt, write_pt_of_one, write_safetensors};
-use trainmon_dump::tensor_file::{Format, StoredTensor, open, read_one};
+use trainmon_dump::tensor_file::{Format, StoredTensor, TensorRef, open, read_one};
 
 use crate::support::{corpus, corpus_files, parse};
 
@@ -43,7 +43,7 @@ fn every_tensor_of_the_corpus_survives_every_format() {
             };
             assert_eq!(as_bits(&back), as_bits(tensor), "{name} {tensor_name}");
             assert_eq!(back.shape(), tensor.shape());
-            let named = [("x".to_owned(), tensor.clone())];
+            let named = [("x", TensorRef::from(tensor))];
             let mut safe = Vec::new();
             match write_safetensors(&named, &mut safe) {
                 Err(WriteError::Dtype { dtype: Dtype::Complex128, .. }) => {}
@@ -71,7 +71,11 @@ fn the_bytes_are_those_the_real_libraries_were_seen_to_load() {
     let (mut pt, mut one, mut safe) = (Vec::new(), Vec::new(), Vec::new());
     write_pt(&every, &mut pt).unwrap();
     write_pt_of_one(&read_one(&corpus().join("one.pt")).unwrap(), &mut one).unwrap();
-    let known: Vec<_> = every.into_iter().filter(|(_, tensor)| tensor.dtype() != Dtype::Complex128).collect();
+    let known: Vec<_> = every
+        .iter()
+        .filter(|(_, tensor)| tensor.dtype() != Dtype::Complex128)
+        .map(|(name, tensor)| (name.as_str(), tensor.into()))
+        .collect();
     write_safetensors(&known, &mut safe).unwrap();
     for (name, bytes) in [("written.pt", pt), ("written_one.pt", one), ("written.safetensors", safe)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tensor_files").join(name);

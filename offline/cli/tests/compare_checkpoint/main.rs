@@ -50,7 +50,7 @@ fn files_of_one_tensor_pair_whatever_their_format() {
     let file = |name: &str| fs::File::create(directory.path().join(name)).unwrap();
     write_npy(&tensor, &mut file("one.npy")).unwrap();
     write_pt_of_one(&tensor, &mut file("one.pt")).unwrap();
-    write_safetensors(&[("tensor".to_owned(), tensor)], &mut file("one.safetensors")).unwrap();
+    write_safetensors(&[("tensor", (&tensor).into())], &mut file("one.safetensors")).unwrap();
     for (a, b) in [("one.npy", "one.pt"), ("one.pt", "one.safetensors")] {
         let said = compare_in(directory.path(), &[a, b, "--json"]);
         let report: Value = serde_json::from_str(&said.out).expect("JSON");

@@ -5,7 +5,7 @@ use std::io::Write;
 use trainmon_core::Dtype;
 
 use super::WriteError;
-use crate::tensor_file::StoredTensor;
+use crate::tensor_file::TensorRef;
 
 /// Elements begin at a multiple of this.
 const ALIGNMENT: usize = 64;
@@ -16,7 +16,8 @@ const CHUNK: usize = 4096;
 ///
 /// # Errors
 /// The writer fails.
-pub fn write_npy(tensor: &StoredTensor, out: &mut impl Write) -> Result<(), WriteError> {
+pub fn write_npy<'t>(tensor: impl Into<TensorRef<'t>>, out: &mut impl Write) -> Result<(), WriteError> {
+    let tensor = tensor.into();
     let sizes: Vec<String> = tensor.shape().dims().iter().map(ToString::to_string).collect();
     let sizes = if let [one] = &sizes[..] { format!("{one},") } else { sizes.join(", ") };
     let descr = descr_of(tensor.dtype());

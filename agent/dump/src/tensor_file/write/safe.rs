@@ -7,7 +7,7 @@ use safetensors::{Dtype as Name, View};
 use trainmon_core::Dtype;
 
 use super::WriteError;
-use crate::tensor_file::StoredTensor;
+use crate::tensor_file::TensorRef;
 
 /// A tensor as the crate wants to see it.
 struct Seen<'a> {
@@ -38,16 +38,16 @@ impl View for &Seen<'_> {
 ///
 /// # Errors
 /// The format has no such dtype (complex128), or the writer fails.
-pub fn write_safetensors(tensors: &[(String, StoredTensor)], out: &mut impl Write) -> Result<(), WriteError> {
+pub fn write_safetensors(tensors: &[(&str, TensorRef<'_>)], out: &mut impl Write) -> Result<(), WriteError> {
     let mut seen = Vec::with_capacity(tensors.len());
-    for (name, tensor) in tensors {
+    for &(name, tensor) in tensors {
         let dtype = tensor.dtype();
         let view = Seen {
             name: name_of(dtype).ok_or(WriteError::Dtype { format: "safetensors", dtype })?,
             shape: tensor.shape().dims().iter().map(|&size| size as usize).collect(),
             bytes: tensor.bytes(),
         };
-        seen.push((name.as_str(), view));
+        seen.push((name, view));
     }
     let views = seen.iter().map(|(name, view)| (*name, view));
     let bytes = safetensors::serialize(views, None).map_err(WriteError::Safetensors)?;

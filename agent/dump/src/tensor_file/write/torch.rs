@@ -6,21 +6,21 @@ use trainmon_core::Dtype;
 
 use super::WriteError;
 use super::archive::Archive;
-use crate::tensor_file::StoredTensor;
+use crate::tensor_file::{StoredTensor, TensorRef};
 
 /// Writes one tensor, as `torch.save(tensor, file)` does.
 ///
 /// # Errors
 /// The writer fails.
 pub fn write_pt_of_one(tensor: &StoredTensor, out: &mut impl Write) -> Result<(), WriteError> {
-    write_pt_of_crc(tensor, None, out)
+    write_pt_of_crc(tensor.into(), None, out)
 }
 
 /// As [`write_pt_of_one`], of a tensor whose bytes have this CRC-32, if it is known: they are not read for it.
 ///
 /// # Errors
 /// The writer fails.
-pub fn write_pt_of_crc(tensor: &StoredTensor, crc: Option<u32>, out: &mut impl Write) -> Result<(), WriteError> {
+pub fn write_pt_of_crc(tensor: TensorRef<'_>, crc: Option<u32>, out: &mut impl Write) -> Result<(), WriteError> {
     let mut pickle = Pickle::new();
     pickle.tensor(tensor, 0);
     finish(pickle, &[(tensor, crc)], out)
@@ -35,17 +35,17 @@ pub fn write_pt(tensors: &[(String, StoredTensor)], out: &mut impl Write) -> Res
     pickle.bytes.extend_from_slice(b"}(");
     for (index, (name, tensor)) in tensors.iter().enumerate() {
         pickle.text(name);
-        pickle.tensor(tensor, index);
+        pickle.tensor(tensor.into(), index);
     }
     pickle.bytes.push(b'u');
-    let tensors: Vec<_> = tensors.iter().map(|(_, tensor)| (tensor, None)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(_, tensor)| (tensor.into(), None)).collect();
     finish(pickle, &tensors, out)
 }
 
 /// The archive of a pickle and its tensors, each with the CRC-32 of its bytes if it is known.
 fn finish(
     mut pickle: Pickle,
-    tensors: &[(&StoredTensor, Option<u32>)],
+    tensors: &[(TensorRef<'_>, Option<u32>)],
     out: &mut impl Write,
 ) -> Result<(), WriteError> {
     pickle.bytes.push(b'.');
@@ -72,7 +72,7 @@ impl Pickle {
     }
 
     /// A call of torch's own function for it. Its storage is named by its number.
-    fn tensor(&mut self, tensor: &StoredTensor, index: usize) {
+    fn tensor(&mut self, tensor: TensorRef<'_>, index: usize) {
         let shape = tensor.shape();
         let storage = storage_class(tensor.dtype());
         let version = if storage.is_some() { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
