@@ -8,7 +8,7 @@ use trainmon_alerts::AlertManager;
 use trainmon_control::{Control, Live, Switch};
 use trainmon_core::config::Config;
 use trainmon_core::{
-    CollectiveTotals, DropReason, Kind, Ledger, PartBook, Phase, Record, Statistic, StatisticSet, Step, TensorId,
+    CollectiveTotals, DropReason, Kind, Ledger, PartTable, Phase, Record, Statistic, StatisticSet, Step, TensorId,
     TensorTable,
 };
 use trainmon_service::{ForkGuard, Notice, Notices, Severity};
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) collectives: Arc<CollectiveTotals>,
-    pub(crate) part_book: Arc<PartBook>,
+    pub(crate) part_table: Arc<PartTable>,
     pub(crate) costs: Arc<CostTotals>,
     pub(crate) guard: HookGuard,
     pub(crate) fork: ForkGuard,
@@ -89,7 +89,7 @@ pub(crate) struct Parts {
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) collectives: Arc<CollectiveTotals>,
-    pub(crate) part_book: Arc<PartBook>,
+    pub(crate) part_table: Arc<PartTable>,
     pub(crate) costs: Arc<CostTotals>,
     pub(crate) notices: Notices,
 }
@@ -113,7 +113,7 @@ impl Inner {
             sinks,
             ledger,
             collectives,
-            part_book,
+            part_table,
             costs,
             notices,
         } = parts;
@@ -133,7 +133,7 @@ impl Inner {
             sinks,
             ledger,
             collectives,
-            part_book,
+            part_table,
             costs,
             guard: HookGuard::new(notices.clone()),
             fork: ForkGuard::of_this_process(),

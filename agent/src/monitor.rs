@@ -278,7 +278,7 @@ impl Monitor {
     }
 
     /// Keeps the batch of the step in progress open for readings that arrive after its end.
-    pub fn hold(&self) -> PendingStep {
+    pub fn pending_step(&self) -> PendingStep {
         let recorder = self.inner.recorder();
         let (step, count) = (recorder.clock.step(), recorder.holds());
         PendingStep::new(Arc::clone(&self.inner), step, count)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
-use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartBook, StatisticSet, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartTable, StatisticSet, with_causes};
 use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs};
 #[cfg(feature = "csv")]
 use trainmon_exporters::CsvExporter;
@@ -57,7 +57,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) requests: &'a Requests,
     pub(crate) alerts: &'a Arc<AlertTotals>,
     pub(crate) collectives: &'a Arc<CollectiveTotals>,
-    pub(crate) parts: &'a Arc<PartBook>,
+    pub(crate) parts: &'a Arc<PartTable>,
     /// The books of what holds the run against a golden one, if anything does.
     pub(crate) baseline: Option<&'a Arc<SinkShared>>,
 }

@@ -8,7 +8,7 @@ use jiff::Zoned;
 use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
 use trainmon_control::{CaptureSchedule, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartBook, Rank, RunInfo, Step, TensorTable, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, Rank, RunInfo, Step, TensorTable, with_causes};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
 use trainmon_service::{Notices, environment};
@@ -125,7 +125,7 @@ impl Monitor {
             sinks: Vec::new(),
             ledger: books,
             collectives: Arc::default(),
-            part_book: Arc::default(),
+            part_table: Arc::default(),
             costs,
             notices,
         })
@@ -148,7 +148,7 @@ impl Monitor {
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostTotals::new()));
         let alert_totals = Arc::<AlertTotals>::default();
         let collectives = Arc::<CollectiveTotals>::default();
-        let parts = Arc::<PartBook>::default();
+        let parts = Arc::<PartTable>::default();
         let requests = Requests::of(&config);
         let baseline = baseline_books(&config, rank_measures);
         let opening = Opening {
@@ -232,7 +232,7 @@ impl Monitor {
             sinks: kept,
             ledger,
             collectives,
-            part_book: parts,
+            part_table: parts,
             costs,
             notices: options.notices,
         }))

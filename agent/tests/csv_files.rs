@@ -166,15 +166,15 @@ fn a_step_that_is_under_way_keeps_its_columns_and_so_do_its_late_readings() {
     run.monitor.set_ops(&[Statistic::Min]);
     run.observe("b", &data);
     run.end_step();
-    let hold = run.monitor.hold();
+    let pending = run.monitor.pending_step();
     run.monitor.set_ops(&[Statistic::Mean]);
     let held = run.monitor.request(Kind::GradReduced).unwrap().statistics;
     assert!(held.contains(Statistic::Min) && held.contains(Statistic::Mean), "{held:?}");
     run.end_step();
     let tensor = run.monitor.register("late", 0);
     let reading = Some(TensorStats::of_value(-7.0).into());
-    hold.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading });
-    drop(hold);
+    pending.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading });
+    drop(pending);
     run.observe("c", &[3.0, 5.0]);
     run.end_step();
     let (files, _, _) = run.finish();
@@ -262,12 +262,12 @@ fn what_a_script_tells_by_name_is_a_row_of_its_step_whether_tensors_are_measured
     run.monitor.scalar("accuracy", 7.0);
     run.monitor.skip_step();
     run.end_step();
-    let hold = run.monitor.hold();
+    let pending = run.monitor.pending_step();
     run.end_step();
     let tensor = run.monitor.scalar_id("accuracy").unwrap();
     let reading = Some(Reading::of_values(&[f64::NAN]));
-    hold.record(Record { tensor, kind: Kind::Scalar, micro_step: MicroStep(0), reading });
-    drop(hold);
+    pending.record(Record { tensor, kind: Kind::Scalar, micro_step: MicroStep(0), reading });
+    drop(pending);
     let report = run.monitor.shutdown();
     // Two names in four steps, one skipped, one late: what took another's place is one record with it.
     assert_eq!((report.books.observed, report.books.not_sampled), (10, 1));

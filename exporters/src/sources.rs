@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartBook, SinkLedger, Statistic, StatisticSet};
+use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartTable, SinkLedger, Statistic, StatisticSet};
 
 /// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Sources {
     /// What collective operations amount to.
     pub collectives: Arc<CollectiveTotals>,
     /// Which part of each parameter this rank holds, where ranks hold different ones.
-    pub parts: Arc<PartBook>,
+    pub parts: Arc<PartTable>,
     /// Whether steps tell what measuring them cost and what became of their records. A recorded run may have kept none of it, as
     /// msprobe's files: zeros in its place would be made up.
     pub has_account: bool,

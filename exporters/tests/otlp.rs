@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use trainmon_core::config::{Config, Otlp, OtlpCompression, OtlpProtocol, Plan, PlanChange};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, HeldPart, Kind, Ledger,
-    MicroStep, ParameterParts, PartBook, Rank, Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo,
+    MicroStep, ParameterParts, PartTable, Rank, Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo,
     TensorStats,
 };
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening};
@@ -244,7 +244,7 @@ fn start_with(
     otlp: &Otlp,
     config: &Config,
     journal: Option<Arc<dyn Backlog>>,
-    parts: Arc<PartBook>,
+    parts: Arc<PartTable>,
 ) -> (OtlpExporter, Arc<DeliveryCounters>) {
     let sources = Sources {
         ledger: Arc::new(Ledger::default()),
@@ -339,7 +339,7 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
 fn what_counts_of_a_rank_in_sums_over_ranks_is_sent_by_layer_and_if_asked_by_parameter() {
     for per_parameter in [false, true] {
         let (sender, calls) = channel();
-        let parts = PartBook::default();
+        let parts = PartTable::default();
         let held = Some(HeldPart { is_counted: true, elements: Some(1) });
         parts.tell([(
             names()[0].clone(),

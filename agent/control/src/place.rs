@@ -39,19 +39,19 @@ pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Pa
 /// two optimizers has two): from the second on each has a directory of its own. Every rank starts them in one order, so that
 /// the n-th of each meet.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct DirectoryPlace {
     directory: PathBuf,
     rank: u32,
     place: u32,
 }
 
-static TURNS: Mutex<BTreeSet<(PathBuf, u32, u32)>> = Mutex::new(BTreeSet::new());
+static TAKEN_PLACES: Mutex<BTreeSet<(PathBuf, u32, u32)>> = Mutex::new(BTreeSet::new());
 
-impl Turn {
+impl DirectoryPlace {
     /// The first that is free.
     pub(super) fn take(directory: PathBuf, rank: u32) -> Self {
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (1..=u32::MAX).find(|place| turns.insert((directory.clone(), rank, *place))).unwrap_or(1);
+        let mut taken = TAKEN_PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (1..=u32::MAX).find(|place| taken.insert((directory.clone(), rank, *place))).unwrap_or(1);
         Self { directory, rank, place }
     }
 
@@ -66,10 +66,10 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for DirectoryPlace {
     fn drop(&mut self) {
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.remove(&(std::mem::take(&mut self.directory), self.rank, self.place));
+        let mut taken = TAKEN_PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&(std::mem::take(&mut self.directory), self.rank, self.place));
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn monitors_that_live_at_one_time_have_directories_of_their_own_and_places_are_given_back() {
         let base = PathBuf::from("somewhere/control-run");
-        let take = |rank| Turn::take(base.clone(), rank);
+        let take = |rank| DirectoryPlace::take(base.clone(), rank);
         let (first, second, other_rank) = (take(0), take(0), take(1));
         assert_eq!(first.directory(), base);
         assert_eq!(second.directory(), Path::new("somewhere/control-run-2"));

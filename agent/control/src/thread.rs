@@ -16,7 +16,7 @@ use super::file_watch::{ConfigFile, FileWatch};
 use super::files::FileRankStore;
 use super::follower::{Follower, FollowerEvent};
 use super::leader::{Leader, LeaderEvent};
-use super::place::{self, Addresses, DirectoryLock, Turn};
+use super::place::{self, Addresses, DirectoryLock, DirectoryPlace};
 use super::progress::ProgressBook;
 use super::rank_store::{RankStore, SharedRankStore, draw_word};
 use super::server::{Listeners, Server};
@@ -41,7 +41,7 @@ pub struct Control {
     thread: Option<JoinHandle<()>>,
     whereabouts: Vec<String>,
     /// Given back when the threads are gone.
-    _turn: Option<Turn>,
+    _place: Option<DirectoryPlace>,
 }
 
 /// What control is started with.
@@ -98,8 +98,8 @@ impl ControlStart<'_> {
         let directory = place::directory(config, &self.base, name, own, is_single);
         // A directory that the user names is one monitor's: the next is told that it is taken.
         let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
-        let turn = (!is_named).then(|| Turn::take(directory.clone(), sources.run.rank.0));
-        let directory = turn.as_ref().map_or(directory, Turn::directory);
+        let place_taken = (!is_named).then(|| DirectoryPlace::take(directory.clone(), sources.run.rank.0));
+        let directory = place_taken.as_ref().map_or(directory, DirectoryPlace::directory);
         let started = if leads { self.lead(&directory) } else { self.follow(&directory) };
         started
             .inspect_err(|failure| {
@@ -107,7 +107,7 @@ impl ControlStart<'_> {
                 notices.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
             })
             .ok()
-            .map(|control| Control { _turn: turn, ..control })
+            .map(|control| Control { _place: place_taken, ..control })
     }
 
     fn rank_store(&self, directory: &Path, word: &str) -> Box<dyn RankStore> {
@@ -224,7 +224,7 @@ impl Control {
             part.run(&requests, &stopped, pause);
         });
         let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
-        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _turn: None })
+        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _place: None })
     }
 
     /// How to come in, one line each.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// Lets go of an exception of ours. One that is no `Exception` is the host's: its signal handler (Ctrl-C, `sys.exit`) ran while
 /// we were asking Python for something, and the host gets it as soon as it runs again.
-pub(crate) fn swallow(py: Python<'_>, error: PyErr) {
+pub(crate) fn discard(py: Python<'_>, error: PyErr) {
     if is_of_host(py, &error) {
         hand_to_host(py, error);
     }

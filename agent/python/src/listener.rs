@@ -6,7 +6,7 @@ use std::io::Write as _;
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Notices, Severity};
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 use crate::exit::{is_terminating, with_python};
 
 /// The notices of a monitor: `listener(severity, message, hint)` if there is one.
@@ -25,7 +25,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
                 .unwrap_or(false)
         }),
         Err(error) => {
-            swallow(py, error);
+            discard(py, error);
             Notices::stderr()
         }
     }
@@ -47,7 +47,7 @@ fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<B
     let hosts_own = PyErr::take(py);
     let severity = severity_name(notice.severity);
     let result = listener.bind(py).call1((severity, &notice.message, &notice.hint));
-    let answer = result.map_err(|error| swallow(py, error)).ok();
+    let answer = result.map_err(|error| discard(py, error)).ok();
     if let Some(error) = hosts_own {
         error.restore(py);
     }

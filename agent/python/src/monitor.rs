@@ -363,7 +363,7 @@ impl PyMonitor {
         PyCollectives::new(&self.0, Callbacks { describe, caller, device_clock, measure_on_device, failed })
     }
 
-    fn hold(&self) -> PyPendingStep {
+    fn pending_step(&self) -> PyPendingStep {
         PyPendingStep::new(&self.0)
     }
 

@@ -22,7 +22,7 @@ struct PendingState {
     /// What is asked of each kind in this step: live control may change it before the readings come.
     statistics: [StatisticSet; Kind::ALL.len()],
     /// `None` once released.
-    hold: Mutex<Option<PendingStep>>,
+    pending: Mutex<Option<PendingStep>>,
 }
 
 /// A row's tensor id, kind, micro step, dtype and shape.
@@ -40,23 +40,23 @@ fn late_number(name: &str) -> PyResult<LateNumber> {
 
 impl PyPendingStep {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        let hold = shared.monitor.hold();
-        let (step, hold) = (hold.step(), Mutex::new(Some(hold)));
+        let pending = shared.monitor.pending_step();
+        let (step, pending) = (pending.step(), Mutex::new(Some(pending)));
         let asked = |kind| shared.monitor.request(kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
         let statistics = Kind::ALL.map(asked);
-        Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, hold }))
+        Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, pending }))
     }
 
-    fn hold(&self) -> MutexGuard<'_, Option<PendingStep>> {
-        self.0.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Option<PendingStep>> {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a reading. What comes after the release is counted as not measured.
     fn record(&self, label: Label, reading: impl Into<Reading>) {
         let reading = reading.into();
-        let is_kept = match &*self.hold() {
-            Some(hold) => {
-                hold.record(label.with(reading));
+        let is_kept = match &*self.pending() {
+            Some(pending) => {
+                pending.record(label.with(reading));
                 let statistics = self.0.statistics[label.kind as usize];
                 self.0.shared.latest.remember(self.0.step, label, statistics, reading);
                 true
@@ -124,35 +124,35 @@ impl PyPendingStep {
 
     fn expect(&self, number: &str) -> PyResult<()> {
         let number = late_number(number)?;
-        if let Some(hold) = &*self.hold() {
-            hold.expect(number);
+        if let Some(pending) = &*self.pending() {
+            pending.expect(number);
         }
         Ok(())
     }
 
     fn forgo(&self, number: &str) -> PyResult<()> {
         let number = late_number(number)?;
-        if let Some(hold) = &*self.hold() {
-            hold.forgo(number);
+        if let Some(pending) = &*self.pending() {
+            pending.forgo(number);
         }
         Ok(())
     }
 
     fn set_loss(&self, loss: f64) -> bool {
-        self.hold().as_ref().is_some_and(|hold| hold.set_loss(loss))
+        self.pending().as_ref().is_some_and(|pending| pending.set_loss(loss))
     }
 
     fn set_grad_norm(&self, norm: f64) -> bool {
-        self.hold().as_ref().is_some_and(|hold| hold.set_grad_norm(norm))
+        self.pending().as_ref().is_some_and(|pending| pending.set_grad_norm(norm))
     }
 
     fn set_framework_grad_norm(&self, norm: f64) -> bool {
-        self.hold().as_ref().is_some_and(|hold| hold.set_framework_grad_norm(norm))
+        self.pending().as_ref().is_some_and(|pending| pending.set_framework_grad_norm(norm))
     }
 
     fn release(&self) {
-        let hold = self.hold().take();
+        let pending = self.pending().take();
         // Dropped with the lock free: the batch leaves now, and a listener may be called.
-        drop(hold);
+        drop(pending);
     }
 }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trainmon_agent::core::{Dtype, MAX_DIMS, Shape, ShapeError, TensorView, ViewError};
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 use crate::torch::{Class, Torch};
 
 /// From here on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about what
@@ -200,7 +200,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         };
         // Inference tensors have no version; torch raises then.
         let version = object.getattr(intern!(py, "_version")).and_then(|version| version.extract());
-        let version = version.map_err(|error| swallow(py, error)).ok();
+        let version = version.map_err(|error| discard(py, error)).ok();
         // What is pending shows another tensor's memory: autograd knows that it does, but of what came by `.data`, which is a
         // part of a complex tensor's. Asked late: it costs more than all before.
         let is_own = tracked == Tracked::Yes
@@ -333,6 +333,6 @@ fn torch_says(py: Python<'_>, error: PyErr) -> Unreadable {
     let text = error.to_string();
     // Torch's errors go on for pages; the first line says what it is.
     let message = text.lines().next().unwrap_or_default().to_owned();
-    swallow(py, error);
+    discard(py, error);
     Unreadable::Torch { message }
 }

@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use trainmon_agent::core::Dtype;
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// Torch's own objects, looked up once in a process: they live as long as torch does.
 pub(crate) struct Torch {
@@ -80,7 +80,7 @@ impl Torch {
             Some((module.getattr(name).ok()?.unbind(), dtype))
         });
         Ok(Self {
-            dispatch: Dispatch::of(&internals).map_err(|error| swallow(module.py(), error)).ok(),
+            dispatch: Dispatch::of(&internals).map_err(|error| discard(module.py(), error)).ok(),
             no_dispatch: tensor.getattr("__torch_dispatch__")?.unbind(),
             tensor: tensor.unbind(),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),

@@ -12,7 +12,7 @@ use trainmon_agent::core::config::{Config, Mlflow, Tracker, TrackerLayers, Wandb
 use trainmon_agent::core::{Alert, AlertPhase, Kind, Rank, Reading, Statistic, StepBatch, TensorInfo};
 use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 use crate::exit::with_python;
 
 /// More series than a tracker shows in bearable time; what is beyond is left out, and said.
@@ -31,7 +31,7 @@ pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<d
     let mut found: Vec<Box<dyn Exporter>> = Vec::new();
     let mut add = |name, wanted: &Tracker, made: PyResult<Py<PyAny>>, hint| {
         // The modules are our own, and import nothing that may be missing.
-        let Ok(tracker) = made.map_err(|error| swallow(py, error)) else { return };
+        let Ok(tracker) = made.map_err(|error| discard(py, error)) else { return };
         found.push(Box::new(TrackerExporter {
             name,
             hint,
@@ -174,7 +174,7 @@ fn outcome<T>(called: Option<Result<Option<T>, String>>) -> Result<T, Lost> {
 /// What an exception says, on one line.
 fn first_line(py: Python<'_>, error: PyErr) -> String {
     let text = error.to_string();
-    swallow(py, error);
+    discard(py, error);
     text.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 

@@ -544,48 +544,48 @@ def test_rows_of_a_hold_belong_to_its_step(open_monitor: Open) -> None:
         (monitor.register(f"t{place}", 0), GRAD, 0, str(tensor.dtype), tuple(tensor.shape))
         for place, tensor in enumerate(tensors)
     ]
-    hold = monitor.hold()
+    pending = monitor.pending_step()
     monitor.end_step()
-    norms = hold.record_rows(labels, table.data_ptr(), table.shape[1])
-    assert hold.step == 0 and monitor.step == 1
+    norms = pending.record_rows(labels, table.data_ptr(), table.shape[1])
+    assert pending.step == 0 and monitor.step == 1
     assert norms == [pytest.approx(tensor.double().norm().item()) for tensor in tensors]
     for (_, _, _, values), tensor in zip(monitor.latest(GRAD), tensors, strict=True):
         assert_equal(values, answers(tensor))
-    hold.release()
-    hold.release()
+    pending.release()
+    pending.release()
     monitor.shutdown()
     assert monitor.books()["accepted"] == 2
 
 
 def test_a_row_after_the_release_is_counted_as_not_measured(open_monitor: Open, said: list[Any]) -> None:
     monitor = open_monitor()
-    hold = monitor.hold()
-    hold.release()
+    pending = monitor.pending_step()
+    pending.release()
     table = torch.ones(8, dtype=torch.float64)
-    hold.record_rows([(monitor.register("it", 0), GRAD, 0, "torch.float32", [2])], table.data_ptr(), 8)
+    pending.record_rows([(monitor.register("it", 0), GRAD, 0, "torch.float32", [2])], table.data_ptr(), 8)
     assert monitor.books()["not_sampled"] == 1
     assert "after its step had been released" in said[-1][1]
 
 
 def test_a_table_that_cannot_be_one_is_refused(open_monitor: Open) -> None:
-    hold = open_monitor().hold()
+    pending = open_monitor().pending_step()
     label = (0, GRAD, 0, "torch.float32", [2])
     with pytest.raises(ValueError, match="columns: expected at least 8, found 7"):
-        hold.record_rows([label], 8, 7)
+        pending.record_rows([label], 8, 7)
     with pytest.raises(ValueError, match="float64 memory"):
-        hold.record_rows([label], 0, 8)
-    assert hold.record_rows([], 0, 8) == []
+        pending.record_rows([label], 0, 8)
+    assert pending.record_rows([], 0, 8) == []
 
 
 def test_loss_and_gradient_norm_reach_the_step_table(open_monitor: Open) -> None:
     monitor = open_monitor()
     monitor.end_step(loss=1.5, learning_rate=0.1, grad_norm=3.0)
-    hold = monitor.hold()
+    pending = monitor.pending_step()
     monitor.end_step()
-    hold.set_grad_norm(4.0)
-    hold.set_loss(2.5)
-    hold.release()
-    hold.set_loss(99.0)
+    pending.set_grad_norm(4.0)
+    pending.set_loss(2.5)
+    pending.release()
+    pending.set_loss(99.0)
     monitor.end_step()
     [directory, *_] = dict(monitor.whereabouts())["csv"]
     monitor.shutdown()

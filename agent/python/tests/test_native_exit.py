@@ -87,7 +87,7 @@ def test_a_dropped_monitor_delivers_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", ["del monitor", "monitor.shutdown()", "pass", "sys.exit(0)", "hold = monitor.hold(); del monitor"]
+    "end", ["del monitor", "monitor.shutdown()", "pass", "sys.exit(0)", "pending = monitor.pending_step(); del monitor"]
 )
 def test_an_exporter_that_fails_at_the_end_is_heard_and_nobody_waits_for_it(tmp_path: Path, end: str) -> None:
     program = """

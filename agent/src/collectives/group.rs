@@ -111,11 +111,11 @@ impl CollectiveGroup {
         if !call.is_recorded || !is_measured || collectives.is_some_and(|it| !it.includes(monitor.ranks().rank.0)) {
             return None;
         }
-        let hold = monitor.hold();
+        let pending = monitor.pending_step();
         let attempt = monitor.inner().recorder().attempt();
         let mut calls = lock(&operation.calls);
-        if (calls.step, calls.attempt) != (hold.step(), attempt) {
-            (calls.step, calls.attempt, calls.next) = (hold.step(), attempt, 0);
+        if (calls.step, calls.attempt) != (pending.step(), attempt) {
+            (calls.step, calls.attempt, calls.next) = (pending.step(), attempt, 0);
         }
         let place = calls.next;
         calls.next += 1;
@@ -129,7 +129,7 @@ impl CollectiveGroup {
         // Now, not when it ends: the step's columns stay as they are while it is held.
         let request = monitor.request(Kind::Comm);
         let operation = Arc::clone(operation);
-        Some(CallRecords { monitor: monitor.clone(), hold, request, operation, timing, number: MicroStep(place) })
+        Some(CallRecords { monitor: monitor.clone(), pending, request, operation, timing, number: MicroStep(place) })
     }
 }
 

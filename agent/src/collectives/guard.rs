@@ -31,7 +31,7 @@ pub(super) struct Sent {
 /// The records of one call, kept for the step it began in even if it ends in a later one.
 pub(super) struct CallRecords {
     pub(super) monitor: Monitor,
-    pub(super) hold: PendingStep,
+    pub(super) pending: PendingStep,
     /// What is measured of its tensors.
     pub(super) request: Option<Request>,
     pub(super) operation: Arc<Operation>,
@@ -69,7 +69,7 @@ impl CallRecords {
             Slot::Pre(_) => "is given",
             Slot::Post(_) => "has left behind",
         };
-        let (name, step) = (&self.operation.name, self.hold.step());
+        let (name, step) = (&self.operation.name, self.pending.step());
         let hint = match slot {
             Slot::Pre(_) => "it comes from this rank: look at its gradients and activations of this step",
             Slot::Post(_) => "set `cc_pre_hook` to see which rank it comes from",
@@ -82,7 +82,7 @@ impl CallRecords {
     }
 
     fn record(&self, tensor: TensorId, kind: Kind, reading: impl Into<Reading>) {
-        self.hold.record(Record { tensor, kind, micro_step: self.number, reading: Some(reading.into()) });
+        self.pending.record(Record { tensor, kind, micro_step: self.number, reading: Some(reading.into()) });
     }
 }
 

@@ -17,13 +17,13 @@ fn a_step_waits_for_its_late_readings_and_keeps_its_place() {
         micro_step: MicroStep(0),
         reading: Some(TensorStats::of_value(1.0).into()),
     };
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     monitor.end_step(StepFacts::default());
     one_step(&monitor, tensor);
     assert!(probe.steps().is_empty());
-    hold.record(late);
-    hold.record(late);
-    drop(hold);
+    pending.record(late);
+    pending.record(late);
+    drop(pending);
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), [(0, 2), (1, 1)]);
     assert!(report.balances());
@@ -61,30 +61,30 @@ fn the_global_norms_come_with_the_step_or_late() {
     let facts = StepFacts { grad_norm: GradNorm::Known(2.0), framework_grad_norm: Some(2.0), ..StepFacts::default() };
     monitor.end_step(facts);
     // Late, after the end of the step.
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
-    hold.set_grad_norm(3.0);
-    hold.set_framework_grad_norm(6.0);
-    drop(hold);
+    pending.set_grad_norm(3.0);
+    pending.set_framework_grad_norm(6.0);
+    drop(pending);
     // Told before the end of the step, which then says that it does not know.
-    let hold = monitor.hold();
-    hold.set_grad_norm(4.0);
+    let pending = monitor.pending_step();
+    pending.set_grad_norm(4.0);
     monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
-    drop(hold);
+    drop(pending);
     // A skipped step takes its norms with it.
-    let hold = monitor.hold();
-    hold.set_grad_norm(99.0);
-    hold.set_framework_grad_norm(99.0);
+    let pending = monitor.pending_step();
+    pending.set_grad_norm(99.0);
+    pending.set_framework_grad_norm(99.0);
     monitor.skip_step();
-    drop(hold);
+    drop(pending);
     one_step(&monitor, tensor);
     // Far too late: the batch has left.
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     for _ in 0..6 {
         monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
     }
-    hold.set_grad_norm(5.0);
-    drop(hold);
+    pending.set_grad_norm(5.0);
+    drop(pending);
     monitor.shutdown();
     let norms = probe.0.0.lock().unwrap().norms.clone();
     let expected = [(Some(2.0), Some(2.0)), (Some(3.0), Some(6.0)), (Some(4.0), None), (Some(5.0f64.sqrt()), None)];
@@ -101,29 +101,29 @@ fn the_loss_comes_with_the_step_or_late() {
     let of = |loss| StepFacts { loss: Some(loss), ..StepFacts::default() };
     monitor.end_step(of(1.0));
     // Late, when a later step has a loss of its own already.
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     monitor.end_step(StepFacts::default());
     monitor.end_step(of(3.0));
-    hold.set_loss(2.0);
-    drop(hold);
+    pending.set_loss(2.0);
+    drop(pending);
     // Told before the end of the step: it stands, whatever the step's end says.
-    let hold = monitor.hold();
-    hold.set_loss(4.0);
-    drop(hold);
+    let pending = monitor.pending_step();
+    pending.set_loss(4.0);
+    drop(pending);
     monitor.end_step(of(99.0));
     // A skipped step takes its loss with it.
-    let hold = monitor.hold();
-    hold.set_loss(99.0);
+    let pending = monitor.pending_step();
+    pending.set_loss(99.0);
     monitor.skip_step();
-    drop(hold);
+    drop(pending);
     monitor.end_step(StepFacts::default());
     // Far too late: the batch has left.
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     for _ in 0..6 {
         monitor.end_step(StepFacts::default());
     }
-    hold.set_loss(99.0);
-    drop(hold);
+    pending.set_loss(99.0);
+    drop(pending);
     monitor.shutdown();
     let losses = probe.0.0.lock().unwrap().losses.clone();
     let (first, rest) = losses.split_at(5);
@@ -145,11 +145,11 @@ fn a_step_waits_longer_for_a_norm_that_is_announced_and_the_queue_takes_all_that
     probe.set(|state| state.closed = true);
     let pipeline = Pipeline { queue_steps: 16, ..Pipeline::default() };
     let (monitor, _heard) = start(Config { pipeline, ..config() }, &probe);
-    let hold = monitor.hold();
-    hold.expect(LateNumber::GradNorm);
+    let pending = monitor.pending_step();
+    pending.expect(LateNumber::GradNorm);
     end_steps(&monitor, 12);
-    assert!(hold.set_grad_norm(5.0), "three quarters of the queue");
-    drop(hold);
+    assert!(pending.set_grad_norm(5.0), "three quarters of the queue");
+    drop(pending);
     probe.set(|state| state.closed = false);
     let report = monitor.shutdown();
     assert_eq!(probe.0.0.lock().unwrap().norms[0], (Some(5.0), None));
@@ -163,18 +163,18 @@ fn a_number_that_does_not_come_in_time_is_counted_and_said_once() {
     let pipeline = Pipeline { queue_steps: 40, ..Pipeline::default() };
     let (monitor, heard) = start(Config { pipeline, ..config() }, &probe);
     let announced = |number| {
-        let hold = monitor.hold();
-        hold.expect(number);
-        hold
+        let pending = monitor.pending_step();
+        pending.expect(number);
+        pending
     };
     let norms = [(); 2].map(|()| {
-        let hold = announced(LateNumber::GradNorm);
+        let pending = announced(LateNumber::GradNorm);
         end_steps(&monitor, 1);
-        hold
+        pending
     });
     end_steps(&monitor, 30);
-    for hold in norms {
-        assert!(!hold.set_grad_norm(7.0), "it has left");
+    for pending in norms {
+        assert!(!pending.set_grad_norm(7.0), "it has left");
     }
     // A loss is waited for as any reading is.
     let loss = announced(LateNumber::Loss);
@@ -206,12 +206,12 @@ fn a_reading_that_comes_far_too_late_is_counted_not_misplaced() {
     let pipeline = Pipeline { queue_steps: 10, ..Pipeline::default() };
     let (monitor, _heard) = start(Config { pipeline, ..config() }, &probe);
     let tensor = monitor.register("fc.weight", 0);
-    let hold = monitor.hold();
+    let pending = monitor.pending_step();
     for _ in 0..10 {
         one_step(&monitor, tensor);
     }
-    hold.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None });
-    drop(hold);
+    pending.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None });
+    drop(pending);
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), (0..10).map(|step| (step, 1)).collect::<Vec<_>>());
     assert_eq!(report.books.not_sampled, 1);

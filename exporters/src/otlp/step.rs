@@ -11,7 +11,7 @@ use trainmon_core::catalog::{
     STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
 };
 use trainmon_core::config::Config;
-use trainmon_core::{Group, Kind, PartBook, Reading, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Group, Kind, PartTable, Reading, Statistic, StepBatch, TensorInfo};
 
 use super::books::push_books;
 use super::counters::{Counters, StepCounts};
@@ -150,7 +150,7 @@ struct TierPoints {
 }
 
 impl TierPoints {
-    fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+    fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartTable>) -> Self {
         let cells = Cells::new(tier, measured, parts);
         Self { metrics: tier.metrics().collect(), cells, attributes: Vec::new() }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use trainmon_core::config::Prometheus;
-use trainmon_core::{Group, Kind, PartBook, Statistic, Step, StepBatch, TensorInfo};
+use trainmon_core::{Group, Kind, PartTable, Statistic, Step, StepBatch, TensorInfo};
 use trainmon_history::StepFigures;
 
 use super::counters::Counters;
@@ -78,7 +78,7 @@ impl MetricTable {
     pub(crate) fn new(
         config: &Prometheus,
         measured: MeasuredStatistics,
-        parts: &Arc<PartBook>,
+        parts: &Arc<PartTable>,
         counters: Arc<Counters>,
         now: Instant,
     ) -> Self {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trainmon_core::PartBook;
+use trainmon_core::PartTable;
 
 use super::series::{SeriesId, Table, label_text};
 use crate::MeasuredStatistics;
@@ -35,7 +35,7 @@ pub(crate) struct TierSeries {
 }
 
 impl TierSeries {
-    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics, parts: &Arc<PartTable>) -> Self {
         Self { cells: Cells::new(tier, measured, parts), first_family, slots: Vec::new() }
     }
 

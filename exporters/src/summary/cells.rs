@@ -9,7 +9,7 @@ use trainmon_core::catalog::{
     LAYER_PART_ZEROS_RATIO, Metric, PARAMETER_NORM, PARAMETER_PART_NORM, ZERO_ELEMENTS_RATIO,
 };
 use trainmon_core::{
-    Group, Kind, PartBook, Record, Share, Statistic, StatisticSet, TensorInfo, TensorStats, combine_norms, largest,
+    Group, Kind, PartTable, Record, Share, Statistic, StatisticSet, TensorInfo, TensorStats, combine_norms, largest,
     layer_of,
 };
 
@@ -216,7 +216,7 @@ pub(crate) struct CellValue<'a> {
 pub(crate) struct Cells {
     tier: Tier,
     measured: MeasuredStatistics,
-    parts: Arc<PartBook>,
+    parts: Arc<PartTable>,
     /// By tensor and kind: the cell, or one of the two below.
     routes: Vec<[u32; Kind::ALL.len()]>,
     by_labels: HashMap<Box<str>, u32>,
@@ -228,7 +228,7 @@ const UNKNOWN: u32 = u32::MAX;
 const NOT_SERVED: u32 = u32::MAX - 1;
 
 impl Cells {
-    pub(crate) fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartBook>) -> Self {
+    pub(crate) fn new(tier: Tier, measured: MeasuredStatistics, parts: &Arc<PartTable>) -> Self {
         let (by_labels, parts) = (HashMap::new(), Arc::clone(parts));
         Self { tier, measured, parts, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
     }

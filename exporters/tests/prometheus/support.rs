@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
     AlertRule, AlertTotals, CollectiveOp, CollectiveTotals, Dtype, HeldPart, Kind, Ledger, MicroStep, ParameterParts,
-    PartBook, ProcessGroup, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo,
-    TensorStats,
+    PartTable, ProcessGroup, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId,
+    TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -75,8 +75,8 @@ pub(crate) fn collectives() -> Arc<CollectiveTotals> {
 }
 
 /// A third of the parameters is this rank's alone, a third others hold too, of a third nobody knows who holds it.
-pub(crate) fn parts() -> Arc<PartBook> {
-    let book = PartBook::default();
+pub(crate) fn parts() -> Arc<PartTable> {
+    let book = PartTable::default();
     let told =
         [("blocks.0.attn.qkv.weight", Some(true)), ("blocks.0.mlp.fc1.weight", Some(false)), ("wte.weight", None)];
     book.tell(told.map(|(name, is_counted)| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{collectives, config, gradient, names, parts, reading, record, run, sources, start, step, value};
 use trainmon_core::catalog::{self, Status};
 use trainmon_core::{
-    DropReason, GradNorm, HeldPart, Kind, MicroStep, ParameterParts, PartBook, Phase, Reading, Record, Scalar,
+    DropReason, GradNorm, HeldPart, Kind, MicroStep, ParameterParts, PartTable, Phase, Reading, Record, Scalar,
     Statistic, StatisticSet, StepBatch, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{Exporter, PrometheusExporter, Sources};
@@ -385,7 +385,7 @@ fn collective_operations_are_served_per_operation_and_group_as_far_as_there_is_r
 
 #[test]
 fn what_counts_of_a_rank_in_sums_over_ranks_is_served_under_the_names_of_the_whole_model() {
-    let book = Arc::<PartBook>::default();
+    let book = Arc::<PartTable>::default();
     let mut named = config();
     named.per_parameter = true;
     let told = Sources { parts: Arc::clone(&book), ..sources() };

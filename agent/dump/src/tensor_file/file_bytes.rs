@@ -19,17 +19,17 @@ const MAPPED_FROM: u64 = 1 << 20;
 /// A mapped file that is cut short while it is mapped ends the process with SIGBUS when its lost part is read.
 #[derive(Clone, Debug)]
 pub struct FileBytes {
-    whole: Arc<Whole>,
+    whole: Arc<Storage>,
     range: Range<usize>,
 }
 
 #[derive(Debug)]
-enum Whole {
+enum Storage {
     Held(Buffer),
     Mapped(Mmap),
 }
 
-impl Whole {
+impl Storage {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Held(bytes) => bytes,
@@ -68,7 +68,7 @@ impl FileBytes {
         // such a write changes numbers that are read, or ends the process (see the type).
         let map = unsafe { Mmap::map(file)? };
         let range = 0..map.len();
-        Ok(Self { whole: Arc::new(Whole::Mapped(map)), range })
+        Ok(Self { whole: Arc::new(Storage::Mapped(map)), range })
     }
 
     /// The length of the file these are bytes of.
@@ -79,8 +79,8 @@ impl FileBytes {
     /// The memory that they are in; `None` if others share it, or a file is mapped.
     pub fn into_buffer(self) -> Option<Buffer> {
         match Arc::into_inner(self.whole)? {
-            Whole::Held(bytes) => Some(bytes),
-            Whole::Mapped(_) => None,
+            Storage::Held(bytes) => Some(bytes),
+            Storage::Mapped(_) => None,
         }
     }
 
@@ -99,7 +99,7 @@ impl FileBytes {
 impl From<Buffer> for FileBytes {
     fn from(bytes: Buffer) -> Self {
         let range = 0..bytes.len();
-        Self { whole: Arc::new(Whole::Held(bytes)), range }
+        Self { whole: Arc::new(Storage::Held(bytes)), range }
     }
 }
 

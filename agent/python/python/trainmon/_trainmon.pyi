@@ -399,7 +399,7 @@ class Monitor:
         of a process group, `caller` the line that makes a call of the operation named and whether it is recorded,
         `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and
         `seconds(clock)`."""
-    def hold(self) -> PendingStep:
+    def pending_step(self) -> PendingStep:
         """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
         gradient norm that is expected three quarters of `queue_steps`, at most 32."""
     def end_step(
@@ -480,7 +480,7 @@ class PendingStep:
         (`torch.bfloat16`). Returns the norms."""
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None: ...
     def expect(self, number: _LateNumber) -> None:
-        """Announces a number that this hold will set: a step that leaves without it is counted, and that is said."""
+        """Announces a number that this object will set: a step that leaves without it is counted, and that is said."""
     def forgo(self, number: _LateNumber) -> None:
         """Takes an announcement back: the number is left out on purpose."""
     def set_loss(self, loss: float) -> bool:

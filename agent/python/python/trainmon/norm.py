@@ -86,15 +86,15 @@ class GlobalNorm:
             return None
         if self._exchange is None and part.is_whole:
             return math.sqrt(part.squares)
-        hold = self._monitor.hold()
-        hold.expect("grad_norm")
-        step = hold.step
+        pending = self._monitor.pending_step()
+        pending.expect("grad_norm")
+        step = pending.step
 
         def complete(squares: float) -> None:
             if self._exchange is None:
-                _deliver(hold, squares)
+                _deliver(pending, squares)
             else:
-                self._exchange.submit(step, squares, lambda total: _deliver(hold, total))
+                self._exchange.submit(step, squares, lambda total: _deliver(pending, total))
 
         part.close(complete)
         return None
@@ -105,10 +105,10 @@ class GlobalNorm:
             self._exchange.close(seconds)
 
 
-def _deliver(hold: PendingStep, squares: float | None) -> None:
+def _deliver(pending: PendingStep, squares: float | None) -> None:
     """Tells the step its norm. One that is released without it, or has left, counts as a step whose norm is missing."""
     if squares == UNKNOWN:
-        hold.forgo("grad_norm")
+        pending.forgo("grad_norm")
     elif squares is not None:
-        hold.set_grad_norm(math.sqrt(squares))
-    hold.release()
+        pending.set_grad_norm(math.sqrt(squares))
+    pending.release()

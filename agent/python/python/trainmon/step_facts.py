@@ -105,12 +105,12 @@ class StepFacts:
         """A number that lies on the host; one on a device is given to this step's batch when it has come."""
         if value is None or self._measurer.is_at_hand(value):
             return self._now_or_never(value)
-        hold = self._monitor.hold()
-        hold.expect(name)
+        pending = self._monitor.pending_step()
+        pending.expect(name)
 
         def arrived(number: float) -> None:
-            later(hold, number)
-            hold.release()
+            later(pending, number)
+            pending.release()
 
         self._measurer.scalar(value, arrived)
         return None

@@ -15,7 +15,7 @@ use crate::capture::placing::{place, tell_modules_around};
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::{self, Announced, Busy};
 use crate::capture::values::Walk;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// The arguments as they are written.
 pub(crate) struct Arguments<'a, 'py> {
@@ -144,7 +144,7 @@ impl Shared {
             Ok(Ok(done)) => Some(done),
             Ok(Err(error)) => {
                 self.note(what, &error.to_string());
-                swallow(py, error);
+                discard(py, error);
                 None
             }
             Err(_panic) => {
@@ -199,7 +199,7 @@ impl Shared {
             Ok(stack) => entry.stack(stack),
             Err(error) => {
                 self.note("stack", &error.to_string());
-                swallow(py, error);
+                discard(py, error);
             }
         }
     }

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// How values of a class are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Kinds {
         }
         // Not under the lock: foreign code may run.
         let kind = classify(&class).unwrap_or_else(|error| {
-            swallow(value.py(), error);
+            discard(value.py(), error);
             ValueKind::Other
         });
         self.0.lock().insert(address, (kind, class.unbind()));

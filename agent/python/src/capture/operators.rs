@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use trainmon_capture::CapturePlan;
 
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// A function and its name in a dump.
 pub(crate) struct Operator {
@@ -96,7 +96,7 @@ impl Operators {
             Home::Library => LIBRARY.import(py, "trainmon.captures.libraries", "inside_of"),
         };
         let body = find.and_then(|find| find.call1((function,)));
-        let body = body.map_err(|error| swallow(py, error)).ok().filter(|body| !body.is_none());
+        let body = body.map_err(|error| discard(py, error)).ok().filter(|body| !body.is_none());
         let kept = (function.clone().unbind(), body.clone().map(Bound::unbind));
         self.inside.lock().insert(address, kept);
         body

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use trainmon_capture::{Notice, Notices, Severity};
 
 use crate::capture::thread::Busy;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// Notices that wait. A writer of files never waits for the interpreter: the thread that has it may be waiting for the writer.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl PendingMessages {
         for notice in notices {
             let severity = if notice.severity == Severity::Info { "info" } else { "warning" };
             if let Err(error) = listener.call1(py, (severity, notice.message, notice.hint)) {
-                swallow(py, error);
+                discard(py, error);
             }
         }
     }

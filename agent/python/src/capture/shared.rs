@@ -17,7 +17,7 @@ use crate::capture::operators::Operators;
 use crate::capture::pending_messages::PendingMessages;
 use crate::capture::stacks::Stacks;
 use crate::capture::thread;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// How often the end of a step looks whether there is something to tell.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl Shared {
         let active = self.active.write().take()?;
         for hook in std::mem::take(&mut *active.hooks.lock()) {
             if let Err(error) = hook.call_method0(py, intern!(py, "remove")) {
-                swallow(py, error);
+                discard(py, error);
             }
         }
         Some(active)
@@ -137,7 +137,7 @@ impl Shared {
         }
         let Some(check) = self.parent_check.lock().as_ref().map(|check| check.clone_ref(py)) else { return };
         if let Err(error) = check.call0(py) {
-            swallow(py, error);
+            discard(py, error);
         }
     }
 
@@ -180,7 +180,7 @@ impl Drop for ModeAgain<'_> {
         let py = self.0.py();
         // What is on top may be the host's: a capture that was stopped meanwhile has taken its mode itself.
         if let Err(error) = self.take_off() {
-            swallow(py, error);
+            discard(py, error);
         }
     }
 }

@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use trainmon_capture::{Content, Later, Peer, Tensor, Values};
 
 use crate::capture::shared::Active;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 use crate::tensor::{HostTensor, Tracked, Unreadable};
 
 /// What Python finds of a tensor without plain memory of its own: the format's name of its type, its dtype, its shape, a host
@@ -42,7 +42,7 @@ fn write_with(
 ) {
     let py = object.py();
     let requires_grad = object.getattr(intern!(py, "requires_grad")).and_then(|it| it.is_truthy());
-    let requires_grad = requires_grad.map_err(|error| swallow(py, error)).ok();
+    let requires_grad = requires_grad.map_err(|error| discard(py, error)).ok();
     let nothing = Tensor { kind: "", dtype: "", shape: &[], requires_grad, spread: None, content: Content::Unreadable };
     match HostTensor::describe_unseen(object, tracked) {
         Ok(host) => {
@@ -84,7 +84,7 @@ fn write_other(
     let (kind, dtype, shape, elements, spread) = match found {
         Ok(found) => found,
         Err(error) => {
-            swallow(py, error);
+            discard(py, error);
             return drop(put(to, nothing));
         }
     };

@@ -8,7 +8,7 @@ use trainmon_capture::{LaterValue, Peer, Values};
 use crate::capture::kinds::ValueKind;
 use crate::capture::shared::Active;
 use crate::capture::tensors;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 use crate::tensor::Tracked;
 
 /// Containers within containers that are followed: as many as the format takes. A stack has an end.
@@ -145,7 +145,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
             _ => self.plain(value, kind),
         };
         if let Err(error) = written {
-            swallow(py, error);
+            discard(py, error);
             self.to.null();
         }
     }
@@ -158,7 +158,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
             ValueKind::Int => match value.extract::<i64>() {
                 Ok(number) => self.to.int(&class_name(value), number),
                 Err(too_large) => {
-                    swallow(py, too_large);
+                    discard(py, too_large);
                     let digits = py.get_type::<PyInt>().call_method1(intern!(py, "__repr__"), (value,))?;
                     self.to.big_int(&class_name(value), digits.extract()?);
                 }
@@ -216,7 +216,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.begin_object();
         match entries {
             Ok(entries) => self.entries(&entries, |_| false),
-            Err(error) => swallow(py, error),
+            Err(error) => discard(py, error),
         }
         self.to.end_object();
     }
@@ -284,7 +284,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
             ValueKind::Int => match plain.extract::<i64>() {
                 Ok(number) => self.to.int(&kind, number),
                 Err(too_large) => {
-                    swallow(py, too_large);
+                    discard(py, too_large);
                     self.to.big_int(&kind, &plain.str()?.to_string_lossy());
                 }
             },
@@ -314,7 +314,7 @@ fn index_of(value: &Bound<'_, PyAny>) -> Option<i64> {
         return None;
     }
     let index = value.extract::<i64>().or_else(|_not_an_index| value.call_method0("item")?.extract::<i64>());
-    index.map_err(|error| swallow(value.py(), error)).ok()
+    index.map_err(|error| discard(value.py(), error)).ok()
 }
 
 fn class_name(value: &Bound<'_, PyAny>) -> String {

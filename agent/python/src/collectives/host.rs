@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use trainmon_agent::front::Label;
 
-use crate::discard_error::{is_of_host, swallow};
+use crate::discard_error::{discard, is_of_host};
 
 /// What is asked of Python.
 pub(crate) struct Callbacks {
@@ -49,9 +49,9 @@ impl Host {
             Err(error) => {
                 if !is_of_host(py, &error) && !self.is_off.swap(true, Ordering::Relaxed) {
                     let told = self.callbacks.failed.call1(py, (error.value(py),));
-                    drop(told.map_err(|error| swallow(py, error)));
+                    drop(told.map_err(|error| discard(py, error)));
                 }
-                swallow(py, error);
+                discard(py, error);
                 None
             }
         }

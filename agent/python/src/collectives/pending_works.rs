@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 
 use super::open::Open;
-use crate::discard_error::swallow;
+use crate::discard_error::discard;
 
 /// Works that are looked at when another operation begins; a caller that keeps more open waits for the oldest first.
 const LOOKED_AT: usize = 4;
@@ -163,7 +163,7 @@ fn is_completed(work: &Bound<'_, PyAny>) -> bool {
     match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {
         Ok(is_completed) => is_completed,
         Err(error) => {
-            swallow(py, error);
+            discard(py, error);
             true
         }
     }

@@ -81,7 +81,7 @@ struct Transfer {
     step: Step,
     places: Vec<Place>,
     results: Box<dyn InFlight>,
-    hold: PendingStep,
+    pending: PendingStep,
 }
 
 impl DeviceQueue {
@@ -134,7 +134,9 @@ impl DeviceQueue {
             return refuse(&places, monitor, "the device is several steps behind with earlier statistics");
         }
         match self.statistics.launch(&tensors.iter().collect::<Vec<_>>(), DevicePlan::of(request)) {
-            Ok(results) => self.under_way.push_back(Transfer { step, places, results, hold: monitor.hold() }),
+            Ok(results) => {
+                self.under_way.push_back(Transfer { step, places, results, pending: monitor.pending_step() });
+            }
             Err(why) => refuse(&places, monitor, &why),
         }
     }
@@ -205,7 +207,7 @@ impl Transfer {
             Ok(true) => {
                 let rows = self.results.rows();
                 for (place, row) in self.places.iter().zip(&rows) {
-                    self.hold.record(place.record(row));
+                    self.pending.record(place.record(row));
                 }
                 let answered = rows.len().min(self.places.len());
                 refuse(&self.places[answered..], monitor, "the device's statistics came without it");

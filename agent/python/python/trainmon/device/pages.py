@@ -124,7 +124,7 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
             monitor.observe_unsupported(*entry.record, why)
 
 
-def deliver(pages: Sequence[Page], hold: PendingStep) -> None:
+def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
     """Hands every row of pages that have arrived to its step, in the order of the hooks."""
     places: list[_Place] = []
     for row, entry in enumerate(entry for page in pages for entry in page.entries):
@@ -147,9 +147,9 @@ def deliver(pages: Sequence[Page], hold: PendingStep) -> None:
         run = list(some)
         start = address + run[0][0] * width
         if is_numbers:
-            _deliver_numbers(hold, [place for _, place in run], start)
+            _deliver_numbers(pending, [place for _, place in run], start)
         else:
-            _record(hold, [place for _, place in run], start)
+            _record(pending, [place for _, place in run], start)
 
 
 class _Place(NamedTuple):
@@ -161,15 +161,15 @@ class _Place(NamedTuple):
     norm: Callable[[float], None] | None
 
 
-def _record(hold: PendingStep, run: Sequence[_Place], address: int) -> None:
-    norms = hold.record_rows([place.what for place in run if not isinstance(place.what, Numbers)], address, COLUMNS)
+def _record(pending: PendingStep, run: Sequence[_Place], address: int) -> None:
+    norms = pending.record_rows([place.what for place in run if not isinstance(place.what, Numbers)], address, COLUMNS)
     for place, norm in zip(run, norms, strict=True):
         if place.norm is not None:
             place.norm(norm)
 
 
-def _deliver_numbers(hold: PendingStep, run: Sequence[_Place], address: int) -> None:
+def _deliver_numbers(pending: PendingStep, run: Sequence[_Place], address: int) -> None:
     values = (ctypes.c_double * (COLUMNS * len(run))).from_address(address)
     for index, place in enumerate(run):
         if isinstance(place.what, Numbers):
-            place.what.deliver(hold, values[index * COLUMNS : (index + 1) * COLUMNS])
+            place.what.deliver(pending, values[index * COLUMNS : (index + 1) * COLUMNS])

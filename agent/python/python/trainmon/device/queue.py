@@ -52,7 +52,7 @@ class DeviceQueue:
     Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
     what the training queues behind them may overwrite them. Results go to a table on the device, once per step from
     there to page-locked host memory, and are read by a later step's `collect`, when their event has happened. Their
-    step is kept open by a hold meanwhile. May be used from the threads of a backward pass.
+    step is kept open by a `PendingStep` meanwhile. May be used from the threads of a backward pass.
     """
 
     def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams] = streams_of) -> None:
@@ -165,8 +165,8 @@ class DeviceQueue:
         """Records numbers that were computed on the device, tensors without dimensions, as `Monitor.record_values`."""
         of = len(values)
 
-        def deliver(hold: PendingStep, found: Sequence[float]) -> None:
-            hold.record_values(label.tensor_id, label.kind, label.micro_step, found[:of])
+        def deliver(pending: PendingStep, found: Sequence[float]) -> None:
+            pending.record_values(label.tensor_id, label.kind, label.micro_step, found[:of])
 
         with self._lock:
             self._numbers.append((Numbers(deliver, (label.tensor_id, label.kind), next(self._order)), tuple(values)))

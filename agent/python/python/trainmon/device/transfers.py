@@ -28,7 +28,7 @@ class Transfer:
     """One step's results."""
 
     step: int
-    hold: PendingStep
+    pending: PendingStep
     pages: dict[torch.device, list[Page]] = field(default_factory=dict)
 
     def all_pages(self) -> list[Page]:
@@ -60,7 +60,7 @@ class Transfers:
             refuse(self._monitor, entries, "the device is several steps behind with earlier statistics")
             return
         if not self._under_way or self._under_way[-1].step != step:
-            self._under_way.append(Transfer(step, self._monitor.hold()))
+            self._under_way.append(Transfer(step, self._monitor.pending_step()))
         pages = self._under_way[-1].pages.setdefault(device, [])
         done = 0
         while done < len(entries):
@@ -140,19 +140,19 @@ class Transfers:
         except RuntimeError as error:
             self._give_up(transfer, f"the device failed: {first_line(error)}")
             return True
-        deliver(transfer.all_pages(), transfer.hold)
+        deliver(transfer.all_pages(), transfer.pending)
         for device, pages in transfer.pages.items():
             for page in pages:
                 page.clear()
             self._spare.setdefault(device, []).extend(pages[: _SPARE - len(self._spare.get(device, ()))])
-        transfer.hold.release()
+        transfer.pending.release()
         return True
 
     def _give_up(self, transfer: Transfer, why: str) -> None:
         # Its pages are let go: what still writes into them is known to torch's allocators.
         for page in transfer.all_pages():
             page.give_up(self._monitor, why)
-        transfer.hold.release()
+        transfer.pending.release()
 
 
 def first_line(error: BaseException) -> str:

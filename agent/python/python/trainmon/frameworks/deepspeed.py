@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
-from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
+from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, WholeParameters, is_deepspeeds, layout_of
 from trainmon.frameworks.experts import Numbered, numbered_experts
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
@@ -84,7 +84,7 @@ class DeepSpeed(Plain):
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         if not self._scales_loss and hasattr(self.job.optimizer, "backward"):
             self.handles.append(InstanceMethod(self.job.optimizer, "backward", self._scaling))
-        if not isinstance(self._layout, Whole):
+        if not isinstance(self._layout, WholeParameters):
             wrapper = self._around(before, after, lambda: bool(getattr(self.job.optimizer, "overflow", False)))
             self.handles.append(InstanceMethod(self.job.optimizer, "step", wrapper))
         elif self._engine is not None and getattr(self._engine, "torch_autocast_z0_gradscaler", None) is None:

@@ -71,7 +71,7 @@ class Unknown(Layout):
         return {}
 
 
-class Whole(Layout):
+class WholeParameters(Layout):
     """A torch optimizer below the engine (stage 0, fp32)."""
 
     def gradient(self, tensor: Any) -> torch.Tensor | None:
@@ -280,7 +280,7 @@ def layout_of(optimizer: Any) -> Layout:
     for name, layout in layouts:
         if is_deepspeeds(optimizer, name):
             return layout(optimizer)
-    return Whole(optimizer)
+    return WholeParameters(optimizer)
 
 
 def is_deepspeeds(instance: Any, *names: str) -> bool:

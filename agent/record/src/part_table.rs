@@ -63,9 +63,9 @@ pub enum Share {
 
 /// The parts of every parameter, told once by the front. Empty where every rank holds everything, and where one rank is all.
 #[derive(Debug, Default)]
-pub struct PartBook(OnceLock<HashMap<TensorInfo, ParameterParts>>);
+pub struct PartTable(OnceLock<HashMap<TensorInfo, ParameterParts>>);
 
-impl PartBook {
+impl PartTable {
     /// Takes the parts of all parameters; what is told later is ignored. `parameters`: as their records are called.
     pub fn tell(&self, parameters: impl IntoIterator<Item = (TensorInfo, ParameterParts)>) {
         self.0.get_or_init(|| parameters.into_iter().collect());
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_record_counts_by_what_it_is_of() {
         let held = |is_counted, elements| Some(HeldPart { is_counted, elements });
-        let book = PartBook::default();
+        let book = PartTable::default();
         assert_eq!((book.is_told(), book.find(Kind::GradReduced, &tensor("h.0.w", 1))), (false, None));
         let parts = ParameterParts {
             whole_name: "h.4.w".into(),
