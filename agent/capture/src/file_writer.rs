@@ -48,6 +48,15 @@ pub(crate) struct WrittenFile {
     pub(crate) shared: u64,
 }
 
+/// A tensor's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bytes<'b> {
+    /// Nobody else has them.
+    Copied(&'b [u8]),
+    /// The host's: another thread of it, or a device, may write to them meanwhile.
+    Lent(&'b [u8]),
+}
+
 /// Writes into one directory and follows no link. Shared by threads; no two of them write equal contents at a time.
 pub(crate) struct FileWriter {
     writing: Writing,
@@ -61,33 +70,47 @@ impl FileWriter {
         Self { writing, directory, files: Mutex::new(HashMap::new()) }
     }
 
-    /// Makes a file that appears whole. `temporary` is a name that no other file has.
+    /// Whether files are compressed: that takes longer than writing them.
+    pub(crate) fn compresses(&self) -> bool {
+        self.writing.compress
+    }
+
+    /// Makes a file that appears whole. `temporary` is a name that no other file has. `None`, and no file: the bytes are not what
+    /// `content` says, somebody changed them.
     pub(crate) fn write(
         &self,
         name: &str,
         content: Content,
-        bytes: &[u8],
+        bytes: &Bytes<'_>,
         temporary: &str,
-    ) -> Result<WrittenFile, WriteError> {
+    ) -> Result<Option<WrittenFile>, WriteError> {
+        let (bytes, is_lent) = match *bytes {
+            Bytes::Copied(bytes) => (bytes, false),
+            Bytes::Lent(bytes) => (bytes, true),
+        };
         let tensor = TensorRef::new(content.dtype, content.shape, bytes)
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
         let is_shared = self.writing.shares && bytes.len() >= SMALLEST_LINKED;
         if is_shared && self.link(name, content, tensor).is_some() {
-            return Ok(WrittenFile { size: 0, shared: bytes.len() as u64 });
+            return Ok(Some(WrittenFile { size: 0, shared: bytes.len() as u64 }));
         }
         let written = self.write_beside(temporary, tensor, content.crc).and_then(|size| {
+            // Summed before and after: an archive whose sum is not that of its bytes could not be read.
+            if is_lent && crc32fast::hash(bytes) != content.crc {
+                return Ok(None);
+            }
             renameat(&self.directory, temporary, &self.directory, name).map_err(io::Error::from)?;
-            Ok(size)
+            Ok(Some(size))
         });
         match &written {
             // From now on this one: the former has too many names, was changed by somebody, or is another tensor after all.
-            Ok(_) if is_shared => drop(self.files.lock().insert(content, name.into())),
-            Ok(_) => (),
-            Err(_) => {
+            Ok(Some(_)) if is_shared => drop(self.files.lock().insert(content, name.into())),
+            Ok(Some(_)) => (),
+            Ok(None) | Err(_) => {
                 let _gone = unlinkat(&self.directory, temporary, AtFlags::empty()).is_ok();
             }
         }
-        Ok(WrittenFile { size: written?, shared: 0 })
+        Ok(written?.map(|size| WrittenFile { size, shared: 0 }))
     }
 
     /// Gives the file that says the same a further name. `None`: there is none, or the file system has no such names.

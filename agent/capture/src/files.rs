@@ -16,15 +16,15 @@ use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
 use trainmon_dump::tensor_file::write::WriteError;
 
-use crate::file_writer::{Content, FileWriter, Writing, WrittenFile};
+use crate::file_writer::{Bytes, Content, FileWriter, Writing, WrittenFile};
 use crate::spare::SpareMemory;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
 /// Smaller tensors are copied in less time than their file is opened in.
 const SMALLEST_IN_PLACE: usize = 256 << 10;
-/// A file system that takes longer than this (250 MB/s) is no memory: the training does not wait for it.
-const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
+/// A file system that takes longer than this (1 GB/s) is no memory: the training does not wait for it.
+const SLOWEST_BYTES_PER_MICROSECOND: u64 = 1_000;
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl Files {
     }
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, without a copy.
+    /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, of the tensor.
     /// `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
     pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
         if size >= SMALLEST_IN_PLACE && self.shared.is_behind() && self.write_in_place(file, &name, elements) {
@@ -164,19 +164,20 @@ impl Files {
         true
     }
 
-    /// Writes a file of the tensor itself. `false`: its bytes are in another order, or one that may be the same is being
-    /// written.
+    /// Writes a file of the tensor itself. `false`, and it has to be copied: its bytes are in another order, one that may be the
+    /// same is being written, or somebody changes it meanwhile.
     fn write_in_place(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
+        // Who waits for the files waits for this one.
+        let _reserved = Reserved::without_memory(&self.shared);
         if elements.in_place().is_none() {
             return false;
         }
         let content = file.content(elements.sum());
+        let Some(bytes) = elements.in_place() else { return false };
         let Some(temporary) = self.shared.queue.lock().begin(content) else { return false };
-        if let Some(bytes) = elements.in_place() {
-            self.shared.write(file.hole, name, content, bytes, &temporary);
-        }
+        let is_written = self.shared.write(file.hole, name, content, &Bytes::Lent(bytes), &temporary);
         self.shared.end(content, 0);
-        true
+        is_written
     }
 
     fn memory(&self, size: usize) -> io::Result<Buffer> {
@@ -237,6 +238,12 @@ impl<'s> Reserved<'s> {
         Self { shared, size }
     }
 
+    /// A place among those who write, for one that copies nothing.
+    fn without_memory(shared: &'s Shared) -> Self {
+        shared.queue.lock().reserved += 1;
+        Self { shared, size: 0 }
+    }
+
     fn become_job(mut self, job: Job) {
         let mut queue = self.shared.queue.lock();
         queue.jobs.push_back(job);
@@ -279,7 +286,7 @@ impl TensorFile<'_> {
 impl Shared {
     /// Whether a copy would wait for the writers and not for the disk.
     fn is_behind(&self) -> bool {
-        if !self.is_fast.load(Ordering::Relaxed) {
+        if !self.is_fast.load(Ordering::Relaxed) || self.writer.compresses() {
             return false;
         }
         // What waits for one that may be the same does not wait for a thread.
@@ -296,27 +303,31 @@ impl Shared {
     fn work(&self, job: Job, temporary: &str) {
         let Job { hole, name, content, bytes } = job;
         let size = bytes.len();
-        self.write(hole, &name, content, &bytes, temporary);
+        self.write(hole, &name, content, &Bytes::Copied(&bytes), temporary);
         // Half of the bound, so that what waits and what is kept stay near it.
         self.spare.give(bytes, self.bound / 2);
         self.end(content, size);
     }
 
-    /// Writes a file and tells of it, also where that panics.
-    fn write(&self, hole: Hole, name: &str, content: Content, bytes: &[u8], temporary: &str) {
+    /// Writes a file and tells of it, also where that panics. `false`, and nothing is told: the bytes changed meanwhile.
+    fn write(&self, hole: Hole, name: &str, content: Content, bytes: &Bytes<'_>, temporary: &str) -> bool {
         let written = catch_unwind(AssertUnwindSafe(|| {
             let begin = Instant::now();
-            let written = self.writer.write(name, content, bytes, temporary);
-            if bytes.len() >= SMALLEST_IN_PLACE {
-                let bearable = Duration::from_micros(bytes.len() as u64 / SLOWEST_BYTES_PER_MICROSECOND);
+            let Some(written) = self.writer.write(name, content, bytes, temporary).transpose() else { return false };
+            if let Ok(WrittenFile { size, shared: 0 }) = written
+                && size >= SMALLEST_IN_PLACE as u64
+            {
+                let bearable = Duration::from_micros(size / SLOWEST_BYTES_PER_MICROSECOND);
                 self.is_fast.store(begin.elapsed() <= bearable, Ordering::Relaxed);
             }
             (self.done)(hole, written.map(|file| (name, file)));
+            true
         }));
-        if written.is_err() {
+        written.unwrap_or_else(|_| {
             let panicked = WriteError::Write(io::Error::other("its writer panicked"));
             let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
-        }
+            true
+        })
     }
 
     /// A file is written, of whose bytes so many waited.
@@ -402,7 +413,7 @@ mod tests {
         files
     }
 
-    fn put(files: &Files, number: u32, elements: &mut Given) {
+    fn put(files: &Files, number: u32, elements: &mut impl Elements) {
         let shape = Shape::new(&[FLOATS as i64]).unwrap();
         let file = TensorFile { hole: Hole(number), path: "", dtype: Dtype::F32, shape };
         assert!(files.put(&file, format!("{number}.npy"), SMALLEST_IN_PLACE, elements));
@@ -436,6 +447,77 @@ mod tests {
         put(&files, 11, &mut on_a_slow_disk);
         assert_eq!([strided.copies, twin.copies, on_a_slow_disk.copies], [1, 1, 1]);
         assert!(told.lock().is_empty(), "nothing is written");
+    }
+
+    #[test]
+    fn a_tensor_that_somebody_changes_meanwhile_is_copied() {
+        /// Another thread writes to it after it was summed.
+        struct Changing(Given);
+        impl Elements for Changing {
+            fn in_place(&self) -> Option<&[u8]> {
+                self.0.in_place()
+            }
+            fn sum(&mut self) -> u32 {
+                let sum = self.0.sum();
+                self.0.bytes[0] += 1;
+                sum
+            }
+            fn copy(&mut self, target: &mut [u8]) -> u32 {
+                self.0.copy(target)
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = behind(directory.path(), &told);
+        let mut changing = Changing(Given::of(9));
+        put(&files, 9, &mut changing);
+        assert_eq!(changing.0.copies, 1);
+        assert!(
+            told.lock().is_empty() && std::fs::read_dir(directory.path()).unwrap().next().is_none(),
+            "no file is left"
+        );
+    }
+
+    #[test]
+    fn who_waits_for_the_files_waits_for_one_that_is_written_in_place() {
+        /// Looks who would wait while it is summed.
+        struct Watched<'f>(Given, &'f Files, bool);
+        impl Elements for Watched<'_> {
+            fn in_place(&self) -> Option<&[u8]> {
+                self.0.in_place()
+            }
+            fn sum(&mut self) -> u32 {
+                let mut queue = self.1.shared.queue.lock();
+                let (jobs, running) = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.running));
+                self.2 = queue.is_idle();
+                (queue.jobs, queue.running) = (jobs, running);
+                self.0.sum()
+            }
+            fn copy(&mut self, _target: &mut [u8]) -> u32 {
+                unreachable!("it is written in place")
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let files = behind(directory.path(), &Arc::default());
+        let mut watched = Watched(Given::of(9), &files, true);
+        put(&files, 9, &mut watched);
+        assert!(!watched.2, "the last file would be missing");
+        assert_eq!(files.shared.queue.lock().reserved, 0);
+    }
+
+    #[test]
+    fn a_directory_that_refuses_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (refused, place) = (Arc::clone(&told), directory.path().to_owned());
+        let mut files = behind(directory.path(), &Arc::default());
+        let done = move |hole, written: Result<(&str, WrittenFile), WriteError>| {
+            refused.lock().push((hole, written.is_err()));
+        };
+        Arc::get_mut(&mut files.shared).unwrap().done = Box::new(done);
+        std::fs::remove_dir(place).unwrap();
+        put(&files, 9, &mut Given::of(9));
+        assert_eq!((&*told.lock(), files.shared.queue.lock().running.len()), (&vec![(Hole(9), true)], WRITERS));
     }
 
     #[test]
