@@ -2,29 +2,19 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use trainmon_integration_tests::{CsvTree, Training, skip, wait_for};
+use trainmon_integration_tests::{CsvTree, Training, wait_for};
 
-use crate::support::{Scene, TRAINER, assert_unharmed, rank_directory};
+use crate::support::{Scene, assert_unharmed, program, rank_directory};
 
 const CONFIG: &str =
     r#""layout": "msprobe", "wg_distribution": true, "ops": ["norm"], "control": {"port": 0}, "queue_steps": 4096"#;
 /// More steps than any of these tests lets pass; the training waits after each of them.
 const STEPS: u64 = 400;
-
-/// The command, which is built beside the training's program; says so if it is not.
-fn program(test: &str) -> Result<Option<PathBuf>> {
-    let program = Path::new(TRAINER).with_file_name("trainmon");
-    if !program.exists() {
-        skip(test, "no program `trainmon` here: cargo build -p trainmon-cli")?;
-        return Ok(None);
-    }
-    Ok(Some(program))
-}
 
 /// A training that makes a step when it is told to, and the command to speak to it.
 struct Watched {

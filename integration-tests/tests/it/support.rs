@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 use trainmon_agent::core::RUN_FILE;
-use trainmon_integration_tests::{CsvTree, Ended, Trainer};
+use trainmon_integration_tests::{CsvTree, Ended, Trainer, skip};
 
 pub(crate) const TRAINER: &str = env!("CARGO_BIN_EXE_trainer");
 
@@ -53,6 +53,16 @@ impl Scene {
     pub(crate) fn homeless_trainer(&self, steps: u64) -> Trainer {
         Trainer::watched(TRAINER, steps, &self.config()).directory(self.path()).variable("TRAINMON_QUIET", "1")
     }
+}
+
+/// The command, which is built beside the training's program; says so if it is not.
+pub(crate) fn program(test: &str) -> Result<Option<PathBuf>> {
+    let program = Path::new(TRAINER).with_file_name("trainmon");
+    if !program.exists() {
+        skip(test, "no program `trainmon` here: cargo build -p trainmon-cli")?;
+        return Ok(None);
+    }
+    Ok(Some(program))
 }
 
 /// The training succeeded with the very parameters of an unwatched one, and the books balance.
