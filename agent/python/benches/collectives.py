@@ -1,8 +1,10 @@
 """What measuring adds to each collective operation: none, trainmon and the real msprobe, in one run.
 
-    python collectives.py [--operations 500] [--rounds 7] [--ranks 1] [--json FILE]
+    python collectives.py [--operations 500] [--rounds 7] [--ranks 1] [--kinds all] [--ddp] [--json FILE]
 
-An operation is `all_reduce` of a small tensor with gloo, synchronous and asynchronous with a wait. Contenders run in
+An operation is `all_reduce` of a small tensor with gloo, synchronous and asynchronous with a wait; with `--kinds` also
+`all_gather` of a list, `all_gather_into_tensor`, `broadcast` and, between two ranks or more, `batch_isend_irecv`
+(`all`: every one of them). `--ddp` wraps the model in DDP, whose buckets are seen in the dispatcher. Contenders run in
 processes of their own, all alive at once; of each round every one has a turn, so that what else the machine does meets
 them alike. Between rounds a training step ends, as in a training; its time is not counted. Added time is a contender's
 median less that of the bare loop. With one rank nothing waits for another process: what is left is the calls' own cost.
@@ -18,10 +20,12 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 CONTENDERS = ("none", "times", "tensors", "msprobe")
+#: What is called where nothing is said; `operations` has the others.
 KINDS = ("sync", "async")
 #: Of `times` above the bare call, in microseconds; and of `tensors` as a part of msprobe's added time.
 MOST_US, MOST_PART = 5.0, 1 / 10
@@ -52,7 +56,44 @@ def watched(who: str, ops: list[str], model: Any, optimizer: Any, place: str) ->
     return trainmon.watch(model, optimizer, config=config, output_dir=place)
 
 
-def contend(who: str, ops: list[str], rank: int, ranks: int, port: int, count: int, turns: Any, answers: Any) -> None:
+def operations(rank: int, ranks: int) -> dict[str, Callable[[], Any]]:
+    """What one call of each kind is."""
+    import torch
+    from torch import distributed
+
+    x = torch.zeros(16)
+    parts, whole = [torch.zeros(16) for _ in range(ranks)], torch.zeros(16 * ranks)
+    right, left, received = (rank + 1) % ranks, (rank - 1) % ranks, torch.zeros(16)
+
+    def exchange() -> None:
+        pair = [
+            distributed.P2POp(distributed.isend, x, right),
+            distributed.P2POp(distributed.irecv, received, left),
+        ]
+        for work in distributed.batch_isend_irecv(pair):
+            work.wait()
+
+    kinds: dict[str, Callable[[], Any]] = {
+        "sync": lambda: distributed.all_reduce(x),
+        "async": lambda: distributed.all_reduce(x, async_op=True).wait(),
+        "all_gather": lambda: distributed.all_gather(parts, x),
+        "all_gather_into_tensor": lambda: distributed.all_gather_into_tensor(whole, x),
+        "broadcast": lambda: distributed.broadcast(x, 0),
+    }
+    return {**kinds, "batch_isend_irecv": exchange} if ranks > 1 else kinds
+
+
+def contend(
+    who: str,
+    ops: list[str],
+    rank: int,
+    ranks: int,
+    port: int,
+    count: int,
+    has_ddp: bool,
+    turns: Any,
+    answers: Any,
+) -> None:
     """One rank of one contender: at each turn a round of operations."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "MSPROBE_LOG_LEVEL": "4"}
@@ -61,20 +102,19 @@ def contend(who: str, ops: list[str], rank: int, ranks: int, port: int, count: i
 
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
-    model = torch.nn.Linear(4, 4)
+    model: torch.nn.Module = torch.nn.Linear(4, 4)
+    if has_ddp:
+        model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     place = tempfile.mkdtemp(prefix="bench-collectives-")
     keep = watched(who, ops, model, optimizer, place)
-    x = torch.zeros(16)
+    kinds = operations(rank, ranks)
     while (kind := turns.get()) is not None:
+        operation = kinds[kind]
         distributed.barrier()
         begun = time.perf_counter()
-        if kind == "sync":
-            for _ in range(count):
-                distributed.all_reduce(x)
-        else:
-            for _ in range(count):
-                distributed.all_reduce(x, async_op=True).wait()
+        for _ in range(count):
+            operation()
         took = (time.perf_counter() - begun) / count * 1e6
         model(torch.ones(1, 4)).sum().backward()
         optimizer.step()
@@ -91,12 +131,14 @@ def contend(who: str, ops: list[str], rank: int, ranks: int, port: int, count: i
 class Contender:
     """The processes of one contender."""
 
-    def __init__(self, who: str, ops: list[str], ranks: int, port: int, count: int) -> None:
+    def __init__(self, who: str, ops: list[str], ranks: int, port: int, count: int, has_ddp: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self.answers = context.Queue()
         self.turns = [context.Queue() for _ in range(ranks)]
         self.processes = [
-            context.Process(target=contend, args=(who, ops, rank, ranks, port, count, self.turns[rank], self.answers))
+            context.Process(
+                target=contend, args=(who, ops, rank, ranks, port, count, has_ddp, self.turns[rank], self.answers)
+            )
             for rank in range(ranks)
         ]
         for one in self.processes:
@@ -125,16 +167,29 @@ def main() -> None:
     parser.add_argument("--ops", default=OPS)
     parser.add_argument("--port", type=int, default=29650)
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    all_kinds = operations(0, arguments.ranks)
+    kinds = list(all_kinds) if arguments.kinds == "all" else arguments.kinds.split(",")
+    if unknown := [kind for kind in kinds if kind not in all_kinds]:
+        parser.error(f"--kinds: {', '.join(unknown)}: expected {', '.join(all_kinds)}")
     names = arguments.contenders.split(",")
     contenders = {
-        who: Contender(who, arguments.ops.split(","), arguments.ranks, arguments.port + place, arguments.operations)
+        who: Contender(
+            who,
+            arguments.ops.split(","),
+            arguments.ranks,
+            arguments.port + place,
+            arguments.operations,
+            arguments.ddp,
+        )
         for place, who in enumerate(names)
     }
-    found: dict[str, dict[str, list[float]]] = {kind: {who: [] for who in names} for kind in KINDS}
+    found: dict[str, dict[str, list[float]]] = {kind: {who: [] for who in names} for kind in kinds}
     for turn in range(arguments.rounds + 1):
-        for kind in KINDS:
+        for kind in kinds:
             for who, contender in contenders.items():
                 took = contender.take_turn(kind)
                 if turn:
@@ -142,8 +197,9 @@ def main() -> None:
                     found[kind][who].append(took)
     for contender in contenders.values():
         contender.end()
-    print(f"{arguments.ranks} rank(s), {arguments.ops}; us per operation: median of {arguments.rounds} rounds")
-    for kind in KINDS:
+    ddp = ", model in DDP" if arguments.ddp else ""
+    print(f"{arguments.ranks} rank(s){ddp}, {arguments.ops}; us per operation: median of {arguments.rounds} rounds")
+    for kind in kinds:
         tell(kind, found[kind])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found, indent=1))
@@ -155,7 +211,7 @@ def tell(kind: str, times: dict[str, list[float]]) -> None:
     for who, all_of in times.items():
         added = median[who] - median["none"]
         part = added / (median["msprobe"] - median["none"]) if "msprobe" in median and who != "none" else None
-        line = f"{kind:>6} {who:>8} {median[who]:8.1f} ({min(all_of):.1f} to {max(all_of):.1f})  added {added:7.2f}"
+        line = f"{kind:>22} {who:>8} {median[who]:8.1f} ({min(all_of):.1f} to {max(all_of):.1f})  added {added:7.2f}"
         if part is not None:
             line += f"  {part:.4f} of msprobe's"
         if who == "times":

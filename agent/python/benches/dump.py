@@ -38,7 +38,11 @@ CASE = ("size", "task", "level", "contents")
 
 #: How much cheaper than msprobe a capture is to be, on small tensors and for large ones that are written: the added
 #: time as a part of msprobe's.
-BOUNDS = {("statistics", "L1"): 1 / 20, ("statistics", "mix"): 1 / 15, ("tensor", "L1"): 1 / 3}
+BOUNDS = {
+    ("statistics", "L1"): 1 / 20,
+    ("statistics", "mix"): 1 / 15,
+    **{("tensor", level): 1 / 3 for level in LEVELS},
+}
 
 #: What writing large tensors may take, as a multiple of writing their bytes to files and nothing else.
 MOST_OF_BARE_WRITE = 1.5
