@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 import trainmon
 from support.environment import ENVIRONMENT
-from trainmon.captures.operators import operators
+from support.untouched import assert_untouched, names_of_torch
 
 
 def captured(place: Path, step: int = 0) -> dict[str, Any]:
@@ -294,22 +294,6 @@ def test_inference_mode_transforms_and_autocast_work_as_without(tmp_path: Path) 
     assert data["Torch.relu.0.forward"]["input_args"][0]["type"] == "BatchedTensor"
 
 
-def names_of_torch() -> dict[str, Any]:
-    found = {}
-    for operator in operators():
-        found[f"{operator.prefix}.{operator.api}"] = operator.function
-        code = getattr(operator.function, "__code__", None)
-        if code is not None:
-            found[f"{operator.prefix}.{operator.api} code"] = code
-    for name in ("all_reduce", "isend", "broadcast"):
-        function = getattr(torch.distributed, name)
-        found[name] = (function, function.__code__)
-    clip = torch.nn.utils.clip_grad_norm_
-    found["clip"] = (clip, clip.__code__)
-    found["methods"] = dict(vars(torch.Tensor))
-    return found
-
-
 def test_nothing_is_left_behind_and_identities_hold_meanwhile(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     before = names_of_torch()
@@ -318,22 +302,7 @@ def test_nothing_is_left_behind_and_identities_hold_meanwhile(tmp_path: Path) ->
         assert F.relu is relu
         assert type(F.relu) is kind
         model(torch.ones(1, 2)).sum().backward()
-    after = names_of_torch()
-    assert list(after) == list(before)
-    for name, value in before.items():
-        if name == "methods":
-            assert after[name] == value
-        elif isinstance(value, tuple):
-            assert all(one is other for one, other in zip(value, after[name], strict=True)), name
-        else:
-            assert after[name] is value, name
-    assert torch._C._len_torch_function_stack() == 0
-    for module in model.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-        assert not module._forward_hooks_always_called
-        for parameter in module.parameters():
-            assert not getattr(parameter, "_post_accumulate_grad_hooks", None)
+    assert_untouched(before, model)
 
 
 class Block(nn.Module):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmon._trainmon import Capture
@@ -55,17 +56,34 @@ class CustomFunctions:
 
     def _replace(self, key: tuple[int, str]) -> None:
         owner, name, number = self._known[key]
+        # What the attribute is, not what it is bound to: a static or class method stays one.
+        kind = type(inspect.getattr_static(owner, name)) if isinstance(owner, type) else None
         original = getattr(owner, name)
+        if kind is classmethod:
+            original = original.__func__
         call = self._capture.call_operator
 
         @functools.wraps(original)
         def captured(*args: Any, **kwargs: Any) -> Any:
             return call(number, original, args, kwargs)
 
-        setattr(owner, name, captured)
+        replacement = kind(captured) if kind in (staticmethod, classmethod) else captured
+        inherited = object()
+        own = _own(owner).get(name, inherited)
+        setattr(owner, name, replacement)
 
         def put_back() -> None:
-            if getattr(owner, name, None) is captured:
-                setattr(owner, name, original)
+            if _own(owner).get(name) is not replacement:
+                return
+            if own is inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
 
         self._undo[key] = put_back
+
+
+def _own(owner: Any) -> Mapping[str, Any]:
+    """The owner's attributes, without those of its class or bases."""
+    found: Mapping[str, Any] = getattr(owner, "__dict__", {})
+    return found

@@ -18,17 +18,29 @@ _numbers = itertools.count()
 def save_tensor(tensor: torch.Tensor, path: str) -> str:
     """Writes a tensor to `<path without its ending>_<number>.pt` and gives the file's name.
 
-    The numbers count all files of the process. Raises `ValueError` if the directory does not exist, `TypeError` if it
-    is no tensor. The tensor is copied to the host first.
+    The numbers count all files of the process. Raises `ValueError` if the directory does not exist or the path holds
+    `..`, `TypeError` if it is no tensor. The tensor is copied to the host first.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"save_tensor: expected a tensor, found `{type(tensor).__name__}`")
     base = Path(path)
-    if ".." in base.parts or not base.parent.is_dir():
+    if ".." in base.parts:
+        raise ValueError(f"save_tensor: `{path}` holds `..`: name the directory itself")
+    if not base.parent.is_dir():
         raise ValueError(f"save_tensor: `{base.parent}` is no directory to write to")
     target = base.with_name(f"{base.stem}_{next(_numbers)}.pt")
-    _write_new(target, lambda file: torch.save(tensor.detach().to("cpu").contiguous(), file))
+    _write_new(target, lambda file: torch.save(_alone(tensor), file))
     return str(target)
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the host, without the rest of the memory that it is a view of: `torch.save` writes all of it."""
+    host = tensor.detach().to("cpu")
+    if host.layout is not torch.strided or host.is_nested:
+        return host
+    host = host.contiguous()
+    is_part = host.untyped_storage().nbytes() > host.numel() * host.element_size()
+    return host.clone() if is_part else host
 
 
 class SingleSave:
@@ -57,8 +69,10 @@ class SingleSave:
 
     @classmethod
     def save(cls, data: dict[str, Any]) -> None:
-        """Writes each tag's tensor, list or dict of tensors."""
+        """Writes each tag's tensor, list or dict of tensors. Raises `ValueError` if a tag or key is no file's name."""
         self = cls()
+        for tag, value in data.items():
+            _check_names(tag, value)
         for tag, value in data.items():
             micro = self._counts.get(tag, 0)
             self._counts[tag] = micro + 1
@@ -86,6 +100,18 @@ class SingleSave:
         self._counts.clear()
 
 
+def _check_names(name: str, value: Any) -> None:
+    """Before anything is written: a tag or key is a part of a file's name, and must not lead elsewhere."""
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise ValueError(f"SingleSave: `{name}` is no name of a file")
+    if isinstance(value, list | tuple):
+        for one in value:
+            _check_names(name, one)
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_names(f"{name}.{key}", one)
+
+
 def _save_value(directory: Path, name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _save_one(directory, name, value)
@@ -100,12 +126,13 @@ def _save_one(directory: Path, name: str, tensor: torch.Tensor) -> dict[str, Any
     import numpy as np
 
     host = tensor.detach().to("cpu")
-    widened = host.float() if host.dtype in {torch.bfloat16, torch.float16} else host
+    # numpy has no bfloat16 and no float8.
+    widened = host.float() if host.dtype.is_floating_point and host.element_size() < 4 else host
     array = widened.numpy()
     _write_new(directory / f"{name}.npy", lambda file: np.save(file, array))
     if not tensor.numel():
         return {"max": None, "min": None, "mean": None, "norm": None, "shape": list(tensor.shape)}
-    wide = widened.double()
+    wide = (widened.abs() if widened.is_complex() else widened).double()
     return {
         "max": wide.max().item(),
         "min": wide.min().item(),

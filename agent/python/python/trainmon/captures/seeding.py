@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,8 +18,10 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     """Seeds Python's, numpy's and torch's generators, of all devices.
 
     `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: dropout keeps everything
-    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all
-    generators are put back around it. Raises `TypeError` and `ValueError` on other arguments.
+    from now on, that of attention too: the functions of `torch.nn.functional` and the modules that call them, not what
+    `nn.LSTM`, `nn.GRU` and `nn.RNN` drop between their layers. `is_enhanced`: every call of a random function gives
+    what the first would give: the states of all generators are put back around it. Raises `TypeError` and `ValueError`
+    on other arguments.
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed_all: seed: expected an integer, found `{type(seed).__name__}`")
@@ -43,7 +45,8 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     if rm_dropout:
         remove_dropout()
-    if is_enhanced:
+    # Calls that repeat what an earlier seed gave would do so with any other seed.
+    if is_enhanced or _Kept.put_back is not None:
         repeat_random_calls()
 
 
@@ -71,12 +74,20 @@ _DRAWING = {
 def repeat_random_calls() -> None:
     """Every call of a random function gives what the first would give from here: the generators' states are put back
     before it and after it."""
+    _Kept.put_back = _states()
     for place, names in _DRAWING.items():
         owner = torch.Tensor if place == "torch.Tensor" else sys.modules.get(place)
         for name in names:
             original = getattr(owner, name, None)
             if original is not None and not hasattr(original, "_repeats"):
-                setattr(owner, name, _repeating(original, _states()))
+                setattr(owner, name, _repeating(original))
+
+
+class _Kept:
+    """The states that calls begin with."""
+
+    #: Puts them back; none: calls are as they were.
+    put_back: ClassVar[Callable[[], None] | None] = None
 
 
 def _states() -> Callable[[], None]:
@@ -97,9 +108,12 @@ def _states() -> Callable[[], None]:
     return put_back
 
 
-def _repeating(original: Callable[..., Any], put_back: Callable[[], None]) -> Callable[..., Any]:
+def _repeating(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def draw(*args: Any, **kwargs: Any) -> Any:
+        put_back = _Kept.put_back
+        if put_back is None:
+            return original(*args, **kwargs)
         put_back()
         try:
             return original(*args, **kwargs)
@@ -121,17 +135,34 @@ def _numpy() -> Any:
 def remove_dropout() -> None:
     """Dropout keeps everything: a probability that is none is refused as before, and the kernel still runs."""
     functional = torch.nn.functional
-    for name in ("dropout", "dropout2d", "dropout3d"):
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    for name, keeping in (*((name, _keeping) for name in names), ("scaled_dot_product_attention", _attending)):
         original = getattr(functional, name)
         if not hasattr(original, "_keeps_everything"):
-            setattr(functional, name, _keeping(original))
+            setattr(functional, name, keeping(original))
+
+
+def _attending(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+    ) -> Any:
+        _check_probability(dropout_p)
+        return original(query, key, value, attn_mask, 0.0, *args, **kwargs)
+
+    attention._keeps_everything = True  # type: ignore[attr-defined]
+    return attention
+
+
+def _check_probability(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        _check_probability(p)
         return original(input, 0.0, training, inplace)
 
     dropout._keeps_everything = True  # type: ignore[attr-defined]

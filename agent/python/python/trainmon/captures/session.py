@@ -249,7 +249,8 @@ class CaptureSession:
 
     def start_single(self, module: torch.nn.Module, name: str) -> None:
         """Captures this module alone, and no function, until `end_single`."""
-        if not self.capture.is_on or self._single is not None or self._hooked is not None:
+        has_models = self._hooked is not None and bool(self.models)
+        if not self.capture.is_on or self._single is not None or has_models:
             return
         self._stop_functions()
         self._single = self._hooks(None, None)

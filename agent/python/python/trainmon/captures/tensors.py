@@ -89,8 +89,8 @@ def _placement(placement: Any) -> dict[str, Any]:
 def _shape_of(value: torch.Tensor) -> list[int]:
     try:
         return [int(size) for size in value.shape]
-    except (RuntimeError, TypeError, ValueError):
-        # A nested tensor of another layout has no sizes, a symbolic one no numbers.
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        # A nested tensor has no sizes or, if it is jagged, one that is no number; nor is a symbolic one's.
         return []
 
 

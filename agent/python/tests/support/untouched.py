@@ -1,0 +1,47 @@
+"""Whether a capture has left torch and a model as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainmon.captures.operators import operators
+
+
+def names_of_torch() -> dict[str, Any]:
+    """What a capture may replace, by name."""
+    found = {}
+    for operator in operators():
+        found[f"{operator.prefix}.{operator.api}"] = operator.function
+        code = getattr(operator.function, "__code__", None)
+        if code is not None:
+            found[f"{operator.prefix}.{operator.api} code"] = code
+    for name in ("all_reduce", "isend", "broadcast"):
+        function = getattr(torch.distributed, name)
+        found[name] = (function, function.__code__)
+    clip = torch.nn.utils.clip_grad_norm_
+    found["clip"] = (clip, clip.__code__)
+    found["methods"] = dict(vars(torch.Tensor))
+    return found
+
+
+def assert_untouched(before: dict[str, Any], model: nn.Module) -> None:
+    """Everything is what it was when `before` was taken, and the model has no hook."""
+    after = names_of_torch()
+    assert list(after) == list(before)
+    for name, value in before.items():
+        if name == "methods":
+            assert after[name] == value
+        elif isinstance(value, tuple):
+            assert all(one is other for one, other in zip(value, after[name], strict=True)), name
+        else:
+            assert after[name] is value, name
+    assert torch._C._len_torch_function_stack() == 0
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks_always_called
+        for parameter in module.parameters():
+            assert not getattr(parameter, "_post_accumulate_grad_hooks", None)
