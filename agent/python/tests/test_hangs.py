@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +14,27 @@ import pytest
 from torch import distributed
 
 from support.ranks import free_port, run_ranks
-from trainmon.hang_verdict import Verdict, Waiting
+from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.hangs import HangWatch
+
+
+def assert_alert(output: Path, said: str, who: str) -> str:
+    """The alert names the operation, its group, who is in it and who is not, and is found once; gives its message.
+
+    `anomaly.json` has the rule and the step in msprobe's words: the message is in the log.
+    """
+    (alert,) = [line for line in re.findall(r"warning: (Stall: no step for .*)", said) if "all_reduce" in line]
+    pattern = rf"Stall: no step for \d+ s: all_reduce \d+ of group world, called at hang_train.py\[\d+\]: {who}"
+    assert re.fullmatch(pattern, alert), alert
+    files = sorted(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
+    findings = [one for file in files for one in json.loads(file.read_text()).values()]
+    assert [one["step"] for one in findings if "Rule Stall" in one["message"]] == [6]
+    return str(alert)
 
 
 def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     said = run_ranks("hang_train.py", 4, tmp_path, "tcp")
-    told = re.findall(r"warning: (Stall: no step for .*)", said)
-    (named,) = [line for line in told if "all_reduce" in line]
-    assert "entered by ranks 0, 1, 3, not by rank 2" in named, named
-    assert "hang_train.py" in named, named
-    assert re.search(r"all_reduce \d+ of group ", named), named
+    assert_alert(tmp_path, said, "entered by ranks 0, 1, 3, not by rank 2")
     (shown,) = re.findall(r"status shows: (.*)", said)
     assert "entered by ranks 0, 1, 3, not by rank 2" in shown
     (listed,) = re.findall(r"in progress: (.*)", said)
@@ -31,6 +42,13 @@ def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     assert (one["op"], one["ranks"], one["bytes"]) == ("all_reduce", [0, 1, 2, 3], 12)
     assert one["caller"].startswith("hang_train.py[") and one["seconds"] > 1
     assert f" {one['sequence']} of group {one['process_group']}," in shown
+
+
+def test_a_rank_that_skips_an_operation_and_goes_on_to_its_next_is_named(tmp_path: Path) -> None:
+    said = run_ranks("hang_train.py", 4, tmp_path, "skip")
+    named = assert_alert(tmp_path, said, "entered by ranks 0, 1, 3, not by rank 2")
+    assert len(re.findall(r"warning: Stall.* entered by", said)) == 1, said
+    assert set(re.findall(r"status shows: (.*)", said)) == {named}
 
 
 def test_stragglers_and_hangs_are_told_again_after_the_process_group_was_made_anew() -> None:
@@ -43,12 +61,14 @@ def test_stragglers_and_hangs_are_told_again_after_the_process_group_was_made_an
 @pytest.mark.parametrize("store", ["tcp", "file", "gone"])
 def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, store: str) -> None:
     said = run_ranks("hang_train.py", 2, tmp_path, store)
-    told = re.findall(r"warning: (Stall: no step for .*)", said)
-    (named,) = [line for line in told if "all_reduce" in line]
-    assert "entered by rank 0, not by rank 1" in named, named
+    assert_alert(tmp_path, said, "entered by rank 0, not by rank 1")
     (shown,) = re.findall(r"status shows: (.*)", said)
     assert "entered by rank 0, not by rank 1" in shown
-    assert any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
+    files = list(tmp_path.glob("*-*/hangs/0"))
+    assert bool(files) == any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
+    for file in files:
+        published = Whereabouts.read(file.read_text())
+        assert (list(published.inside.values()), list(published.sizes.values())) == (["all_reduce"], [12])
 
 
 class Rank:
@@ -65,14 +85,14 @@ class Rank:
         self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, lambda: store)
         self.watch._last_step = time.monotonic() - 100
 
-    def enter(self, op: str, group: str, ranks: list[int], number: int, seconds: float = 90.0) -> None:
+    def enter(self, op: str, group: str, ranks: list[int], number: int, seconds: float = 90.0, size: int = 8) -> None:
         """It is inside of an operation, the `number`th of the group."""
-        self.inside.append(Waiting(op, group, ranks, number, None, seconds))
+        self.inside.append(Waiting(op, group, ranks, number, None, seconds, size))
         if op not in ("send", "recv"):
             self.begun.append((group, ranks, number))
 
     def open_collectives(self) -> list[tuple[Any, ...]]:
-        return [(one.op, one.group, one.ranks, one.sequence, 8, None, one.seconds) for one in self.inside]
+        return [(one.op, one.group, one.ranks, one.sequence, one.bytes, None, one.seconds) for one in self.inside]
 
     def raise_hang(self, _step: int, _waited: float, _allowed: float, message: str) -> None:
         self.told.append(message)
@@ -114,11 +134,95 @@ def test_the_operation_that_a_rank_stays_away_from_is_named_and_not_those_that_a
 
 
 def test_a_rank_that_makes_another_operation_under_that_number_has_not_entered() -> None:
-    ranks = job(2)
-    ranks[0].enter("all_reduce", "world", [0, 1], 5)
-    ranks[1].enter("broadcast", "world", [0, 1], 5)
+    ranks = job(3)
+    ranks[0].enter("all_reduce", "world", [0, 1, 2], 5)
+    ranks[1].enter("broadcast", "world", [0, 1, 2], 5)
+    ranks[2].enter("all_reduce", "world", [0, 1, 2], 5)
     (told,) = told_after(ranks, 8)
-    assert re.search(r"(all_reduce 5 .* by rank 0, not by rank 1|broadcast 5 .* by rank 1, not by rank 0)", told), told
+    assert told.endswith(
+        "all_reduce 5 of group world: entered by ranks 0, 2, not by rank 1; "
+        "under that number ranks 0, 2 make all_reduce (8 bytes), rank 1 makes broadcast (8 bytes)"
+    )
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_rank_that_skips_an_operation_and_makes_one_of_another_size_is_named(first: int) -> None:
+    ranks = job(3)
+    for rank, size in zip(ranks, (12, 12, 40), strict=True):
+        rank.enter("all_reduce", "dp", [0, 1, 2], 5, size=size)
+    # Whichever looks them up: also the one that is in the wrong.
+    (told,) = told_after([*ranks[first:], *ranks[:first]], 8)
+    assert told.endswith(
+        "all_reduce 5 of group dp: entered by ranks 0, 1, not by rank 2; "
+        "under that number ranks 0, 1 make all_reduce (12 bytes), rank 2 makes all_reduce (40 bytes)"
+    )
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast"])
+def test_of_two_ranks_that_make_different_operations_nobody_is_accused(op: str) -> None:
+    ranks = job(2)
+    ranks[0].enter("all_reduce", "world", [0, 1], 5, size=12)
+    ranks[1].enter(op, "world", [0, 1], 5, size=40)
+    (told,) = told_after(ranks, 8)
+    assert told == (
+        "Stall: no step for 100 s: ranks make different operations under number 5 of group world: "
+        f"rank 0 makes all_reduce (12 bytes), rank 1 makes {op} (40 bytes)"
+    )
+
+
+def test_without_a_majority_of_the_group_every_side_is_named_and_who_is_on_none() -> None:
+    one = Waiting("all_reduce", "dp", range(6), 5, "train.py[3]", 90.0, 12)
+    other = replace(one, bytes=40)
+    place = (("dp", range(6), 5),)
+    found = {rank: Whereabouts.of(7, place, [one if rank < 2 else other]) for rank in range(3)}
+    gone = {3: Whereabouts.of(7, (("dp", range(6), 6),), []), 4: Whereabouts.of(7, (), []), 5: None}
+    verdict = verdict_on(one, range(6), {**found, **gone})
+    assert verdict.is_cause, "rank 4 waits for nobody"
+    assert verdict.message(9).endswith(
+        "under number 5 of group dp: ranks 0, 1 make all_reduce (12 bytes) at train.py[3], "
+        "rank 2 makes all_reduce (40 bytes), rank 3 is past it, rank 4 is not there, rank 5 is not heard of"
+    )
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_to_all", "all_to_all_single", "gather", "scatter"])
+def test_operations_that_may_be_uneven_are_not_told_apart_by_their_size(op: str) -> None:
+    ranks = job(3)
+    for rank, size in zip(ranks, (12, 12, 40), strict=True):
+        rank.enter(op, "ep", [0, 1, 2], 5, size=size)
+    (told,) = told_after(ranks, 12)
+    assert told.endswith(f"{op} 5 of group ep: entered by ranks 0, 1, 2: all of them")
+
+
+def test_what_a_rank_of_an_earlier_version_wrote_has_no_sizes_and_is_read() -> None:
+    one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
+    here = Whereabouts.of(7, [("dp", [0, 1], 5)], [one])
+    assert Whereabouts.read(here.text()) == here
+    step, begun, inside, _ = json.loads(here.text())
+    earlier = Whereabouts.read(json.dumps([step, begun, inside]))
+    assert earlier.has_entered(replace(one, bytes=40))
+    assert not earlier.has_entered(replace(one, op="broadcast"))
+    assert not here.has_entered(replace(one, bytes=40))
+    later = json.loads(here.text())
+    assert Whereabouts.read(json.dumps([*later, "of a later version"])) == here
+
+
+def test_groups_that_are_called_the_same_and_have_the_same_ranks_accuse_nobody() -> None:
+    one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
+    twice = Whereabouts.of(7, [("dp", [0, 1], 5)], [replace(one, op="broadcast"), one, replace(one, bytes=40)])
+    verdict = verdict_on(one, [0, 1], {0: twice, 1: twice})
+    assert (verdict.one, verdict.entered, verdict.made) == (one, [0, 1], {})
+
+
+def test_a_rank_that_went_on_to_another_groups_operation_is_named_and_not_its_peer_there() -> None:
+    for order in ([0, 1, 2, 3], [1, 0, 2, 3]):
+        ranks = job(4)
+        for rank in (0, 2, 3):
+            ranks[rank].enter("all_reduce", "world", [0, 1, 2, 3], 9)
+        ranks[1].enter("all_reduce", "tp", [0, 1], 4)
+        told = told_after([ranks[place] for place in order], 10)
+        assert [one.partition("s: ")[2] for one in told] == [
+            "all_reduce 9 of group world: entered by ranks 0, 2, 3, not by rank 1"
+        ]
 
 
 def test_of_ranks_that_wait_for_each_other_the_one_that_waits_for_nobody_is_named() -> None:

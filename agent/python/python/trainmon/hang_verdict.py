@@ -5,14 +5,29 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 #: Operations of which the number is that of the group, the same on every rank. Sends and receives have another on each.
 _POINT_TO_POINT = ("send", "recv")
+#: Operations whose size is the same on every rank. Lists may be uneven, and so may what ranks exchange.
+_OF_EQUAL_SIZE = frozenset(
+    (
+        "all_reduce",
+        "all_reduce_coalesced",
+        "broadcast",
+        "reduce",
+        "all_gather_into_tensor",
+        "all_gather_into_tensor_coalesced",
+        "reduce_scatter_tensor",
+        "reduce_scatter_tensor_coalesced",
+    )
+)
 #: Ranks that a message names.
 _MOST_RANKS = 8
 #: Operations in progress that a rank writes.
 _MOST_OPEN = 64
+#: In place of an operation's name: several have its group and number.
+_AMBIGUOUS = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +40,12 @@ class Waiting:
     sequence: int
     caller: str | None
     seconds: float
+    bytes: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes, where every rank that makes it has the same number of them."""
+        return self.bytes if self.op in _OF_EQUAL_SIZE else None
 
     @property
     def is_collective(self) -> bool:
@@ -45,7 +66,9 @@ class Whereabouts:
     begun: Mapping[str, int] = field(default_factory=dict)
     """How many collective operations it has begun, by group."""
     inside: Mapping[str, str] = field(default_factory=dict)
-    """Those it is inside of."""
+    """Those it is inside of. No name: two groups that are called the same have an operation of that number."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Their bytes, of those whose size is the same on every rank."""
 
     @classmethod
     def of(cls, step: int, begun: Iterable[tuple[str, Sequence[int], int]], inside: Iterable[Waiting]) -> Whereabouts:
@@ -55,28 +78,58 @@ class Whereabouts:
             key = group_key(group, ranks)
             counts[key] = max(count, counts.get(key, 0))
         open_ones = [one for one in inside if one.is_collective][-_MOST_OPEN:]
-        return cls(step, counts, {one.key: one.op for one in open_ones})
+        named: dict[str, str] = {}
+        sizes: dict[str, int] = {}
+        for one in open_ones:
+            if one.key in named and (named[one.key], sizes.get(one.key)) != (one.op, one.size):
+                named[one.key] = _AMBIGUOUS
+                sizes.pop(one.key, None)
+                continue
+            named[one.key] = one.op
+            if one.size is not None:
+                sizes[one.key] = one.size
+        return cls(step, counts, named, sizes)
 
     def text(self) -> str:
         """To be written."""
-        return json.dumps([self.step, self.begun, self.inside])
+        return json.dumps([self.step, self.begun, self.inside, self.sizes])
 
     @classmethod
     def read(cls, text: str) -> Whereabouts:
-        """What `text` gave."""
-        return cls(*json.loads(text))
+        """What `text` gave, of this version or of one that wrote no sizes."""
+        return cls(*json.loads(text)[:4])
 
     def has_entered(self, one: Waiting) -> bool:
-        """Whether this rank has made the operation, or is inside of it. Another operation with its number is not it."""
-        inside = self.inside.get(one.key)
-        if inside is not None:
-            return inside == one.op
-        return self.begun.get(group_key(one.group, one.ranks), 0) >= one.sequence
+        """Whether this rank has made the operation, or is inside of it. Another operation with its number is not it,
+        nor is the same one of another size."""
+        if self.made_instead(one) is not None:
+            return False
+        return one.key in self.inside or self.begun.get(group_key(one.group, one.ranks), 0) >= one.sequence
+
+    def made_instead(self, one: Waiting) -> Made | None:
+        """What this rank is inside of under the operation's number, where that is another."""
+        op, size = self.inside.get(one.key, _AMBIGUOUS), self.sizes.get(one.key)
+        if op == _AMBIGUOUS:
+            return None
+        # An earlier version writes no size.
+        is_same_size = size is None or one.size is None or size == one.size
+        return None if op == one.op and is_same_size else Made(op, size)
 
     @property
     def waits(self) -> bool:
         """Whether this rank itself is inside of some operation: then it is not the one that all the others wait for."""
         return bool(self.inside)
+
+
+@dataclass(slots=True, frozen=True)
+class Made:
+    """An operation as ranks are told apart by it."""
+
+    op: str
+    size: int | None
+
+    def __str__(self) -> str:
+        return self.op if self.size is None else f"{self.op} ({self.size} bytes)"
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,37 +141,97 @@ class Verdict:
     elsewhere: Sequence[int]
     silent: Sequence[int]
     is_cause: bool
-    """Whether some rank that stays away waits for nobody."""
+    """Whether some rank that stays away waits for nobody, or ranks make different operations under one number."""
+    made: Mapping[Made, Sequence[int]] = field(default_factory=dict)
+    """Where they do: who makes which of them, the operation itself included."""
+    has_majority: bool = True
+    """Whether more than half of the group make the operation: without that nobody is accused."""
+
+    @property
+    def is_of_most(self) -> bool:
+        """Whether more than half of the group wait in the operation."""
+        return len(self.entered) > len(self.elsewhere) + len(self.silent)
 
     def message(self, waited: float) -> str:
         """One sentence: the operation, who is in it and who is not."""
         one = self.one
+        text = f"Stall: no step for {waited:.0f} s: "
+        which = f"{one.sequence} of group {one.group}"
+        if not self.has_majority:
+            return f"{text}ranks make different operations under number {which}: {self._sides()}"
         line = f", called at {one.caller}" if one.caller else ""
-        text = f"Stall: no step for {waited:.0f} s: {one.op} {one.sequence} of group {one.group}{line}: entered by "
-        text += _named(self.entered)
+        text += f"{one.op} {which}{line}: entered by {_named(self.entered)}"
         if not one.is_collective:
             return f"{text}, which waits for its peer"
         if self.elsewhere:
             text += f", not by {_named(self.elsewhere)}"
+        if self.made:
+            text += f"; under that number {self._sides()}"
         if self.silent:
             text += f"; nothing is heard of {_named(self.silent)}"
         return text if self.elsewhere or self.silent else f"{text}: all of them"
+
+    def _sides(self) -> str:
+        """`rank 0 makes broadcast (8 bytes), ranks 1, 2 make barrier`, and who makes none of these."""
+        one = self.one
+        told = []
+        for made, ranks in sorted(self.made.items(), key=lambda side: side[1][0]):
+            told.append(f"{_named(ranks)} make{'s' if len(ranks) == 1 else ''} {made}")
+            if one.caller and not self.has_majority and made == Made(one.op, one.size):
+                told[-1] += f" at {one.caller}"
+        if self.has_majority:
+            return ", ".join(told)
+        known = {rank for ranks in self.made.values() for rank in ranks}
+        for ranks, what in ((self.entered, "past it"), (self.elsewhere, "not there"), (self.silent, "not heard of")):
+            left = [rank for rank in ranks if rank not in known]
+            if left:
+                told.append(f"{_named(left)} {'is' if len(left) == 1 else 'are'} {what}")
+        return ", ".join(told)
 
 
 def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, Whereabouts | None]) -> Verdict:
     """On a collective operation, from what its group's members wrote; None where one wrote nothing."""
     entered, elsewhere, silent = [], [], []
     is_cause = False
+    #: Those that are inside of an operation of that number: who is past it may have made any.
+    own = Made(one.op, one.size)
+    made: dict[Made, list[int]] = {own: []}
     for member in members:
         where = found.get(member)
         if where is None:
             silent.append(member)
+            continue
+        instead = where.made_instead(one)
+        if instead is not None:
+            made.setdefault(instead, []).append(member)
         elif where.has_entered(one):
             entered.append(member)
+            if where.inside.get(one.key):
+                made[own].append(member)
         else:
             elsewhere.append(member)
             is_cause = is_cause or not where.waits
-    return Verdict(one, entered, elsewhere, silent, is_cause)
+    if len(made) == 1:
+        return Verdict(one, entered, elsewhere, silent, is_cause)
+    return _split(Verdict(one, entered, elsewhere, silent, is_cause or not silent, made), own, len(members))
+
+
+def _split(verdict: Verdict, own: Made, members: int) -> Verdict:
+    """The verdict where ranks make different operations under one number: it accuses those that are not of most."""
+    made = {side: ranks for side, ranks in verdict.made.items() if ranks}
+    largest = max(made, key=lambda side: len(made[side]))
+    has_majority = 2 * len(made[largest]) > members
+    one = verdict.one
+    if has_majority and largest != own:
+        # The line of the call is this rank's, which makes another one.
+        one = replace(one, op=largest.op, bytes=largest.size, caller=None)
+    of_most = largest if has_majority else own
+    inside = {rank for ranks in made.values() for rank in ranks}
+    past = [rank for rank in verdict.entered if rank not in inside]
+    others = [rank for side, ranks in made.items() if side != of_most for rank in ranks]
+    entered = sorted([*past, *made.get(of_most, [])])
+    elsewhere = sorted([*verdict.elsewhere, *others])
+    return replace(verdict, one=one, entered=entered, elsewhere=elsewhere, made=made, has_majority=has_majority)
 
 
 def group_key(group: str, ranks: Sequence[int]) -> str:

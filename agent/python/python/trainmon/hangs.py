@@ -26,7 +26,8 @@ from trainmon.replicas.store import FileStoreError, OwnStore
 _LOOK_S = 1.0
 #: What ranks write is read so many looks after a stall was noticed: their clocks began their steps at other times.
 _LOOKS_BEFORE_VERDICT = 3
-#: What is no cause of its own (its absent ranks wait for others) is told so many looks later.
+#: What is no cause of its own (its absent ranks wait for others) is told so many looks later; what most of its group
+#: have not entered, or all of them have, so many looks later again.
 _LOOKS_FOR_CAUSE = 3
 #: By so much of the time without a step that is fine, ranks may notice a stall later than others.
 _LATER = 0.05
@@ -167,8 +168,8 @@ class HangWatch:
             has_told = self._has_told
         step, rank = self._monitor.step, self._monitor.rank
         inside = [
-            Waiting(op, group, ranks, number, caller, seconds)
-            for op, group, ranks, number, _, caller, seconds in self._monitor.open_collectives()
+            Waiting(op, group, ranks, number, caller, seconds, size)
+            for op, group, ranks, number, size, caller, seconds in self._monitor.open_collectives()
         ]
         begun = self._begun()
         store = self._files or self._open_store()
@@ -223,6 +224,10 @@ class HangWatch:
         # Ranks write as soon as their own steps allow it, which are not all of one length.
         is_heard_of = waited >= (1 + _LATER) * self.allowed
         absent = [verdict for verdict in told if verdict.elsewhere or (verdict.silent and is_heard_of)]
+        if self._looks < _LOOKS_BEFORE_VERDICT + 2 * _LOOKS_FOR_CAUSE:
+            # A rank that went on to an operation of another group waits there for ranks that wait for it here: what
+            # most of a group wait in is told first.
+            return next((verdict for verdict in absent if verdict.is_of_most or not verdict.elsewhere), None)
         # What began before the last step may be a handle that nobody waits for.
         whole = [verdict for verdict in told if verdict.one.seconds <= waited and not verdict.silent]
         rank = self._monitor.rank

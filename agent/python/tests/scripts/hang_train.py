@@ -1,13 +1,16 @@
 """Trains on several ranks; one stays away from an all-reduce after step 5 until the others have said so:
 `hang_train.py OUTPUT STORE`.
 
-The store is torch's own (`tcp`), a `file`, or one of which the process is killed before the job hangs (`gone`).
+The store is torch's own (`tcp`), a `file`, or one of which the process is killed before the job hangs (`gone`). In
+`skip` (`tcp`) the rank leaves the call out and goes on to its next one, of another group: nobody gets any further, and
+the processes end once the alert is there. Of the same group it cannot be: gloo aborts where sizes differ.
 """
 
 import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,7 @@ def serve(pipe: Any) -> None:
 def start(output: Path, store: str) -> Any:
     """The process group; gives the process of its store, where that is to be killed."""
     environment = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-    if store == "tcp":
+    if store in ("tcp", "skip"):
         distributed.init_process_group("gloo")
     elif store == "file":
         distributed.init_process_group("gloo", init_method=f"file://{output}/store", **environment)
@@ -75,9 +78,19 @@ def wait_for_alert(output: Path) -> None:
         time.sleep(0.05)
 
 
+def end_once_alerted(output: Path, rank: int, ranks: int) -> None:
+    """Beside a training that hangs: no rank ends before all have seen the alert, so that none raises."""
+    wait_for_alert(output)
+    (output / f"seen{rank}").touch()
+    control.wait_until(lambda: len(list(output.glob("seen*"))) == ranks)
+    sys.stdout.flush()
+    os._exit(0)
+
+
 output = Path(sys.argv[1])
 server = start(output, sys.argv[2])
 rank, absent = distributed.get_rank(), distributed.get_world_size() // 2
+pair = distributed.new_group([absent, distributed.get_world_size() - 1]) if sys.argv[2] == "skip" else None
 model = DistributedDataParallel(nn.Linear(4, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 config = {
@@ -93,10 +106,20 @@ with trainmon.watch(model, optimizer, config=config, output_dir=str(output)):
         optimizer.step()
         if step == AT and server is not None:
             server.kill()
-        if step == AT and rank == absent:
+        if step == AT and pair is not None:
+            ending = threading.Thread(target=end_once_alerted, args=(output, rank, distributed.get_world_size()))
+            ending.start()
+        elif step == AT and rank == absent:
             wait_for_alert(output)
         mark = torch.ones(3)
-        distributed.all_reduce(mark)
+        try:
+            if step == AT and pair is not None and rank == absent:
+                distributed.all_reduce(torch.ones(5), group=pair)
+            distributed.all_reduce(mark)
+        except RuntimeError:
+            # Another rank has ended.
+            assert pair is not None and step == AT
+            ending.join()
         assert mark.tolist() == [distributed.get_world_size()] * 3
 if sys.argv[2] == "gone":
     sys.stdout.flush()
