@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -22,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import trainmon
 from support.environment import ENVIRONMENT
+from support.odd_values import DESCRIBED, check_described, odd_values
 from support.untouched import assert_untouched, names_of_torch
 
 
@@ -53,78 +52,11 @@ def test_an_operator_that_raises_is_left_without_output_and_the_next_is_whole(tm
     assert data["Torch.relu.0.forward"]["output"][0]["Max"] == 1.0
 
 
-@dataclasses.dataclass
-class Pair:
-    u: torch.Tensor
-    v: int
-
-
-Named = collections.namedtuple("Named", "p q")  # noqa: PYI024
-
-
 class Takes(nn.Module):
     """Takes anything."""
 
     def forward(self, x: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
         return x * 2
-
-
-def odd_values() -> dict[str, Any]:
-    import numpy as np
-
-    x = torch.arange(4.0)
-    loop: list[Any] = [1]
-    loop.append(loop)
-    return {
-        "sparse": torch.eye(3).to_sparse(),
-        "csr": torch.eye(3).to_sparse_csr(),
-        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-        "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-        "quantized": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
-        "uint16": torch.tensor([1, 2], dtype=torch.uint16),
-        "fnuz": x.to(torch.float8_e4m3fnuz),
-        "e8m0": x.to(torch.float8_e8m0fnu) if hasattr(torch, "float8_e8m0fnu") else None,
-        "meta": torch.ones(2, device="meta"),
-        "conj": torch.tensor([1 + 2j]).conj(),
-        "many dims": torch.ones([1] * 12),
-        "freed": _freed(),
-        "numpy scalars": [np.float32(1.5), np.int64(3), np.complex64(1j), np.bool_(True), np.str_("abc")],
-        "arrays": [np.arange(3.0), np.array(["a"]), np.ones((2, 2))[:, ::-1], np.zeros(0)],
-        "tuple keys": {(1, 2): x, 3: "three", None: 1},
-        "key with spaces/and slashes": x,
-        "x" * 300: x,
-        "data class": Pair(x, 1),
-        "named": Named(x, 2),
-        "loop": loop,
-        "complex": 1 + 2j,
-        "bytes": b"xx",
-        "huge": 10**40,
-        "object": object(),
-        "slice": slice(torch.tensor(1), np.int64(3), None),
-        "dtype": torch.float16,
-        "device": torch.device("cpu"),
-        "size": torch.Size([2, 3]),
-        "format": torch.channels_last,
-        "raising": Raises(),
-        "nan": float("nan"),
-        "surrogate": "\ud800",
-    }
-
-
-class Raises:
-    """Whose every attribute raises."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(name)
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-def _freed() -> torch.Tensor:
-    tensor = torch.ones(4)
-    tensor.untyped_storage().resize_(0)
-    return tensor
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
@@ -154,6 +86,14 @@ def test_any_value_is_described_and_none_raises(tmp_path: Path, task: str) -> No
     assert shown["slice"] == {"type": "slice", "value": [1, 3, None]}
     assert shown["size"] == {"type": "torch.Size", "value": [2, 3]}
     assert shown["meta"]["Max"] is None
+    (directory,) = (tmp_path / "step0").iterdir()
+    by_name = entry["input_kwargs"]["kwargs"]
+    for name in DESCRIBED:
+        if values[name] is None:
+            # A dtype that this torch has not.
+            continue
+        for found in (shown[name], by_name[name]):
+            check_described(name, found, directory / "dump_tensor_data" if task == "tensor" else None)
     assert "Torch.mul.0.forward" in data
     assert log_of(tmp_path) == ""
 
