@@ -78,13 +78,27 @@ def test_a_copy_of_deepspeeds_is_compared(tmp_path: Path, stage: int, ranks: int
     assert told == ["on rank 2 from its copies on 2 of 3 ranks" if ranks == 3 else WITHOUT_MAJORITY], said
 
 
-@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
-def test_a_clean_run_raises_no_alarm(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "ranks", "groups"),
+    [
+        ("ddp", 2, [[0, 1], [0, 1]]),
+        # Every rank has a shard of its own: there is nothing to compare.
+        ("fsdp2", 2, [None, None]),
+        ("hybrid_clean", 4, [[0, 2], [1, 3], [0, 2], [1, 3]]),
+    ],
+)
+def test_a_clean_run_is_compared_and_raises_no_alarm(
+    tmp_path: Path, case: str, ranks: int, groups: list[list[int] | None]
+) -> None:
     steps = 500 if IS_FULL else 50
-    said = run_ranks("replica_train.py", 2, tmp_path, case, steps)
+    said = run_ranks("replica_train.py", ranks, tmp_path, case, steps)
     assert "ReplicaMismatch" not in said, said
     assert "not compared" not in said, said
     assert mismatches(tmp_path) == []
+    compared = {int(rank): json.loads(found) for rank, found in re.findall(r"rank (\d) compared (.*)", said)}
+    # After every fifth step, the first included: of six parameters the values and two moments each.
+    expected = [[] if group is None else [[group, 18]] * (steps // 5) for group in groups]
+    assert [compared[rank] for rank in range(ranks)] == expected
 
 
 def test_ranks_that_train_on_their_own_for_some_steps_raise_no_alarm(tmp_path: Path) -> None:

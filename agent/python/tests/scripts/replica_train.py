@@ -1,11 +1,12 @@
 """Trains copies of a small model, and has them compared: `replica_train.py OUTPUT CASE STEPS`.
 
-Cases: `ddp` and `fsdp2` are left alone; in `flip` and `flip_state` the last rank's copy of a parameter, or of its first
-moment, gets one bit flipped after step 6; `hybrid` does so where shards have copies; `captured` is
-`flip`, and the alert has the next step captured; `late` has the last rank watched from step 3 on; `dies` ends the last
-rank after step 6.
+Cases: `ddp`, `fsdp2` and `hybrid_clean` (shards that have copies) are left alone; in `flip` and `flip_state` the last
+rank's copy of a parameter, or of its first moment, gets one bit flipped after step 6; `hybrid` does so where shards
+have copies; `captured` is `flip`, and the alert has the next step captured; `late` has the last rank watched from step
+3 on; `dies` ends the last rank after step 6.
 """
 
+import json
 import os
 import sys
 import time
@@ -24,8 +25,21 @@ from torch.nn.parallel import DistributedDataParallel
 from support.flips import flip
 from support.ranks import finish
 from support.ways import mesh
+from trainmon.replicas.comparison import Comparison
 
 FLIPPED_AFTER = 6
+#: Of every comparison that this rank took part in: with which ranks, and of how many copies.
+COMPARED: list[tuple[list[int], int]] = []
+
+
+def count_comparisons() -> None:
+    cast = Comparison.cast
+
+    def counted(self: Comparison) -> None:
+        cast(self)
+        COMPARED.append((list(self._ranks), len(self.shown.copies)))
+
+    Comparison.cast = counted  # type: ignore[method-assign]
 
 
 def model_of(case: str) -> Any:
@@ -33,7 +47,7 @@ def model_of(case: str) -> Any:
     net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.Linear(32, 32), nn.Dropout(0.3), nn.Linear(32, 4))
     if case == "fsdp2":
         return fully_shard(net)
-    if case == "hybrid":
+    if case.startswith("hybrid"):
         return fully_shard(net, mesh=mesh())
     wrapped = DistributedDataParallel(net)
     if case == "local":
@@ -49,7 +63,7 @@ def train(output: Path, case: str, steps: int) -> None:
     rank, last = distributed.get_rank(), distributed.get_world_size() - 1
     model = model_of(case)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    interval = {"ddp": 5, "fsdp2": 5}.get(case, 2)
+    interval = 5 if case in ("ddp", "fsdp2", "hybrid_clean") else 2
     config = {"wg_distribution": True, "replica_interval": interval, "alert": {"dump": True}, "queue_steps": 4096}
     if case == "captured":
         config["alert"] = {"rules": [{"rule_name": "ReplicaMismatch", "actions": ["log", "dump"]}]}
@@ -84,9 +98,11 @@ def train(output: Path, case: str, steps: int) -> None:
     start = time.monotonic()
     watch.close()
     print(f"rank {rank} closed after {time.monotonic() - start:.1f} s", flush=True)
+    print(f"rank {rank} compared {json.dumps(COMPARED)}", flush=True)
 
 
 distributed.init_process_group("gloo")
+count_comparisons()
 train(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
 if sys.argv[2] == "dies":
     sys.stdout.flush()
