@@ -16,6 +16,7 @@ from support.simulated_ranks import Rank, close_all, wait_for, wait_for_calls
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.replicas import comparison, votes
 from trainmon.replicas.check import ReplicaCheck
+from trainmon.replicas.store import OwnStore
 from trainmon.replicas.verdict import Copy, Variant, judge
 from trainmon.replicas.votes import Submission
 
@@ -258,11 +259,14 @@ def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted
     assert asked_by == {threading.current_thread()}
 
 
-def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
-    class Gone:
-        def __getattr__(self, name: str) -> Any:
-            raise RuntimeError("Connection reset by peer")
+class Gone:
+    """A store whose server, or whose client, is gone."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("Connection reset by peer")
+
+
+def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
     rank = Rank(0, range(2), Gone())
     rank.show(0, SAME)
     wait_for(lambda: rank.voice.said)
@@ -271,6 +275,44 @@ def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
     assert rank.voice.said == [
         "info: copies of parameters on several ranks are not compared: RuntimeError: Connection reset by peer"
     ]
+
+
+@pytest.mark.parametrize("prefix", [None, "/worker/attempt_{}/default_pg/"])
+def test_what_an_abandoned_attempt_left_in_the_store_is_none_of_the_next_one(
+    prefix: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server outlives the attempts: torchrun's, under whose prefixes torch has each, or one of the script's own."""
+    server = distributed.TCPStore("127.0.0.1", 0, None, True)
+    defaults = []
+
+    def attempt(number: int) -> list[Rank]:
+        default: Any = distributed.TCPStore("127.0.0.1", server.port, None, False)
+        if prefix is not None:
+            default = distributed.PrefixStore(prefix.format(number), default)
+        defaults.append(default)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(number))
+        monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", lambda: default)
+        return [Rank(rank, range(3), OwnStore().get()) for rank in range(3)]
+
+    abandoned = attempt(0)
+    abandoned[0].show(100, [1, 2, 3, 4])
+    wait_for_calls(abandoned[:1], "add", 1)
+    abandoned[1].show(100, [5, 6, 7, 8])
+    # Both have counted themselves to a side: the last rank is missing when the processes are killed.
+    wait_for_calls(abandoned[:2], "add", 4)
+    for rank in abandoned:
+        rank.store._store = Gone()
+    close_all(abandoned)
+    assert raised_by(abandoned) == []
+
+    ranks = attempt(1)
+    for number, rank in enumerate(ranks):
+        rank.show(100, SAME)
+        rank.show(200, [11, 22, 33, 45] if number == 2 else SAME)
+    close_all(ranks)
+    ((begins, step, message),) = raised_by(ranks)
+    assert (begins, step) == (True, 200)
+    assert "`w3` differs on rank 2 from its copies on 2 of 3 ranks" in message
 
 
 def test_where_every_rank_is_on_its_own_the_store_is_not_flooded(client: Callable[[], Any]) -> None:
