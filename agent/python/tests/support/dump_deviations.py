@@ -1,8 +1,34 @@
-"""Where our dumps differ from msprobe's of the same program, and why: the table of `docs/msprobe-compatibility.md`."""
+"""Where our dumps differ from msprobe's of the same program, and why: the table in `docs/capture.md`."""
 
 from __future__ import annotations
 
+from enum import Enum
+
 from support.dumps import ABSENT, NUMBERS, Difference
+
+
+class Why(Enum):
+    """The reasons, in the words of the table."""
+
+    INTEGERS_AND_FLOAT64 = "mean and norm of integers and float64 are computed"
+    HIGH_PRECISION = "`precision: high` computes mean and norm"
+    EVERY_DTYPE = "mean and norm of every dtype are computed"
+    OVERWRITTEN = "msprobe's checksum of an input is taken after the call has overwritten it"
+    LINEAR_IS_CORE = "`linear` is of risk CORE"
+    SCOPE_END = "a scope ends with all that belongs to its last entry"
+    XOR_OF_SCALAR = "the xor of a tensor without dimensions is one, too"
+    DIRECTORY = "where the dump lies"
+    DEVICE = "a device is written as torch writes it"
+    POSITIONAL = "a positional dtype or device is described"
+    NOT_RECORDED = "the second step was recorded without its tensor files"
+    OTHER_TORCH = "another torch ends in another last digit"
+    ARRAY = "an array is described as a tensor is: its xor where that was asked for"
+    NO_SEED = "the program draws its numbers without a seed"
+    STOPPED_MODULE = "a module whose recomputation stops early gives nothing"
+    LOST_FUNCTIONS = "msprobe loses the functions after a recomputation that stops early"
+    RECEIVED_EARLY = "msprobe looks at what a batch receives before it is there"
+    LATER_BATCH = "msprobe adds the operations of a later batch to this one"
+
 
 _INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8")
 
@@ -12,126 +38,126 @@ def reason(case: str, config: dict, difference: Difference) -> str | None:
     for rule in _RULES:
         found = rule(case, config, difference)
         if found is not None:
-            return found
+            return found.value
     return None
 
 
-def _high_precision(case: str, config: dict, difference: Difference) -> str | None:
+def _high_precision(case: str, config: dict, difference: Difference) -> Why | None:
     if config.get("precision", "high") != "high" or difference.path[-1] not in ("Mean", "Norm"):
         return None
     is_number = isinstance(difference.ours, float | int)
     dtype = (difference.around or {}).get("dtype", "")
     if difference.theirs is None and is_number:
         if dtype in (*_INTEGERS, "torch.float64"):
-            return "mean and norm of integers and float64 are computed"
+            return Why.INTEGERS_AND_FLOAT64
         if config.get("precision") == "high":
-            return "`precision: high` computes mean and norm"
+            return Why.HIGH_PRECISION
         if dtype.startswith(("torch.complex", "torch.float8")):
-            return "mean and norm of every dtype are computed"
+            return Why.EVERY_DTYPE
     return None
 
 
-def _race(case: str, config: dict, difference: Difference) -> str | None:
+def _race(case: str, config: dict, difference: Difference) -> Why | None:
     # Both are seen in the training itself: an input that the call overwrites.
     if difference.path[-1] == "md5" and ".__setitem__." in difference.entry and "input_args" in difference.path:
-        return "msprobe's checksum of an input is taken after the call has overwritten it"
+        return Why.OVERWRITTEN
     return None
 
 
-def _linear_is_core(case: str, config: dict, difference: Difference) -> str | None:
+def _linear_is_core(case: str, config: dict, difference: Difference) -> Why | None:
     if config.get("risk_level") != "CORE":
         return None
     if difference.entry.startswith("Functional.linear.") and difference.theirs is ABSENT:
-        return "`linear` is of risk CORE"
+        return Why.LINEAR_IS_CORE
     is_stack = difference.file.endswith("stack.json") and difference.path == ("names",)
     only_one = set(difference.ours) ^ set(difference.theirs) if is_stack else {""}
     if all(name.startswith("Functional.linear.") for name in only_one):
-        return "`linear` is of risk CORE"
+        return Why.LINEAR_IS_CORE
     return None
 
 
-def _scope_is_closed(case: str, config: dict, difference: Difference) -> str | None:
+def _scope_is_closed(case: str, config: dict, difference: Difference) -> Why | None:
     scope = config.get(config.get("task", ""), {}).get("scope") or []
     if len(scope) == 2 and difference.theirs is ABSENT and difference.entry == scope[1]:
-        return "a scope ends with all that belongs to its last entry"
+        return Why.SCOPE_END
     return None
 
 
-def _xor_of_scalar(case: str, config: dict, difference: Difference) -> str | None:
+def _xor_of_scalar(case: str, config: dict, difference: Difference) -> Why | None:
     summary = config.get(config.get("task", ""), {}).get("summary_mode")
     is_scalar = (difference.around or {}).get("shape") == []
     if summary == "xor" and difference.path[-1] == "md5" and is_scalar and isinstance(difference.theirs, float):
-        return "the xor of a tensor without dimensions is one, too"
+        return Why.XOR_OF_SCALAR
     return None
 
 
-def _place(case: str, config: dict, difference: Difference) -> str | None:
+def _place(case: str, config: dict, difference: Difference) -> Why | None:
     if difference.path[-1] == "dump_data_dir" and str(difference.ours).endswith("/dump_tensor_data"):
-        return "where the dump lies"
+        return Why.DIRECTORY
     return None
 
 
-def _checked_values(case: str, config: dict, difference: Difference) -> str | None:
+def _checked_values(case: str, config: dict, difference: Difference) -> Why | None:
     theirs, ours = difference.theirs, difference.ours
     if theirs == "cpu:None" and ours == "cpu":
-        return "a device is written as torch writes it"
+        return Why.DEVICE
     # msprobe wrote `{}`: every key of ours is one more.
     is_key = theirs is ABSENT and difference.path[-1] in ("type", "value") and "input_args" in difference.path
     if is_key and (ours in ("torch.dtype", "torch.device", "cpu") or str(ours).startswith("torch.")):
-        return "a positional dtype or device is described"
+        return Why.POSITIONAL
     return None
 
 
-def _older_torch(case: str, config: dict, difference: Difference) -> str | None:
+def _older_torch(case: str, config: dict, difference: Difference) -> Why | None:
     """The program was recorded with torch 2.5, whose `_foreach_norm` ends in another last digit in its second step."""
     if case != "mix_tensor_md5" or not difference.file.startswith("step1/"):
         return None
     is_file = difference.file.endswith("dump_tensor_data")
     if is_file and difference.theirs is ABSENT:
-        return "the second step was recorded without its tensor files"
+        return Why.NOT_RECORDED
     is_sum = difference.path[-1] == "md5" or is_file
     numbers = (difference.ours, difference.theirs)
     if is_sum and ABSENT not in numbers:
-        return "another torch ends in another last digit"
+        return Why.OTHER_TORCH
     if difference.path[-1] in NUMBERS and all(isinstance(one, float) for one in numbers):
         largest = max(abs(one) for one in numbers)
         is_near = abs(difference.ours - difference.theirs) <= 1e-6 * largest + 1e-9
-        return "another torch ends in another last digit" if is_near else None
+        return Why.OTHER_TORCH if is_near else None
     return None
 
 
-def _array(case: str, config: dict, difference: Difference) -> str | None:
+def _array(case: str, config: dict, difference: Difference) -> Why | None:
     is_array = (difference.around or {}).get("type") == "numpy.ndarray"
     if is_array and ABSENT in (difference.ours, difference.theirs) and difference.path[-1] in (*NUMBERS, "md5"):
-        return "an array is described as a tensor is: its xor where that was asked for"
+        return Why.ARRAY
     return None
 
 
-def _recomputed(case: str, config: dict, difference: Difference) -> str | None:
+def _recomputed(case: str, config: dict, difference: Difference) -> Why | None:
     if case != "xor_list_models":
         return None
     is_sum = difference.path[-1] == "md5" and isinstance(difference.theirs, str) and isinstance(difference.ours, str)
     if is_sum or difference.file.endswith("dump_tensor_data"):
-        return "the program draws its numbers without a seed"
+        return Why.NO_SEED
     lost = {"Torch.relu.2.forward", "Torch.relu.3.forward", "Functional.linear.3.forward"}
     if difference.entry.endswith(".Blk.forward.1") and difference.ours is ABSENT and difference.theirs in ([None], {}):
-        return "a module whose recomputation stops early gives nothing"
+        return Why.STOPPED_MODULE
     is_lost = bool(lost & {difference.entry, difference.path[-1]}) and difference.theirs is ABSENT
     is_stack = difference.path == ("names",)
     if is_lost or (is_stack and set(difference.ours) ^ set(difference.theirs) <= lost):
-        return "msprobe loses the functions after a recomputation that stops early"
+        return Why.LOST_FUNCTIONS
     if difference.path == ("data", "(order)"):
         ours = [name for name in difference.ours if name not in lost]
         if ours == [name for name in difference.theirs if name not in lost]:
-            return "msprobe loses the functions after a recomputation that stops early"
+            return Why.LOST_FUNCTIONS
     return None
 
 
-def _sent(case: str, config: dict, difference: Difference) -> str | None:
+def _sent(case: str, config: dict, difference: Difference) -> Why | None:
     if difference.entry.startswith("Distributed.batch_isend_irecv.") and "output" in difference.path:
-        return "msprobe looks at what a batch receives before it is there"
+        return Why.RECEIVED_EARLY
     if difference.entry.startswith(("Distributed.isend.", "Distributed.irecv.")) and difference.path[-1] == "output":
-        return "msprobe adds the operations of a later batch to this one"
+        return Why.LATER_BATCH
     return None
 
 
