@@ -9,13 +9,18 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
+from torch import distributed
 
 from support.golden import directory
 from support.matrix import full_matrix_only
 from support.ranks import run_ranks
+from support.simulated_ranks import wait_for
+from trainmon.collectives.stragglers import WINDOW, Stragglers
 
 
 def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
@@ -73,6 +78,62 @@ def theirs_read(run: Path, place: Path) -> None:
     found = sqlite3.connect(place / "db" / "monitor_data.trend.db").execute(asked).fetchall()
     expected = {(row["name"], row["step"]): row["norm"] for _, row in tensors.iterrows()}
     assert {(name, step): norm for name, step, norm in found} == pytest.approx(expected)
+
+
+class StragglerListener:
+    """A monitor and its collectives, as far as stragglers are told them."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.told: list[tuple[str, int, float, float, int]] = []
+        self.said: list[str] = []
+        self.scalars: dict[str, float] = {}
+
+    def set_straggler(self, group: str, rank: int, lag: float, median: float, step: int) -> None:
+        self.told.append((group, rank, round(lag, 6), round(median, 6), step))
+
+    def say(self, _severity: str, message: str, _hint: str | None) -> None:
+        self.said.append(message)
+
+    def scalar(self, name: str, value: float) -> None:
+        self.scalars[name] = value
+
+
+def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it() -> None:
+    # Seconds per step inside of each group's operations. Two groups of one name share no rank, as Megatron's do.
+    groups = [
+        ("world", {0: 1.0, 1: 1.1, 2: 0.2, 3: 1.2}),
+        ("tp", {0: 0.1, 2: 0.5}),
+        ("tp", {1: 0.7, 3: 0.4}),
+        ("cp", {1: 0.3, 2: 0.8, 3: 0.6}),
+    ]
+    store = distributed.HashStore()
+    listeners: list[Any] = [StragglerListener(rank) for rank in range(4)]
+    ranks = [Stragglers(listener, listener) for listener in listeners]
+    for one in ranks:
+        one._comparer._own = SimpleNamespace(get=lambda: store, close=lambda: None)  # type: ignore[assignment]
+    # The first of three windows is not whole.
+    for window in (1, 2, 3):
+        for rank, one in enumerate(ranks):
+            inside = [(group, list(of), of[rank]) for group, of in groups if rank in of]
+            times = [(group, of, 4 * window, seconds * WINDOW * window) for group, of, seconds in inside]
+            one.end_step(window * WINDOW, times)
+    last = 3 * WINDOW
+    wait_for(lambda: len(listeners[0].said) >= 2 and len(listeners[1].said) >= 2)
+    for one in ranks:
+        one.close(1.0)
+    told = [sorted(listener.told) for listener in listeners]
+    assert told[0] == [("tp", 0, 0.4, 0.5, last), ("world", 2, 0.9, 1.1, last)]
+    assert told[1] == [("cp", 1, 0.4, 0.7, last), ("tp", 3, 0.3, 0.7, last)]
+    assert told[2:] == [[], []]
+    assert listeners[1].scalars["straggler_rank/tp"] == 3
+    said = sorted(message.partition(":")[0] for listener in listeners for message in listener.said)
+    assert said == [
+        "rank 0 comes last in the group `tp`",
+        "rank 1 comes last in the group `cp`",
+        "rank 2 comes last in the group `world`",
+        "rank 3 comes last in the group `tp`",
+    ]
 
 
 #: Each repeats the test of two ranks with sums of four, and with groups that are not the world.
