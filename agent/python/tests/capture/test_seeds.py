@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import trainmon
 from support.environment import ENVIRONMENT
+from trainmon.captures import seeding
 
 SEEDED = """
 import json, os, random, sys
@@ -99,6 +102,30 @@ def test_a_seed_makes_all_generators_draw_the_same_and_each_keyword_does_what_it
     assert "refused 1.5" not in drops
     assert len(drops) == 9
     assert set(drops.values()) == {"rm_dropout" not in keywords}, drops
+
+
+def test_functions_without_dropout_are_captured_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    for name in (*names, "scaled_dot_product_attention"):
+        # Put back by the end of the test.
+        monkeypatch.setattr(F, name, getattr(F, name))
+
+    def captured(place: Path) -> dict[str, Any]:
+        x = torch.ones(2, 4, 8, requires_grad=True)
+        with trainmon.capture(dump_path=str(place), level="L1", risk_level="ALL"):
+            for name in names:
+                getattr(F, name)(x[None] if name == "dropout3d" else x, 0.5, True)
+            torch.nn.Dropout(0.5)(x)
+            F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sum().backward()
+        (directory,) = (place / "step0").iterdir()
+        return json.loads((directory / "dump.json").read_text())["data"]
+
+    plain = captured(tmp_path / "plain")
+    seeding.remove_dropout()
+    kept = captured(tmp_path / "kept")
+    assert [name for name in kept if name.endswith(".forward")] == [name for name in plain if name.endswith(".forward")]
+    assert kept["Functional.dropout.1.forward"]["output"][0]["Max"] == 1.0
+    assert "Functional.scaled_dot_product_attention.0.backward" in kept
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -286,7 +286,15 @@ def _bound(prefix: str, owner: Any, names: list[str]) -> Iterator[Operator]:
     for name in names:
         function = getattr(owner, name, None)
         if callable(function):
-            yield Operator(prefix, name, owner, function)
+            yield Operator(prefix, name, owner, _without_keeping(function))
+
+
+def _without_keeping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in C++ that `seed_all(rm_dropout=True)` has wrapped: a mode is called with it."""
+    inner = getattr(function, "__wrapped__", None)
+    if hasattr(function, "_keeps_everything") and isinstance(inner, types.BuiltinFunctionType):
+        return inner
+    return function
 
 
 #: What a Python function of torch asks before its own work.
