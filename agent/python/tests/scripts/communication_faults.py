@@ -163,6 +163,36 @@ def functional_results(output):
     assert found["all_reduce/world/post_0", "1"]["nans"] == "1", "another rank's NaN"
 
 
+def objects(output):
+    """Operations on pickled objects are counted, with their bytes and times: of what is in them nothing is measured."""
+    config = {"ops": ["mean", "norm"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
+    watch, step = training(output, **config)
+    ranks = distributed.get_world_size()
+    mine = {"rank": RANK, "text": "x" * (RANK + 1)}
+    for _ in range(2):
+        distributed.all_gather_object(gathered := [None] * ranks, mine)
+        distributed.gather_object(mine, at_first := [None] * ranks if RANK == 0 else None, dst=0)
+        distributed.scatter_object_list(part := [None], list(range(ranks)) if RANK == 0 else None, src=0)
+        distributed.broadcast_object_list(told := [mine], src=0)
+        assert [one["rank"] for one in gathered] == list(range(ranks)) and part == [RANK] and told[0]["rank"] == 0
+        assert at_first == (gathered if RANK == 0 else None)
+        # What is no object is measured behind them as before.
+        distributed.all_reduce(torch.ones(3))
+        step()
+    run = Path(watch.monitor.rank_directory)
+    watch.close()
+    measured = {row["name"] for row in runs.rows_of(sorted(run.glob("comm_[0-9]*.csv")))}
+    assert measured == {"all_reduce/world/pre_0", "all_reduce/world/post_0"}, measured
+    counted = {(row["name"], row["step"]): row for row in runs.rows_of(sorted(run.glob("comm_time_*.csv")))}
+    ops = ("all_gather", "gather", "scatter", "broadcast", "all_reduce")
+    assert set(counted) == {(f"{op}/world", str(number)) for op in ops for number in range(2)}, counted
+    # `all_gather_object` and `gather_object` gather sizes and bytes; `scatter_object_list` spreads the largest size,
+    # `broadcast_object_list` sizes and bytes.
+    calls = {op: int(counted[f"{op}/world", "1"]["calls"]) for op in ops}
+    assert calls == {"all_gather": 3, "gather": 1, "scatter": 2, "broadcast": 3, "all_reduce": 1}, calls
+    assert all(float(row["bytes"]) > 0 for row in counted.values()), counted
+
+
 def dropped_watch(output):
     """A watch that nobody holds any more goes, with its model, and the next one has the operations."""
     before = vars(distributed.ProcessGroup)["allreduce"]

@@ -46,6 +46,11 @@ _OF_DISPATCHER = {
     "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter_tensor", None, 0),
     "_c10d_functional.all_to_all_single": ("all_to_all_single", None, 0),
     "_c10d_functional.broadcast": ("broadcast", None, 0),
+    "_c10d_functional.broadcast_": ("broadcast", None, 0),
+    "_c10d_functional.all_reduce_coalesced_": ("all_reduce_coalesced", None, 0),
+    "_c10d_functional.all_gather_into_tensor_out": ("all_gather_into_tensor", None, 0),
+    "_c10d_functional.reduce_scatter_tensor_out": ("reduce_scatter_tensor", None, 0),
+    "_c10d_functional.reduce_scatter_tensor_coalesced": ("reduce_scatter_tensor_coalesced", None, 0),
 }
 
 
@@ -258,6 +263,9 @@ def _exchanges(keep: Any, data: Any, rank: int, ranks: int) -> None:
     keep(out)
     distributed.all_to_all(out := [torch.zeros(2) for _ in range(ranks)], [data(2) + one for one in range(ranks)])
     keep(out)
+    # Gloo refuses uneven lists.
+    with pytest.raises(RuntimeError, match="invalid tensor size"):
+        distributed.all_to_all([torch.zeros(rank + 1) for _ in sizes], [data(one) for one in sizes])
     if rank > 1:
         return
     other = 1 - rank
@@ -316,4 +324,24 @@ def _functional(keep: Any, data: Any) -> None:
     keep(functional.wait_tensor(functional.all_gather_tensor(data(2, 2), 0, world)))
     keep(functional.wait_tensor(functional.reduce_scatter_tensor(data(4), "sum", 0, world)))
     keep(functional.wait_tensor(functional.all_to_all_single(data(4), None, None, world)))
-    keep([functional.wait_tensor(one) for one in functional.all_reduce_coalesced([data(2), data(3)], "sum", world)])
+    keep(functional.wait_tensor(functional.broadcast(data(3), 1, world)))
+    for several in (
+        functional.all_reduce_coalesced([data(2), data(3)], "sum", world),
+        functional.all_gather_into_tensor_coalesced([data(2), data(3, 2)], world),
+        functional.reduce_scatter_tensor_coalesced([data(4), data(8)], "sum", [0, 0], world),
+    ):
+        keep([functional.wait_tensor(one) for one in several])
+    _functional_in_place(keep, data, world)
+
+
+def _functional_in_place(keep: Any, data: Any, world: Any) -> None:
+    """What compiled graphs call, in which buffers are used again."""
+    operators, name, ranks = torch.ops._c10d_functional, world.group_name, world.size()
+    keep(functional.wait_tensor(operators.all_reduce_(data(3), "sum", name)))
+    keep(functional.wait_tensor(operators.broadcast_(data(3), 1, name)))
+    for one in operators.all_reduce_coalesced_([data(2), data(3)], "sum", name):
+        keep(functional.wait_tensor(one))
+    whole, part = torch.zeros(2 * ranks), torch.zeros(3)
+    keep(functional.wait_tensor(operators.all_gather_into_tensor_out(data(2), ranks, name, out=whole)))
+    scattered = operators.reduce_scatter_tensor_out(data(3 * ranks), "sum", ranks, name, out=part)
+    keep(functional.wait_tensor(scattered))
