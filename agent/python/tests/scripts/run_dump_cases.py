@@ -29,6 +29,10 @@ else:
     assert debugger and session and tensors
 torch.set_num_threads(1)
 
+#: What programs made. DDP's reducer takes the last process group with it, whose end waits for gloo's thread with
+#: Python's lock held; that thread may wait for the lock to give a tensor back. So nothing goes before the process does.
+KEPT: list[dict] = []
+
 
 def as_msprobe() -> None:
     """`import msprobe.pytorch` gives trainmon's."""
@@ -51,9 +55,11 @@ def run(job: dict, variables: dict) -> None:
     sys.path.insert(0, str(Path(job["program"]).parent))
     sys.argv = [job["program"], *job["arguments"]]
     if "source" in job:
-        exec(compile(job["source"], job["program"], "exec"), {"__name__": "__main__"})
+        names = {"__name__": "__main__"}
+        exec(compile(job["source"], job["program"], "exec"), names)
     else:
-        runpy.run_path(job["program"], run_name="__main__")
+        names = runpy.run_path(job["program"], run_name="__main__")
+    KEPT.append(names)
 
 
 def fork(job: dict, variables: dict) -> int:
