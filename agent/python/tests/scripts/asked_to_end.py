@@ -39,8 +39,9 @@ def main() -> None:
     with trainmon.watch(model, optimizer, config=config, output_dir=str(output)):
         for _ in range(times):
             deadline = time.monotonic() + PATIENCE_S
-            signal.setitimer(signal.ITIMER_REAL, numbers.uniform(1e-4, LONGEST_DELAY_S))
+            delay = numbers.uniform(1e-4, LONGEST_DELAY_S)
             try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
                 while time.monotonic() < deadline:
                     for _ in range(20):
                         distributed.all_reduce(torch.ones(64))
