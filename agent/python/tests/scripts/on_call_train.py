@@ -1,9 +1,10 @@
-"""A small training with faults on order, for the tests of alerts: `on_call_train.py CONFIG [FAULT@STEP ...]`.
+"""A small training with a fault on order, for the tests of alerts: `on_call_train.py CONFIG [FAULT or sharded]`.
 
-It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
-a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
-(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be. With
-the word `sharded` each rank holds a part of every parameter instead (`fully_shard`).
+It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. A fault begins once the
+file `fault` lies in the working directory, and is over after a while: `spike` (one step's loss times 50), `nan` (one
+step), `dead` (a layer without gradient for 40 steps), `stall` (until the file `go` lies there). Once `hurry` lies
+there, steps are as short as they can be. With the word `sharded` each rank holds a part of every parameter instead
+(`fully_shard`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ class Net(nn.Module):
 
 def main() -> None:
     config, *orders = sys.argv[1:]
-    faults = {kind: int(step) for kind, step in (order.split("@") for order in orders if "@" in order)}
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.manual_seed(7)
     net = Net()
@@ -72,8 +72,12 @@ def main() -> None:
     with trainmon.watch(model, optimizer, config=config) as watch:
         data = torch.Generator().manual_seed(rank)
         due = time.monotonic()
+        faulty: range | None = None
         for step in itertools.count():
-            train_step(step, faults, net, model, optimizer, watch, data)
+            if faulty is None and Path("fault").exists():
+                faulty = range(step, step + (DEAD_STEPS if "dead" in orders else 1))
+            fault = orders[0] if orders and faulty is not None and step in faulty else None
+            train_step(fault, net, model, optimizer, watch, data)
             # What was missed is not made up for.
             period = HURRIED_PERIOD_S if Path("hurry").exists() else PERIOD_S
             due = max(due + period, time.monotonic())
@@ -81,28 +85,26 @@ def main() -> None:
 
 
 def train_step(
-    step: int,
-    faults: dict[str, int],
+    fault: str | None,
     net: Net,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     watch: trainmon.Watch,
     data: torch.Generator,
 ) -> None:
-    net.layers[1].is_dead = step - faults.get("dead", step + 1) in range(DEAD_STEPS)
-    while step == faults.get("stall") and not Path("go").exists():
+    net.layers[1].is_dead = fault == "dead"
+    while fault == "stall" and not Path("go").exists():
         time.sleep(PERIOD_S)
     inputs = torch.randn(64, WIDTH, generator=data)
     optimizer.zero_grad()
     # Data with noise, as all data: without it the loss would vanish, and what is left of it scatter over decades.
     targets = inputs.sum(1) + torch.randn(64, generator=data)
     error = (model(inputs).squeeze(1) - targets).square().mean()
-    factors = {faults.get("spike"): 50.0, faults.get("nan"): float("nan")}
-    loss = error * factors.get(step, 1.0)
+    loss = error * {"spike": 50.0, "nan": float("nan")}.get(fault or "", 1.0)
     loss.backward()
     watch.log(loss=loss, learning_rate=2e-4, accuracy=0.5)
     nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    if step == faults.get("nan"):
+    if fault == "nan":
         # Measured by now; the weights shall live on.
         for parameter in net.parameters():
             parameter.grad.nan_to_num_(0.0)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,8 @@ EXPECTED = {
 }
 #: Is there for its collective operations. What it gets is not judged: on shared cores either rank may be the late one.
 MPI_RUN = "data-parallel"
-FAULTS = {kind: [f"{kind}@{LEARNT}"] for kind in ("spike", "nan", "dead")} | {
-    "stalled": [f"stall@{LEARNT}"],
-    "sharded": ["sharded"],
-}
+#: The script's word for what is wrong with a run, where the script does it.
+FAULTS = {"spike": "spike", "nan": "nan", "dead": "dead", "stalled": "stall"}
 RULES: list[dict[str, Any]] = [
     {"rule_name": "Spike"},
     {"rule_name": "NonFinite"},
@@ -85,7 +84,8 @@ class Jobs:
         watched = RULES + ([STALL] if run == "stalled" else [])
         (place / "config.json").write_text(json.dumps(self._config(place, watched)))
         told = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        words = [str(SCRIPTS / "on_call_train.py"), "config.json", *FAULTS.get(run, [])]
+        order = FAULTS.get(run, "sharded" if run == "sharded" else None)
+        words = [str(SCRIPTS / "on_call_train.py"), "config.json", *([order] if order else [])]
         for rank in range(ranks):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAINMON_RUN_NAME": run}
             with (place / f"log{rank}").open("w") as log, Path(os.devnull).open() as nothing:
@@ -125,6 +125,14 @@ class Jobs:
         """Sends a signal to a rank."""
         os.kill(self.processes[run, rank], number)
 
+    def expect_running(self, but: set[str]) -> None:
+        """Asserts that no rank has ended by itself, but of these runs."""
+        for (run, rank), child in self.processes.items():
+            # One that has ended stays a zombie of the process that forked it.
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+            log = self._directory / run / f"log{rank}"
+            assert state != "Z" or run in but, f"rank {rank} of {run} has ended:\n{log.read_text()[-4000:]}"
+
     def close(self) -> None:
         """Ends all of them."""
         for child in self.processes.values():
@@ -161,16 +169,34 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     for run in EXPECTED:
         jobs.start(run, 2 if run in {"clean", "stopped-rank", "sharded"} else 1)
 
+    expected = {(run, alert) for run, alerts in EXPECTED.items() for alert in alerts}
+    killed: set[str] = set()
+
+    def wait(what: str, found: Callable[[], bool]) -> None:
+        def checked() -> bool:
+            jobs.expect_running(killed)
+            return found()
+
+        wait_for(what, checked)
+
+    def wait_until_sent(status: str) -> None:
+        for one in sorted(expected):
+            alert = f"{status} {one[1]} of {one[0]} at the webhook"
+            wait(alert, lambda one=one: one in servers.webhook.alerts(status))
+
     def step_of(run: str) -> int:
         series = servers.query(f'min(trainmon_step{{run="{run}"}})')
         return int(float(series[0]["value"][1])) if series else -1
 
-    for run in ("stopped-rank", "killed"):
-        wait_for(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+    # As Prometheus sees it: an increase is from one scrape to another, so that each run must be known before its fault.
+    for run in (*FAULTS, "stopped-rank", "killed"):
+        wait(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+    for run in FAULTS:
+        (directory / run / "fault").touch()
     jobs.signal("stopped-rank", 1, signal.SIGSTOP)
+    killed.add("killed")
     jobs.signal("killed", 0, signal.SIGKILL)
-    expected = {(run, alert) for run, alerts in EXPECTED.items() for alert in alerts}
-    wait_for(f"{sorted(expected)} at the webhook", lambda: expected <= servers.webhook.alerts("firing"))
+    wait_until_sent("firing")
     asked = [dashboards.filled(one.expression) for one in dashboards.expressions()]
     asked += [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
     asked += [rule["record"] for rule in rules.all_rules() if "record" in rule]
@@ -179,9 +205,9 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     jobs.signal("stopped-rank", 1, signal.SIGCONT)
     (directory / "stalled" / "go").touch()
     (directory / "targets" / "killed.rank0.json").unlink()
-    wait_for("end of all alerts at the webhook", lambda: expected <= servers.webhook.alerts("resolved"))
+    wait_until_sent("resolved")
     # Up to here its steps were as long as the others', so that rules which look at times saw the usual ones.
     (directory / "clean" / "hurry").touch()
-    wait_for(f"step {CLEAN_STEPS} of the clean run", lambda: step_of("clean") >= CLEAN_STEPS)
+    wait(f"step {CLEAN_STEPS} of the clean run", lambda: step_of("clean") >= CLEAN_STEPS)
     scenario.clean_steps = step_of("clean")
     return scenario
