@@ -136,7 +136,11 @@ def measure(who: str, case: dict[str, Any], count: int, rounds: int) -> list[flo
     process = context.Process(target=contend, args=(who, case, count, rounds, answers))
     process.start()
     try:
-        return sorted(answers.get(timeout=600))
+        while answers.empty():
+            process.join(0.1)
+            if not process.is_alive() and answers.empty():
+                raise RuntimeError(f"{who} ended with exit code {process.exitcode}")
+        return sorted(answers.get(timeout=60))
     finally:
         process.join(60)
 
