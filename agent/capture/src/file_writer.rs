@@ -20,6 +20,9 @@ const ZSTD_LEVEL: i32 = 3;
 const SMALLEST_LINKED: usize = 64 << 10;
 /// What is read of a file at a time: it stays in a core's own cache.
 const CHUNK: usize = 128 << 10;
+/// What is written of a tensor at a time before it is summed: so large that the file system gives it large folios, so small
+/// that most of it is still in a cache.
+const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 /// How files are written.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +87,9 @@ impl FileWriter {
         bytes: &Bytes<'_>,
         temporary: &str,
     ) -> Result<Option<WrittenFile>, WriteError> {
-        let (bytes, is_lent) = match *bytes {
-            Bytes::Copied(bytes) => (bytes, false),
-            Bytes::Lent(bytes) => (bytes, true),
+        let (bytes, lent) = match *bytes {
+            Bytes::Copied(bytes) => (bytes, None),
+            Bytes::Lent(bytes) => (bytes, Some(bytes)),
         };
         let tensor = TensorRef::new(content.dtype, content.shape, bytes)
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
@@ -94,11 +97,8 @@ impl FileWriter {
         if is_shared && self.link(name, content, tensor).is_some() {
             return Ok(Some(WrittenFile { size: 0, shared: bytes.len() as u64 }));
         }
-        let written = self.write_beside(temporary, tensor, content.crc).and_then(|size| {
-            // Summed before and after: an archive whose sum is not that of its bytes could not be read.
-            if is_lent && crc32fast::hash(bytes) != content.crc {
-                return Ok(None);
-            }
+        let written = self.write_beside(temporary, tensor, content.crc, lent).and_then(|size| {
+            let Some(size) = size else { return Ok(None) };
             renameat(&self.directory, temporary, &self.directory, name).map_err(io::Error::from)?;
             Ok(Some(size))
         });
@@ -136,7 +136,14 @@ impl FileWriter {
         is_equal && comparison.is_at_end()
     }
 
-    fn write_beside(&self, temporary: &str, tensor: TensorRef<'_>, crc: u32) -> Result<u64, WriteError> {
+    /// The size of the file. `None`: the bytes are lent, and not what they were when their sum was taken.
+    fn write_beside(
+        &self,
+        temporary: &str,
+        tensor: TensorRef<'_>,
+        crc: u32,
+        lent: Option<&[u8]>,
+    ) -> Result<Option<u64>, WriteError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
@@ -145,13 +152,24 @@ impl FileWriter {
             let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
             self.encode(tensor, crc, &mut encoder)?;
             encoder.finish()?;
+        } else if let Some(lent) = lent {
+            let mut summed = Summed { out: &mut out, lent, sum: crc32fast::Hasher::new() };
+            self.encode_buffered(tensor, crc, &mut summed)?;
+            // An archive whose sum is not that of its bytes could not be read.
+            if summed.sum.finalize() != crc {
+                return Ok(None);
+            }
         } else {
-            let mut buffered = BufWriter::new(&mut out);
-            let encoded = self.encode(tensor, crc, &mut buffered).and_then(|()| Ok(buffered.flush()?));
-            let (_out, _rest) = buffered.into_parts();
-            encoded?;
+            self.encode_buffered(tensor, crc, &mut out)?;
         }
-        Ok(out.count)
+        Ok(Some(out.count))
+    }
+
+    fn encode_buffered(&self, tensor: TensorRef<'_>, crc: u32, out: &mut impl Write) -> Result<(), WriteError> {
+        let mut buffered = BufWriter::new(out);
+        let encoded = self.encode(tensor, crc, &mut buffered).and_then(|()| Ok(buffered.flush()?));
+        let (_out, _rest) = buffered.into_parts();
+        encoded
     }
 
     fn encode(&self, tensor: TensorRef<'_>, crc: u32, out: &mut impl Write) -> Result<(), WriteError> {
@@ -185,6 +203,31 @@ impl<R: Read> Write for Comparison<R> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Sums the bytes that were lent while they pass: after each piece was written, and still lies in the cache. What is copied
+/// on its way here is not in the sum, which then is not the right one.
+struct Summed<'l, W> {
+    out: W,
+    lent: &'l [u8],
+    sum: crc32fast::Hasher,
+}
+
+impl<W: Write> Write for Summed<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.lent.as_ptr_range().contains(&bytes.as_ptr()) {
+            return self.out.write(bytes);
+        }
+        for piece in bytes.chunks(WRITTEN_AT_ONCE) {
+            self.out.write_all(piece)?;
+            self.sum.update(piece);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 

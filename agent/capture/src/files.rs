@@ -3,14 +3,15 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
@@ -23,8 +24,8 @@ use crate::spare::SpareMemory;
 const WRITERS: usize = 2;
 /// Smaller tensors are copied in less time than their file is opened in.
 const SMALLEST_IN_PLACE: usize = 256 << 10;
-/// A file system that takes longer than this (1 GB/s) is no memory: the training does not wait for it.
-const SLOWEST_BYTES_PER_MICROSECOND: u64 = 1_000;
+/// A file system that is slower than this (250 MB/s) is no page cache: the training does not wait for it.
+const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -69,8 +70,10 @@ struct Shared {
     bound: usize,
     writer: FileWriter,
     queue: Mutex<Queue>,
-    /// Something was taken from the queue, or is finished.
-    changed: Condvar,
+    /// There may be something to do for a writer.
+    work: Condvar,
+    /// Something was written, or given up.
+    progress: Condvar,
     spare: SpareMemory,
     /// The last large file was written as fast as memory is.
     is_fast: AtomicBool,
@@ -142,8 +145,16 @@ impl Files {
     }
 
     fn without_threads(directory: OwnedFd, writing: Writing, bound: usize, spare: SpareMemory, done: Done) -> Self {
-        let (queue, changed, writer) = (Mutex::default(), Condvar::new(), FileWriter::new(directory, writing));
-        let shared = Shared { bound, writer, queue, changed, spare, is_fast: AtomicBool::new(false), done };
+        let shared = Shared {
+            bound,
+            writer: FileWriter::new(directory, writing),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            spare,
+            is_fast: AtomicBool::new(false),
+            done,
+        };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
@@ -159,7 +170,8 @@ impl Files {
         }
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
-        let content = file.content(elements.copy(&mut bytes));
+        let crc = trainmon_stats::with_at_most(self.shared.free_cores(), || elements.copy(&mut bytes));
+        let content = file.content(crc);
         reserved.become_job(Job { hole: file.hole, name, content, bytes });
         true
     }
@@ -172,7 +184,7 @@ impl Files {
         if elements.in_place().is_none() {
             return false;
         }
-        let content = file.content(elements.sum());
+        let content = file.content(trainmon_stats::with_at_most(self.shared.free_cores(), || elements.sum()));
         let Some(bytes) = elements.in_place() else { return false };
         let Some(temporary) = self.shared.queue.lock().begin(content) else { return false };
         let is_written = self.shared.write(file.hole, name, content, &Bytes::Lent(bytes), &temporary);
@@ -184,11 +196,15 @@ impl Files {
         self.shared.spare.kept(size).map_or_else(|| Buffer::zeros(size), Ok)
     }
 
-    /// Waits until every file is written.
+    /// Waits until every file is written, and writes some of them meanwhile.
     pub(crate) fn drain(&self) {
         let mut queue = self.shared.queue.lock();
         while !queue.is_idle() {
-            self.shared.changed.wait(&mut queue);
+            if let Some((job, temporary)) = queue.next() {
+                MutexGuard::unlocked(&mut queue, || self.shared.work(job, &temporary));
+            } else {
+                self.shared.progress.wait(&mut queue);
+            }
         }
     }
 
@@ -197,7 +213,7 @@ impl Files {
         let deadline = Instant::now() + at_most;
         let mut queue = self.shared.queue.lock();
         while !queue.is_idle() {
-            if self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
+            if self.shared.progress.wait_until(&mut queue, deadline).timed_out() {
                 return queue.is_idle();
             }
         }
@@ -213,7 +229,7 @@ impl Files {
     /// Ends the threads, once everything is written.
     pub(crate) fn close(&self) {
         self.shared.queue.lock().is_closed = true;
-        self.shared.changed.notify_all();
+        self.shared.work.notify_all();
         for thread in self.threads.lock().drain(..) {
             // A writer that panicked has told what it could not write.
             let _ended = thread.join().is_ok();
@@ -231,7 +247,7 @@ impl<'s> Reserved<'s> {
     fn wait(shared: &'s Shared, size: usize) -> Self {
         let mut queue = shared.queue.lock();
         while queue.bytes > 0 && queue.bytes.saturating_add(size) > shared.bound {
-            shared.changed.wait(&mut queue);
+            shared.progress.wait(&mut queue);
         }
         queue.bytes += size;
         queue.reserved += 1;
@@ -250,6 +266,7 @@ impl<'s> Reserved<'s> {
         // The bytes are the job's now.
         queue.bytes += self.size;
         drop(queue);
+        self.shared.work.notify_one();
         self.give_back();
         std::mem::forget(self);
     }
@@ -258,8 +275,9 @@ impl<'s> Reserved<'s> {
         let mut queue = self.shared.queue.lock();
         queue.bytes -= self.size;
         queue.reserved -= 1;
+        let is_closed = queue.is_closed;
         drop(queue);
-        self.shared.changed.notify_all();
+        self.shared.tell_progress(is_closed);
     }
 }
 
@@ -267,6 +285,12 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+/// Cores this process may use. Asked once: the system's answer is read from several files.
+fn cores() -> usize {
+    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    *CORES
 }
 
 /// Whether a copy larger than the bound may be tried: beside it the training goes on. Where the system does not tell, it is.
@@ -292,6 +316,12 @@ impl Shared {
         // What waits for one that may be the same does not wait for a thread.
         let queue = self.queue.lock();
         queue.running.len() >= WRITERS && !queue.jobs.is_empty()
+    }
+
+    /// Cores that no writer keeps busy, the caller's among them.
+    fn free_cores(&self) -> usize {
+        let queue = self.queue.lock();
+        cores().saturating_sub((queue.running.len() + queue.jobs.len()).min(WRITERS))
     }
 
     fn run(&self) {
@@ -337,8 +367,21 @@ impl Shared {
             queue.running.swap_remove(place);
         }
         queue.bytes -= size;
+        let (has_jobs, is_closed) = (!queue.jobs.is_empty(), queue.is_closed);
         drop(queue);
-        self.changed.notify_all();
+        self.tell_progress(is_closed);
+        if has_jobs {
+            // One that may be the same has waited for this one.
+            self.work.notify_one();
+        }
+    }
+
+    /// Wakes who waits for files, and writers that may end.
+    fn tell_progress(&self, is_closed: bool) {
+        self.progress.notify_all();
+        if is_closed {
+            self.work.notify_all();
+        }
     }
 
     fn next(&self) -> Option<(Job, String)> {
@@ -350,7 +393,7 @@ impl Shared {
             if queue.is_closed && queue.reserved == 0 && queue.jobs.is_empty() {
                 return None;
             }
-            self.changed.wait(&mut queue);
+            self.work.wait(&mut queue);
         }
     }
 }
@@ -394,15 +437,20 @@ mod tests {
         }
     }
 
-    /// Files whose writers are busy for ever, with one that waits and a disk that was fast.
-    fn behind(directory: &Path, told: &Arc<Mutex<Vec<(Hole, String)>>>) -> Files {
+    /// Files that no thread writes.
+    fn without_threads(directory: &Path, told: &Arc<Mutex<Vec<(Hole, String)>>>) -> Files {
         let told = Arc::clone(told);
         let done = move |hole, written: Result<(&str, WrittenFile), WriteError>| {
             told.lock().push((hole, written.unwrap().0.to_owned()));
         };
         let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true };
         let opened = OwnedFd::from(std::fs::File::open(directory).unwrap());
-        let files = Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), Box::new(done));
+        Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), Box::new(done))
+    }
+
+    /// Files whose writers are busy for ever, with one that waits and a disk that was fast.
+    fn behind(directory: &Path, told: &Arc<Mutex<Vec<(Hole, String)>>>) -> Files {
+        let files = without_threads(directory, told);
         for number in 0..=WRITERS {
             put(&files, number as u32, &mut Given::of(number as u8));
         }
@@ -503,6 +551,20 @@ mod tests {
         put(&files, 9, &mut watched);
         assert!(!watched.2, "the last file would be missing");
         assert_eq!(files.shared.queue.lock().reserved, 0);
+    }
+
+    #[test]
+    fn who_waits_for_the_files_writes_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = without_threads(directory.path(), &told);
+        for number in 0..3 {
+            put(&files, number, &mut Given::of(number as u8));
+        }
+        assert_eq!(files.waiting(), (3, 3 * SMALLEST_IN_PLACE));
+        files.drain();
+        assert_eq!((files.waiting(), told.lock().len()), ((0, 0), 3));
+        assert!(files.drain_for(Duration::ZERO));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub use isa::Isa;
 pub use many::measure_all;
 pub use measure::{measure, measure_and_copy};
 pub use pair::{difference, sign_agreement};
-pub use pool::{set_threads, start_threads, threads};
+pub use pool::{set_threads, start_threads, threads, with_at_most};
 
 use trainmon_core::StatisticSet;
 

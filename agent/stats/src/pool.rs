@@ -7,6 +7,7 @@
 //! the one that owns the threads, the shards run on the calling thread.
 #![expect(unsafe_code, reason = "lends the caller's stack to the pool's threads for the length of a call")]
 
+use std::cell::Cell;
 use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,6 +54,25 @@ pub fn threads() -> usize {
 /// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer wanted stay parked.
 pub fn set_threads(threads: usize) {
     THREADS.store(threads, Ordering::Relaxed);
+}
+
+thread_local! {
+    /// The most threads for what this thread measures, if that is less.
+    static MOST_HERE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Runs `body`, whose measurements on this thread take at most so many threads, this one included; at least one. For a
+/// caller that keeps cores busy itself: a helper that waits for one holds everybody up.
+pub fn with_at_most<R>(most: usize, body: impl FnOnce() -> R) -> R {
+    /// Back to what was, also in a panic.
+    struct Before(usize);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MOST_HERE.set(self.0);
+        }
+    }
+    let _before = Before(MOST_HERE.replace(most.max(1)));
+    body()
 }
 
 /// Gets the threads that [`threads`] allows, so that no measurement has to: the host's own if the calling thread has
@@ -187,7 +207,7 @@ impl Pool {
     fn run(&'static self, shards: usize, elements: usize, run: &(dyn Fn(usize) + Sync)) {
         let team = team::of_this_thread();
         let most = if team.is_some() || elements >= WORTH_WAKING { threads() } else { 1 };
-        let helpers = most.min(shards) - 1;
+        let helpers = most.min(shards).min(MOST_HERE.get()) - 1;
         if helpers == 0 || !self.is_ours() || self.is_busy.swap(true, Ordering::Acquire) {
             (0..shards).for_each(run);
             return;
@@ -287,6 +307,24 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn a_caller_that_keeps_the_cores_busy_measures_alone() {
+        let of = |most: usize| {
+            let threads = Mutex::new(HashSet::new());
+            let work = |_: usize| {
+                threads.lock().unwrap().insert(thread::current().id());
+                thread::yield_now();
+            };
+            with_at_most(most, || share_out(SHARDS, WORTH_WAKING, &work));
+            threads.into_inner().unwrap()
+        };
+        set_threads(3);
+        assert_eq!(of(1), HashSet::from([thread::current().id()]));
+        assert_eq!(of(0), HashSet::from([thread::current().id()]));
+        assert!(catch_unwind(|| with_at_most(1, || panic!("broken"))).is_err());
+        assert_eq!(MOST_HERE.get(), usize::MAX);
+    }
 
     #[test]
     fn a_panicking_shard_ends_the_call_and_not_the_pool() {

@@ -43,6 +43,8 @@ impl Current {
 #[must_use = "an entry is kept when it is appended"]
 pub struct Entry<'s> {
     name: String,
+    /// Whether it began while calls were captured: it is then written, though the capture may stop meanwhile.
+    is_wanted: bool,
     values: Values<'s>,
     /// Key and end of each part in the text.
     parts: Vec<(Cow<'static, str>, usize)>,
@@ -60,9 +62,11 @@ pub struct Entry<'s> {
 
 impl<'s> Entry<'s> {
     pub(crate) fn new(session: &'s Session, name: &str, saves_tensors: bool) -> Self {
+        let is_wanted = session.is_on();
         Self {
             name: name.to_owned(),
-            values: Values::new(session, saves_tensors),
+            is_wanted,
+            values: Values::new(session, saves_tensors && is_wanted),
             parts: Vec::with_capacity(MOST_PARTS),
             current: Current::Plain,
             node: None,
@@ -172,7 +176,9 @@ impl<'s> Entry<'s> {
             stack: self.stack.map(|stack| stack.0),
             parts: &parts,
         };
-        session.append(&record, checks && self.is_nan == Some(true));
+        if self.is_wanted {
+            session.append(&record, checks && self.is_nan == Some(true));
+        }
         let bench = session.bench.as_ref();
         bench.is_some_and(|bench| bench.differs(&self.name, self.inputs.as_deref(), self.outputs.as_deref()))
     }

@@ -133,6 +133,7 @@ impl Session {
         let records = Records {
             recorder: Mutex::new(recorder),
             is_stopped: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             why_stopped: Mutex::default(),
             notices: notices.clone(),
             progress: ProgressLines::new(place.step, Instant::now()),
@@ -237,7 +238,12 @@ impl Session {
     }
 
     fn write(&self, frames: &Frames) -> bool {
-        self.is_on() && self.records.append(frames)
+        self.takes_more() && self.records.append(frames)
+    }
+
+    /// Whether the rest of a call that has begun to be captured is written.
+    pub(crate) fn takes_more(&self) -> bool {
+        !self.fork.is_child() && !self.records.is_closed.load(Ordering::Relaxed)
     }
 
     /// Whether anything is captured (any more): not after the disk was full or the budget spent, and not in a forked child.
@@ -340,6 +346,7 @@ impl Session {
             return Ok(None);
         }
         self.records.is_stopped.store(true, Ordering::Relaxed);
+        self.records.is_closed.store(true, Ordering::Relaxed);
         let files = self.files.lock().take();
         if let Some(files) = files {
             files.close();

@@ -15,7 +15,10 @@ use crate::file_writer::WrittenFile;
 /// What the writers of files need of a session, too.
 pub(super) struct Records {
     pub(super) recorder: Mutex<Recorder>,
+    /// No call begins to be captured any more. One that has begun is written as a whole.
     pub(super) is_stopped: AtomicBool,
+    /// Nothing is written any more.
+    pub(super) is_closed: AtomicBool,
     pub(super) why_stopped: Mutex<Option<String>>,
     pub(super) notices: Notices,
     pub(super) progress: ProgressLines,
@@ -40,7 +43,7 @@ impl Records {
             }
             Err(error) => {
                 drop(recorder);
-                self.stop(with_causes(&error), error.hint());
+                self.fail(with_causes(&error), error.hint());
                 false
             }
         }
@@ -69,7 +72,7 @@ impl Records {
                 }
                 self.spend(bytes + frames.as_bytes().len() as u64);
             }
-            Err(error) => self.stop(
+            Err(error) => self.fail(
                 format!("a tensor could not be written: {}", with_causes(&error)),
                 "check that the disk has room; what was captured before is kept",
             ),
@@ -78,13 +81,19 @@ impl Records {
 
     fn spend(&self, bytes: u64) {
         let spent = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // What was captured when the step ended is whole, however much it is.
+        // What has begun to be captured becomes whole, however much it is.
         if spent > self.budget && !self.is_stopped.load(Ordering::Relaxed) {
             self.stop(
                 format!("{} MiB are written (`disk_budget_mib`)", spent >> 20),
                 "capture fewer steps or names, or allow more",
             );
         }
+    }
+
+    /// Writes no more: something failed.
+    pub(super) fn fail(&self, why: String, hint: &str) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.stop(why, hint);
     }
 
     /// Ends the capture of the step, and says so once: also of what fails while its last files are written. What is there

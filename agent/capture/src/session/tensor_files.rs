@@ -15,7 +15,7 @@ impl Session {
     /// Hands a tensor to the writers of files. Its elements are read before it returns, or not at all where nothing is captured
     /// any more.
     pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, elements: &mut impl Elements) {
-        if !self.is_on() {
+        if !self.takes_more() {
             return;
         }
         let Some(files) = self.files() else { return };
@@ -42,7 +42,7 @@ impl Session {
         match started {
             Ok(files) => files,
             Err(error) => {
-                self.records.stop(with_causes(&error), error.hint());
+                self.records.fail(with_causes(&error), error.hint());
                 None
             }
         }
@@ -53,8 +53,8 @@ impl Session {
         if let Some(files) = &*files {
             return Ok(Some(Arc::clone(files)));
         }
-        // Looked at under the lock: the session's end takes the files after it has stopped.
-        if !self.is_on() {
+        // Looked at under the lock: the session's end takes the files after it has closed.
+        if !self.takes_more() {
             return Ok(None);
         }
         let config = self.plan.config();

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use trainmon_capture::{Direction, Notices, Session};
+use trainmon_capture::{Direction, Notices, Session, Values};
 
 use crate::support::{Host, PLACE, document, floats, plan, skip};
 
@@ -115,6 +116,24 @@ fn a_budget_ends_the_capture_politely() {
     assert!(host.said().len() == 1 && host.said()[0].contains("disk_budget_mib"), "{:?}", host.said());
     let document = host.document();
     assert!(document.tensors().all(|tensor| tensor.data_name.is_some()), "what was shown is there");
+}
+
+#[test]
+fn a_call_that_spends_the_budget_is_captured_whole() {
+    let host = Host::new(r#""task": "tensor", "disk_budget_mib": 1"#);
+    let rows = [1.0_f32, 2.0].map(|value| vec![value; 300_000]);
+    let first = |values: &mut Values<'_>| {
+        floats(values, &rows[0]);
+        // Its file alone is more than the budget, and there before the call has gone on.
+        assert!(host.session.wait_for_files(Duration::from_mins(1)));
+        assert!(!host.session.is_on());
+    };
+    host.call("f", first, |values| floats(values, &rows[1])).unwrap();
+    assert_eq!(host.call("g", |_| (), |_| ()), None, "what begins afterwards is dropped");
+    let document = host.document();
+    assert_eq!(document.operators.len(), 1);
+    assert_eq!(document.tensors().filter(|tensor| tensor.data_name.is_some()).count(), 2);
+    assert_eq!(host.session.progress().files, 2);
 }
 
 #[test]
