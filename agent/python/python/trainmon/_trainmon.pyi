@@ -525,6 +525,10 @@ class Collectives:
         inputs."""
 
     @staticmethod
+    def is_inside() -> bool:
+        """Whether this thread's operations are a part of one that was announced."""
+
+    @staticmethod
     def enter() -> None:
         """From now on this thread's operations are a part of one that was announced."""
 

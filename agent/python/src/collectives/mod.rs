@@ -96,6 +96,12 @@ impl PyCollectives {
         Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
+    /// Whether this thread's operations are a part of another.
+    #[staticmethod]
+    fn is_inside() -> bool {
+        nesting::is_inside()
+    }
+
     /// From now on this thread's operations are a part of another: a call that was announced makes them.
     #[staticmethod]
     fn enter() {

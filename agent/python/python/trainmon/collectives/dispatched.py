@@ -83,6 +83,9 @@ class Dispatched:
         from torch.distributed import ProcessGroup, Work
 
         def kernel(keys: Any, tensors: Any, group: Any, *others: Any) -> Any:
+            if hooks.is_inside():
+                # A script's call, which has been announced.
+                return overload.redispatch(keys & below, tensors, group, *others)
             call = guard.run(
                 "operations of DDP",
                 lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None, in_place=True),
