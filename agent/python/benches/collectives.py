@@ -1,13 +1,16 @@
 """What measuring adds to each collective operation: none, trainmon and the real msprobe, in one run.
 
-    python collectives.py [--operations 500] [--rounds 7] [--ranks 1] [--kinds all] [--ddp] [--json FILE]
+    python collectives.py [--operations 500] [--rounds 7] [--ranks 1] [--kinds all] [--backend fake] [--ddp]
+                          [--json FILE]
 
 An operation is `all_reduce` of a small tensor with gloo, synchronous and asynchronous with a wait; with `--kinds` also
 `all_gather` of a list, `all_gather_into_tensor`, `broadcast` and, between two ranks or more, `batch_isend_irecv`
 (`all`: every one of them). `--ddp` wraps the model in DDP, whose buckets are seen in the dispatcher. Contenders run in
 processes of their own, all alive at once; of each round every one has a turn, so that what else the machine does meets
 them alike. Between rounds a training step ends, as in a training; its time is not counted. Added time is a contender's
-median less that of the bare loop. With one rank nothing waits for another process: what is left is the calls' own cost.
+median less that of the bare loop. With one rank nothing waits for another process, but with gloo still for its thread:
+whether that is done before the caller waits decides about two wake-ups, of more than all that is measured here. With
+`--backend fake` (torch's own for tests: nothing is sent) what is left is the calls' own cost.
 `times` measures sizes and times, `tensors` the tensors' statistics too, as msprobe always does.
 """
 
@@ -83,6 +86,18 @@ def operations(rank: int, ranks: int) -> dict[str, Callable[[], Any]]:
     return {**kinds, "batch_isend_irecv": exchange} if ranks > 1 else kinds
 
 
+def join(backend: str, rank: int, ranks: int) -> None:
+    """Makes this process one of the ranks."""
+    from torch import distributed
+
+    if backend != "fake":
+        distributed.init_process_group(backend)
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+
+
 def contend(
     who: str,
     ops: list[str],
@@ -91,6 +106,7 @@ def contend(
     port: int,
     count: int,
     has_ddp: bool,
+    backend: str,
     turns: Any,
     answers: Any,
 ) -> None:
@@ -101,7 +117,7 @@ def contend(
     from torch import distributed
 
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
+    join(backend, rank, ranks)
     model: torch.nn.Module = torch.nn.Linear(4, 4)
     if has_ddp:
         model = torch.nn.parallel.DistributedDataParallel(model)
@@ -131,13 +147,16 @@ def contend(
 class Contender:
     """The processes of one contender."""
 
-    def __init__(self, who: str, ops: list[str], ranks: int, port: int, count: int, has_ddp: bool) -> None:
+    def __init__(
+        self, who: str, ops: list[str], ranks: int, port: int, count: int, has_ddp: bool, backend: str
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.answers = context.Queue()
         self.turns = [context.Queue() for _ in range(ranks)]
         self.processes = [
             context.Process(
-                target=contend, args=(who, ops, rank, ranks, port, count, has_ddp, self.turns[rank], self.answers)
+                target=contend,
+                args=(who, ops, rank, ranks, port, count, has_ddp, backend, self.turns[rank], self.answers),
             )
             for rank in range(ranks)
         ]
@@ -168,6 +187,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=29650)
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--backend", choices=("gloo", "fake"), default="gloo")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -184,6 +204,7 @@ def main() -> None:
             arguments.port + place,
             arguments.operations,
             arguments.ddp,
+            arguments.backend,
         )
         for place, who in enumerate(names)
     }
@@ -198,7 +219,8 @@ def main() -> None:
     for contender in contenders.values():
         contender.end()
     ddp = ", model in DDP" if arguments.ddp else ""
-    print(f"{arguments.ranks} rank(s){ddp}, {arguments.ops}; us per operation: median of {arguments.rounds} rounds")
+    measured = f"{arguments.ranks} rank(s), {arguments.backend}{ddp}, {arguments.ops}"
+    print(f"{measured}; us per operation: median of {arguments.rounds} rounds")
     for kind in kinds:
         tell(kind, found[kind])
     if arguments.json is not None:

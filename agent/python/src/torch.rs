@@ -91,13 +91,18 @@ impl Torch {
         })
     }
 
+    /// Whether an object is a tensor of torch's own classes.
+    pub(crate) fn is_plain(&self, object: &Bound<'_, PyAny>) -> bool {
+        let class = object.get_type_ptr();
+        class == self.tensor.as_ptr().cast() || class == self.parameter.as_ptr().cast()
+    }
+
     /// What sort of tensor an object is.
     pub(crate) fn class_of(&self, object: &Bound<'_, PyAny>) -> PyResult<Class> {
-        let py = object.py();
-        let class = object.get_type();
-        if class.is(&self.tensor) || class.is(&self.parameter) {
+        if self.is_plain(object) {
             return Ok(Class::Plain);
         }
+        let (py, class) = (object.py(), object.get_type());
         if !class.is_subclass(self.tensor.bind(py))? {
             return Ok(Class::Foreign);
         }

@@ -18,7 +18,7 @@ from torch import distributed
 
 from support.golden import directory
 from support.matrix import full_matrix_only
-from support.ranks import run_ranks
+from support.ranks import run_alone, run_ranks
 from support.simulated_ranks import wait_for
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 
@@ -97,6 +97,17 @@ class StragglerListener:
 
     def scalar(self, name: str, value: float) -> None:
         self.scalars[name] = value
+
+
+@pytest.mark.parametrize("sort", ["plain", "ddp"])
+def test_works_of_a_class_of_their_own_end_when_they_are_waited_for(tmp_path: Path, sort: str) -> None:
+    """And under DDP, whose operations are seen in the dispatcher, a script's own are recorded once."""
+    said = run_alone("communication_fake.py", tmp_path, sort)
+    assert "checked" in said, said
+    (file,) = (one for one in tmp_path.glob("*-*/rank_0/comm_time_*.csv") if not one.is_symlink())
+    rows = pd.read_csv(file).set_index("name")
+    assert rows["calls"].to_dict() == {"all_reduce/world": 6, "all_gather/world": 3}
+    assert (rows["seconds"] > 0).all() and (rows["waited"] > 0).all(), "each has ended"
 
 
 def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it() -> None:

@@ -124,6 +124,9 @@ fn walk<'py>(
     depth: usize,
     each: &mut impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
 ) -> PyResult<()> {
+    if torch.is_plain(value) {
+        return each(value);
+    }
     if let Ok(list) = value.cast::<PyList>() {
         return if depth == 0 { Ok(()) } else { list.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
     }
@@ -143,6 +146,19 @@ pub(super) fn size_of(
     inputs: Option<&Bound<'_, PyAny>>,
     outputs: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Size> {
+    use CollectiveOp as Op;
+    // Where one buffer is never smaller than the other, that one is asked.
+    let (inputs, outputs) = match op {
+        Op::AllGather | Op::AllGatherCoalesced | Op::AllGatherIntoTensor | Op::AllGatherIntoTensorCoalesced
+            if outputs.is_some() =>
+        {
+            (None, outputs)
+        }
+        Op::ReduceScatter | Op::ReduceScatterTensor | Op::ReduceScatterTensorCoalesced if inputs.is_some() => {
+            (inputs, None)
+        }
+        _ => (inputs, outputs),
+    };
     let (sent, received) = (side(torch, inputs)?, side(torch, outputs)?);
     let is_received = received.size.bytes > sent.size.bytes || sent.tensors == 0;
     let (larger, smaller) = if is_received { (received, sent) } else { (sent, received) };

@@ -32,8 +32,13 @@ impl Grouped {
 
     /// Takes an operation that has returned; gives it back where no group has begun.
     pub(super) fn add(&self, args: &Bound<'_, PyTuple>, open: Open) -> Option<Open> {
+        let mut groups = self.lock();
+        if groups.is_empty() {
+            // As a rule. No thread is asked for its name.
+            return Some(open);
+        }
         let Some(key) = key_of(args) else { return Some(open) };
-        match self.lock().get_mut(&key) {
+        match groups.get_mut(&key) {
             Some(group) => group.open.push(open),
             None => return Some(open),
         }

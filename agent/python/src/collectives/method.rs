@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::arguments::{Form, What};
 use super::nesting;
@@ -25,6 +25,11 @@ impl CollectiveMethod {
 
 #[pymethods]
 impl CollectiveMethod {
+    /// Whatever else is asked of it, its name say, is the original's.
+    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.original.bind(name.py()).getattr(name)
+    }
+
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__<'py>(
         &self,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
@@ -27,7 +28,7 @@ pub(super) struct Pending {
 /// By the address of the work's Python object, which lives as long as its entry.
 #[derive(Default)]
 pub(super) struct PendingWorks {
-    works: Mutex<HashMap<usize, Pending>>,
+    works: Mutex<HashMap<usize, Pending, FixedState>>,
     /// How many, to be read without a lock.
     count: AtomicUsize,
 }

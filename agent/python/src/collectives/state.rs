@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use trainmon_agent::core::{CollectiveOp, ProcessGroup};
@@ -31,7 +32,7 @@ struct KnownGroup {
 pub(crate) struct State {
     shared: Arc<Shared>,
     host: Host,
-    groups: Mutex<HashMap<usize, KnownGroup>>,
+    groups: Mutex<HashMap<usize, KnownGroup, FixedState>>,
     pending: PendingWorks,
     grouped: Grouped,
     /// Ended, but what was received is not measured yet.

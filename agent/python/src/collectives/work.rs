@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::announced::OpenCall;
 use super::state::State;
@@ -29,6 +29,11 @@ impl WaitMethod {
 
 #[pymethods]
 impl WaitMethod {
+    /// Whatever else is asked of it, its name say, is the original's.
+    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.original.bind(name.py()).getattr(name)
+    }
+
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__<'py>(
         &self,
@@ -69,6 +74,11 @@ impl FutureMethod {
 
 #[pymethods]
 impl FutureMethod {
+    /// Whatever else is asked of it, its name say, is the original's.
+    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.original.bind(name.py()).getattr(name)
+    }
+
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__<'py>(
         &self,

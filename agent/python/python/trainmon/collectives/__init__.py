@@ -105,7 +105,7 @@ class Collectives:
             raise
 
     def _replace_all(self, hooks: Hooks) -> None:
-        process_group, work = torch.distributed.ProcessGroup, torch.distributed.Work
+        process_group = torch.distributed.ProcessGroup
         for name, method in METHODS.items():
             original = vars(process_group).get(name)
             if original is not None:
@@ -116,16 +116,22 @@ class Collectives:
             original = vars(process_group).get(name)
             if original is not None:
                 self._replace(process_group, name, original, stand_in(original))
-        for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
-            original = vars(work).get(name)
-            if original is not None:
-                self._replace(work, name, original, of_work(original))
+        self._replace_ends(hooks)
         for name in OF_OBJECTS:
             function = getattr(torch.distributed.distributed_c10d, name, None)
             if function is not None:
                 self._undo.append(exchange_code(function, lambda original: _moving_objects(hooks, original)))
         if self._dispatched is not None:
             self._dispatched.attach()
+
+    def _replace_ends(self, hooks: Hooks) -> None:
+        work = torch.distributed.Work
+        # Torch's own classes below it may have methods of their own: that of the backend `fake` has.
+        for owner in (work, *(one for one in work.__subclasses__() if one.__module__.startswith("torch._C"))):
+            for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
+                original = vars(owner).get(name)
+                if original is not None:
+                    self._replace(owner, name, original, of_work(original))
 
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
         method = _method(name, original, ours)
@@ -188,7 +194,11 @@ def _put_back(undo: list[Callable[[], None]], dispatched: Dispatched, hooks: Hoo
 
 
 def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:
-    """A function, so that it is bound as a method is."""
+    """What is bound as a method is: of the sort that torch's own methods are, or a function, which takes longer."""
+    sort = type(original)
+    if sort.__name__ == "instancemethod":
+        bound: Callable[..., Any] = sort(ours)
+        return bound
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return ours(self, *args, **kwargs)
