@@ -6,7 +6,6 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,13 +18,12 @@ use trainmon_dump::tensor_file::write::WriteError;
 
 use crate::file_writer::{Bytes, Content, FileWriter, Writing, WrittenFile};
 use crate::spare::SpareMemory;
+use crate::speed::DiskSpeed;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
 /// Smaller tensors are copied in less time than their file is opened in.
 const SMALLEST_IN_PLACE: usize = 256 << 10;
-/// A file system that is slower than this (250 MB/s) is no page cache: the training does not wait for it.
-const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -75,8 +73,7 @@ struct Shared {
     /// Something was written, or given up.
     progress: Condvar,
     spare: SpareMemory,
-    /// The last large file was written as fast as memory is.
-    is_fast: AtomicBool,
+    speed: DiskSpeed,
     done: Done,
 }
 
@@ -127,9 +124,10 @@ impl Files {
         writing: Writing,
         bound: usize,
         spare: SpareMemory,
+        speed: DiskSpeed,
         done: Done,
     ) -> io::Result<Self> {
-        let files = Self::without_threads(directory, writing, bound, spare, done);
+        let files = Self::without_threads(directory, writing, bound, spare, speed, done);
         let shared = &files.shared;
         for _ in 0..WRITERS {
             let shared = Arc::clone(shared);
@@ -144,7 +142,14 @@ impl Files {
         Ok(files)
     }
 
-    fn without_threads(directory: OwnedFd, writing: Writing, bound: usize, spare: SpareMemory, done: Done) -> Self {
+    fn without_threads(
+        directory: OwnedFd,
+        writing: Writing,
+        bound: usize,
+        spare: SpareMemory,
+        speed: DiskSpeed,
+        done: Done,
+    ) -> Self {
         let shared = Shared {
             bound,
             writer: FileWriter::new(directory, writing),
@@ -152,7 +157,7 @@ impl Files {
             work: Condvar::new(),
             progress: Condvar::new(),
             spare,
-            is_fast: AtomicBool::new(false),
+            speed,
             done,
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
@@ -226,10 +231,11 @@ impl Files {
         (queue.jobs.len() + queue.running.len(), queue.bytes)
     }
 
-    /// Ends the threads, once everything is written.
+    /// Ends the threads, once everything is written; writes some of it meanwhile.
     pub(crate) fn close(&self) {
         self.shared.queue.lock().is_closed = true;
         self.shared.work.notify_all();
+        while self.shared.work_once() {}
         for thread in self.threads.lock().drain(..) {
             // A writer that panicked has told what it could not write.
             let _ended = thread.join().is_ok();
@@ -310,7 +316,7 @@ impl TensorFile<'_> {
 impl Shared {
     /// Whether a copy would wait for the writers and not for the disk.
     fn is_behind(&self) -> bool {
-        if !self.is_fast.load(Ordering::Relaxed) || self.writer.compresses() {
+        if !self.speed.is_fast() || self.writer.compresses() {
             return false;
         }
         // What waits for one that may be the same does not wait for a thread.
@@ -330,6 +336,12 @@ impl Shared {
         }
     }
 
+    /// Writes a file that waits. `false`: there is none that could be written now.
+    fn work_once(&self) -> bool {
+        let next = self.queue.lock().next();
+        next.map(|(job, temporary)| self.work(job, &temporary)).is_some()
+    }
+
     fn work(&self, job: Job, temporary: &str) {
         let Job { hole, name, content, bytes } = job;
         let size = bytes.len();
@@ -347,8 +359,7 @@ impl Shared {
             if let Ok(WrittenFile { size, shared: 0 }) = written
                 && size >= SMALLEST_IN_PLACE as u64
             {
-                let bearable = Duration::from_micros(size / SLOWEST_BYTES_PER_MICROSECOND);
-                self.is_fast.store(begin.elapsed() <= bearable, Ordering::Relaxed);
+                self.speed.written(size, begin.elapsed());
             }
             (self.done)(hole, written.map(|file| (name, file)));
             true
@@ -445,7 +456,7 @@ mod tests {
         };
         let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true };
         let opened = OwnedFd::from(std::fs::File::open(directory).unwrap());
-        Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), Box::new(done))
+        Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), DiskSpeed::default(), Box::new(done))
     }
 
     /// Files whose writers are busy for ever, with one that waits and a disk that was fast.
@@ -457,7 +468,7 @@ mod tests {
         for _ in 0..WRITERS {
             let _taken = files.shared.queue.lock().next();
         }
-        files.shared.is_fast.store(true, Ordering::Relaxed);
+        files.shared.speed.written(1, Duration::ZERO);
         files
     }
 
@@ -490,7 +501,7 @@ mod tests {
         // A writer has the same one in hand: this one is to become a further name of its file.
         let mut twin = Given::of(0);
         put(&files, 10, &mut twin);
-        files.shared.is_fast.store(false, Ordering::Relaxed);
+        (0..10).for_each(|_| files.shared.speed.written(1, Duration::MAX));
         let mut on_a_slow_disk = Given::of(11);
         put(&files, 11, &mut on_a_slow_disk);
         assert_eq!([strided.copies, twin.copies, on_a_slow_disk.copies], [1, 1, 1]);

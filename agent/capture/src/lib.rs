@@ -42,6 +42,7 @@ mod scope;
 mod session;
 mod slice;
 mod spare;
+mod speed;
 mod tensor;
 
 pub use part::Part;

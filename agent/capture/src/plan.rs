@@ -5,6 +5,7 @@ use trainmon_core::config::{CaptureConfig, CaptureLevel, CaptureTask, RiskLevel}
 use crate::part::Part;
 use crate::risk;
 use crate::spare::SpareMemory;
+use crate::speed::DiskSpeed;
 
 /// Which way an entry's call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub struct CapturePlan {
     /// Absent where scope or list choose.
     risk: Option<RiskLevel>,
     spare: SpareMemory,
+    speed: DiskSpeed,
 }
 
 impl CapturePlan {
@@ -37,7 +39,7 @@ impl CapturePlan {
         }
         let chooses = config.scope.is_some() || !config.list.is_empty() || !config.level.has_functions();
         let risk = (!chooses).then_some(config.risk_level);
-        Self { config, risk, spare }
+        Self { config, risk, spare, speed: DiskSpeed::default() }
     }
 
     /// The config it was made of; a capture of structure is of the level `mix`, whatever its config said.
@@ -47,6 +49,10 @@ impl CapturePlan {
 
     pub(crate) fn spare_memory(&self) -> &SpareMemory {
         &self.spare
+    }
+
+    pub(crate) fn disk_speed(&self) -> &DiskSpeed {
+        &self.speed
     }
 
     /// Whether this step is captured.
