@@ -74,18 +74,17 @@ impl CollectiveGroup {
     pub fn prepare(&self, call: &CollectiveCall<'_>) -> CollectiveGuard {
         let Shared { monitor, group, .. } = &*self.shared;
         let CollectiveCall { op, dtype, shape, bytes, .. } = *call;
-        let sequence = self.next_sequence(op);
+        let (sequence, since) = (self.next_sequence(op), Instant::now());
         let begun = monitor.guard(HOOK, || {
             let operation = self.operation(op);
             operation.series.start(bytes);
             let caller = call.caller.cloned();
-            let since = Instant::now();
             let open = OpenCollective { op, group: Arc::clone(group), sequence, bytes, caller, since };
             let slot = monitor.collective_totals().open().open(open);
             (Arc::clone(&operation.series), slot, self.records(operation, call))
         });
         let sent = Sent { op, ranks: group.size, dtype, shape, bytes, sequence };
-        CollectiveGuard::new(monitor.clone(), sent, begun)
+        CollectiveGuard::new(monitor.clone(), sent, begun, since)
     }
 
     fn next_sequence(&self, op: CollectiveOp) -> u64 {

@@ -103,12 +103,12 @@ pub struct CollectiveGuard {
 }
 
 impl CollectiveGuard {
-    pub(super) fn new(monitor: Monitor, sent: Sent, begun: Option<Begun>) -> Self {
+    pub(super) fn new(monitor: Monitor, sent: Sent, begun: Option<Begun>, started: Instant) -> Self {
         let (running, records) = match begun {
             Some((series, slot, records)) => (Some((series, slot)), records),
             None => (None, None),
         };
-        Self { monitor, sent, running, records, started: Instant::now() }
+        Self { monitor, sent, running, records, started }
     }
 
     /// Its time runs from now.

@@ -33,19 +33,19 @@ impl Open {
         py: Python<'_>,
         host: &Host,
         guard: CollectiveGuard,
-        arguments: &[&Argument<'_>],
+        arguments: &[Option<&Argument<'_>>],
     ) -> PyResult<Self> {
         let mut open = Self {
+            returned: guard.started(),
             guard,
             tensors: Vec::new(),
             clock: None,
             is_untimed: false,
-            returned: Instant::now(),
             completed: None,
         };
         if open.guard.measures_payload() {
             // In the order of the function's arguments.
-            let mut arguments = arguments.to_vec();
+            let mut arguments: Vec<_> = arguments.iter().copied().flatten().collect();
             arguments.sort_by_key(|argument| argument.slot);
             for argument in arguments {
                 open.measure(py, host, Slot::Pre(argument.slot), &argument.value)?;

@@ -65,25 +65,28 @@ impl PendingWorks {
         Some(pending)
     }
 
-    pub(super) fn knows(&self, key: usize) -> bool {
-        self.len() > 0 && lock(&self.works).contains_key(&key)
-    }
-
-    /// Notes whether an operation that is about to be waited for has ended already. Not while a graph is recorded.
-    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
-        let work = match lock(&self.works).get(&key) {
-            Some(pending)
-                if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
-            {
-                pending.work.bind(py).upgrade()
+    /// Whether a work is known. Notes whether its operation, which is about to be waited for, has ended already; `may_ask`:
+    /// not while a graph is recorded.
+    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant, may_ask: impl FnOnce() -> bool) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
+        let work = {
+            let works = lock(&self.works);
+            let Some(pending) = works.get(&key) else { return false };
+            let is_long_ago = |open: &Open| open.completed.is_none() && now - open.returned > AT_ONCE;
+            if !pending.open.iter().all(is_long_ago) {
+                return true;
             }
-            _ => None,
+            pending.work.bind(py).upgrade()
         };
         if let Some(work) = work
+            && may_ask()
             && is_completed(&work)
         {
             self.note_completed(key, now);
         }
+        true
     }
 
     /// As [`look_at`](Self::look_at), some of those that are in flight.

@@ -80,8 +80,7 @@ impl State {
         self.quietly(py, || {
             let (inputs, outputs) = form.arguments(args, kwargs)?;
             let sides = (inputs.as_ref().map(|it| &it.value), outputs.as_ref().map(|it| &it.value));
-            let all: Vec<&Argument<'_>> = inputs.iter().chain(&outputs).collect();
-            self.open(py, form, &args.get_item(0)?, sides, &all)
+            self.open(py, form, &args.get_item(0)?, sides, &[inputs.as_ref(), outputs.as_ref()])
         })?
     }
 
@@ -99,7 +98,7 @@ impl State {
             return None;
         }
         let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place };
-        self.quietly(py, || self.open(py, form, group, (Some(inputs), larger), &[&given]))?
+        self.quietly(py, || self.open(py, form, group, (Some(inputs), larger), &[Some(&given)]))?
     }
 
     fn open(
@@ -108,7 +107,7 @@ impl State {
         form: &Form,
         process_group: &Bound<'_, PyAny>,
         (sent, received): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
-        arguments: &[&Argument<'_>],
+        arguments: &[Option<&Argument<'_>>],
     ) -> PyResult<Option<Open>> {
         let (Some(op), Some(torch)) = (form.op(), Torch::loaded(py)?) else { return Ok(None) };
         let group = self.group(py, process_group)?;
@@ -191,16 +190,10 @@ impl State {
         self.pending.take(key)
     }
 
-    /// Whether a work is that of an operation here.
-    pub(super) fn knows(&self, key: usize) -> bool {
-        self.pending.knows(key)
-    }
-
-    /// Notes whether an operation that is about to be waited for has ended already.
-    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
-        if !OnDevice::is_capturing(py, &self.host) {
-            self.pending.look_at(py, key, now);
-        }
+    /// Whether a work is that of an operation here. Notes whether this operation, which is about to be waited for, has ended
+    /// already.
+    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) -> bool {
+        self.pending.look_at(py, key, now, || !OnDevice::is_capturing(py, &self.host))
     }
 
     /// As [`look_at`](Self::look_at), some of those that are in flight.

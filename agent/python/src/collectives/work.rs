@@ -44,10 +44,9 @@ impl WaitMethod {
         let original = self.original.bind(py);
         let entered = Instant::now();
         let key = key_of(args);
-        if !self.state.knows(key) {
+        if !self.state.look_at(py, key, entered) {
             return original.call(args, kwargs);
         }
-        self.state.look_at(py, key, entered);
         let result = original.call(args, kwargs);
         let left = Instant::now();
         match &result {
