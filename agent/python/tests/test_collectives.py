@@ -25,7 +25,7 @@ from trainmon.collectives.stragglers import WINDOW, Stragglers
 
 def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     cases = ["slow_rank", "slow_in_turn", "nan_on_one_rank", "code_lines", "log_only"]
-    cases += ["functional_results", "objects", "left_group", "dropped_watch"]
+    cases += ["functional_results", "overlapped", "objects", "left_group", "dropped_watch"]
     said = run_ranks("communication_faults.py", 2, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
     assert "is not measured" not in said, said

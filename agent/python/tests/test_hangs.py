@@ -113,6 +113,18 @@ def told_after(ranks: list[Rank], looks: int) -> list[str]:
     return [message for rank in ranks for message in rank.told]
 
 
+@pytest.mark.parametrize(("since", "found"), [(25.0, False), (55.0, True)])
+def test_slow_steps_may_take_so_many_times_the_usual_one(since: float, found: bool) -> None:
+    """The factor decides, not the least: 10 times the median of 4 s, which one long step does not move."""
+    ranks = job(2)
+    for rank in ranks:
+        rank.watch._durations.extend([4.0] * 8 + [1000.0])
+        rank.watch._last_step = time.monotonic() - since
+        assert rank.watch.allowed == 40.0
+    ranks[0].enter("all_reduce", "world", [0, 1], 1, seconds=since)
+    assert [("rank 1" in told) for told in told_after(ranks, 8)] == [True] * found
+
+
 def test_operations_that_come_and_go_are_no_hang() -> None:
     ranks = job(2)
     for number in range(20):

@@ -163,6 +163,22 @@ def functional_results(output):
     assert found["all_reduce/world/post_0", "1"]["nans"] == "1", "another rank's NaN"
 
 
+def overlapped(output):
+    """An operation under which the training went on: in progress all the while, and nearly none of it waited for."""
+    watch, step = training(output, cc_distribution={"enable": True}, ops=["norm"], format="csv")
+    handle = distributed.all_reduce(torch.ones(4), async_op=True)
+    while not handle.is_completed():
+        time.sleep(0.01)
+    time.sleep(0.5)
+    handle.wait()
+    step()
+    run = Path(watch.monitor.rank_directory)
+    watch.close()
+    (row,) = runs.rows_of(sorted(run.glob("comm_time_*.csv")))
+    assert float(row["seconds"]) >= 0.5, row
+    assert float(row["waited"]) < 0.5 * float(row["seconds"]), row
+
+
 def objects(output):
     """Operations on pickled objects are counted, with their bytes and times: of what is in them nothing is measured."""
     config = {"ops": ["mean", "norm"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
