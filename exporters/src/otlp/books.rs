@@ -188,6 +188,35 @@ mod tests {
         assert_eq!(point.sum, Some(120.000_7));
     }
 
+    #[test]
+    fn a_collectives_quantiles_are_its_durations() {
+        let book = CollectiveTotals::default();
+        let series = book.series(CollectiveOp::AllReduce, "dp");
+        // Of a hundred 89 take 300 us, 10 take 400, one two minutes.
+        for number in 0..100 {
+            let micros = if number < 89 { 300 } else { 400 };
+            let duration = if number == 99 { Duration::from_mins(2) } else { Duration::from_micros(micros) };
+            series.start(1024);
+            series.finish(duration, duration);
+        }
+        let mut points = Points::default();
+        push_collectives(&mut points, Times { start: 1, now: 2 }, &book.all());
+        let metrics = points.into_metrics();
+        let metric = metrics.iter().find(|metric| metric.name == COLLECTIVE_QUANTILE.otel_name).unwrap();
+        let Some(Data::Gauge(gauge)) = &metric.data else { panic!("{metric:?}") };
+        let found = gauge.data_points.iter().map(|point| {
+            let share = point.attributes.last().cloned();
+            let Some(Value::AsDouble(seconds)) = point.value else { panic!("{point:?}") };
+            (share, seconds)
+        });
+        let expected = [("0.5", 300e-6), ("0.9", 400e-6), ("0.99", 400e-6)];
+        assert_eq!(gauge.data_points.len(), expected.len());
+        for ((share, seconds), (name, near)) in found.zip(expected) {
+            assert_eq!(share, Some(text("share", name)));
+            assert!((seconds - near).abs() <= near / 100.0, "{name}: {seconds}, within 1 % of {near}");
+        }
+    }
+
     /// Metric, `sink` and value of every gauge.
     fn gauges(points: Points) -> Vec<(String, Option<KeyValue>, Option<Value>, u64)> {
         let points_of = |metric: Metric| {

@@ -370,6 +370,11 @@ fn collective_operations_are_served_per_operation_and_group_as_far_as_there_is_r
         value(&page, &format!("trainmon_collective_duration_seconds_bucket{labels}"))
     };
     assert_eq!((bucket("0.00025"), bucket("0.001"), bucket("+Inf")), (Some(0.0), Some(1.0), Some(1.0)));
+    for share in ["0.5", "0.9", "0.99"] {
+        let labels = format!("{{op=\"all_reduce\",process_group=\"dp\",share=\"{share}\"}}");
+        let found = value(&page, &format!("trainmon_collective_duration_quantile_seconds{labels}")).unwrap();
+        assert!((found - 300e-6).abs() <= 3e-6, "{share}: {found}, one operation of 300 us, within 1 %");
+    }
     assert_passes_promtool(&page);
 
     let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
