@@ -115,7 +115,7 @@ def _older_torch(case: str, config: dict, difference: Difference) -> Why | None:
     is_file = difference.file.endswith("dump_tensor_data")
     if is_file and difference.theirs is ABSENT:
         return Why.NOT_RECORDED
-    is_sum = difference.path[-1] == "md5" or is_file
+    is_sum = difference.is_sum_of_floats or is_file
     numbers = (difference.ours, difference.theirs)
     if is_sum and ABSENT not in numbers:
         return Why.OTHER_TORCH
@@ -136,8 +136,7 @@ def _array(case: str, config: dict, difference: Difference) -> Why | None:
 def _recomputed(case: str, config: dict, difference: Difference) -> Why | None:
     if case != "xor_list_models":
         return None
-    is_sum = difference.path[-1] == "md5" and isinstance(difference.theirs, str) and isinstance(difference.ours, str)
-    if is_sum or difference.file.endswith("dump_tensor_data"):
+    if difference.is_sum_of_floats or difference.file.endswith("dump_tensor_data"):
         return Why.NO_SEED
     lost = {"Torch.relu.2.forward", "Torch.relu.3.forward", "Functional.linear.3.forward"}
     if difference.entry.endswith(".Blk.forward.1") and difference.ours is ABSENT and difference.theirs in ([None], {}):
