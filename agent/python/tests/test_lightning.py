@@ -27,7 +27,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All cases in one launch; the script itself compares the training with the unwatched one, bit by bit."""
     place = tmp_path_factory.mktemp("lightning")
     cases = [*WHOLE, "shard,1", "ddp,1,two", "ddp,1,end", "ddp,1,each", "shard,1,each", "ddp,1,fail", "shard,1,fail"]
-    run_ranks("lightning_train.py", 2, place, *cases, timeout=480)
+    run_ranks("lightning_train.py", 2, place, *cases, timeout=1200)
     return place
 
 

@@ -41,7 +41,7 @@ CASES = (
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What one launch of all cases printed."""
     try:
-        return run_ranks("megatron_cases.py", 2, tmp_path_factory.mktemp("megatron"), *CASES, timeout=480)
+        return run_ranks("megatron_cases.py", 2, tmp_path_factory.mktemp("megatron"), *CASES, timeout=1200)
     except AssertionError as failed:
         return str(failed)
 
@@ -58,7 +58,7 @@ def test_shows_what_the_twin_computes(output: str, case: str) -> None:
 def test_tensor_and_data_parallel_at_once(tmp_path: Path) -> None:
     """Two tensor-parallel ranks in each of two data-parallel copies; and experts that get no token."""
     cases = ("tensor", "tensor_dist", "experts_idle")
-    said = run_ranks("megatron_cases.py", 4, tmp_path, *cases, timeout=480)
+    said = run_ranks("megatron_cases.py", 4, tmp_path, *cases, timeout=1200)
     assert all(f"case {case} rank {rank} ok" in said for case in cases for rank in range(4)), said[-6000:]
 
 
