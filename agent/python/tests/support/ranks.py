@@ -28,7 +28,7 @@ def run_ranks(
     ranks: int,
     *arguments: object,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 240,
+    timeout: float = 600,
     directory: Path | None = None,
 ) -> str:
     """Runs `scripts/<script>` on so many ranks; gives what they printed. Fails with that when a rank failed.
