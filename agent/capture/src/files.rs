@@ -118,31 +118,8 @@ impl Queue {
 }
 
 impl Files {
-    /// Starts the threads. They write into `directory` and follow no link.
-    pub(crate) fn start(
-        directory: OwnedFd,
-        writing: Writing,
-        bound: usize,
-        spare: SpareMemory,
-        speed: DiskSpeed,
-        done: Done,
-    ) -> io::Result<Self> {
-        let files = Self::without_threads(directory, writing, bound, spare, speed, done);
-        let shared = &files.shared;
-        for _ in 0..WRITERS {
-            let shared = Arc::clone(shared);
-            match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run()) {
-                Ok(thread) => files.threads.lock().push(thread),
-                Err(refused) => {
-                    files.close();
-                    return Err(refused);
-                }
-            }
-        }
-        Ok(files)
-    }
-
-    fn without_threads(
+    /// Files in `directory`, which no thread writes yet. No link is followed.
+    pub(crate) fn new(
         directory: OwnedFd,
         writing: Writing,
         bound: usize,
@@ -161,6 +138,21 @@ impl Files {
             done,
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
+    /// Starts the threads.
+    pub(crate) fn start(self) -> io::Result<Self> {
+        for _ in 0..WRITERS {
+            let shared = Arc::clone(&self.shared);
+            match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run()) {
+                Ok(thread) => self.threads.lock().push(thread),
+                Err(refused) => {
+                    self.close();
+                    return Err(refused);
+                }
+            }
+        }
+        Ok(self)
     }
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
@@ -456,7 +448,7 @@ mod tests {
         };
         let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true };
         let opened = OwnedFd::from(std::fs::File::open(directory).unwrap());
-        Files::without_threads(opened, writing, 1 << 30, SpareMemory::default(), DiskSpeed::default(), Box::new(done))
+        Files::new(opened, writing, 1 << 30, SpareMemory::default(), DiskSpeed::default(), Box::new(done))
     }
 
     /// Files whose writers are busy for ever, with one that waits and a disk that was fast.

@@ -64,15 +64,9 @@ impl Session {
             let records = Arc::clone(&self.records);
             let done =
                 Box::new(move |hole: Hole, written: Result<(&str, WrittenFile), _>| records.file_done(hole, written));
-            Files::start(
-                directory,
-                writing,
-                bound,
-                self.plan.spare_memory().clone(),
-                self.plan.disk_speed().clone(),
-                done,
-            )
-            .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
+            let (spare, speed) = (self.plan.spare_memory().clone(), self.plan.disk_speed().clone());
+            let files = Files::new(directory, writing, bound, spare, speed, done);
+            files.start().map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
         })?;
         let started = Arc::new(started);
         *files = Some(Arc::clone(&started));
