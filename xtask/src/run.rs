@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
 use crate::provision::Environment;
-use crate::{process, provision, workspace};
+use crate::{dist, process, provision, workspace};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -94,15 +94,15 @@ pub fn bench(which: Bench) -> Result<()> {
 /// The environment cannot be made, or the extension not built.
 pub fn develop(root: &Path) -> Result<()> {
     let environment = provision::python(root)?;
-    process::run_visibly(&mut develop_command(root, &environment))?;
+    process::run_visibly(&mut develop_command(root, &environment, "release"))?;
     println!("python: {}", environment.program("python").display());
     Ok(())
 }
 
 /// Builds the extension in place.
-fn develop_command(root: &Path, environment: &Environment) -> Command {
+fn develop_command(root: &Path, environment: &Environment, profile: &str) -> Command {
     let mut command = environment.command("maturin");
-    command.args(["develop", "--release", "--manifest-path"]).arg(root.join("agent/python/Cargo.toml"));
+    command.args(["develop", "--profile", profile, "--manifest-path"]).arg(root.join("agent/python/Cargo.toml"));
     command.current_dir(root);
     command
 }
@@ -116,20 +116,21 @@ fn run_bench(root: &Path, package: &str, name: &str, variables: &[(String, OsStr
     process::run_visibly(&mut command)
 }
 
-/// A benchmark of the PyTorch front, the extension built.
+/// A benchmark of the PyTorch front, the extension built as it is published.
 fn python_bench_command(root: &Path, name: &str) -> Result<Command> {
     let environment = provision::python(root)?;
-    process::run_visibly(&mut develop_command(root, &environment))?;
+    process::run_visibly(&mut develop_command(root, &environment, dist::PROFILE))?;
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches").join(name));
     Ok(command)
 }
 
-/// The race of the two `compare`, trainmon built.
+/// The race of the two `compare`, trainmon built as it is published.
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
-    process::build(root, &["--release", "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
-    let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
+    process::build(root, &["--profile", dist::PROFILE, "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
+    let name = format!("trainmon{}", std::env::consts::EXE_SUFFIX);
+    let program = workspace::cargo_target(root).join(dist::PROFILE).join(name);
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);
     Ok(command)

@@ -7,10 +7,14 @@ An operation is `all_reduce` of a small tensor with gloo, synchronous and asynch
 `all_gather` of a list, `all_gather_into_tensor`, `broadcast` and, between two ranks or more, `batch_isend_irecv`
 (`all`: every one of them). `--ddp` wraps the model in DDP, whose buckets are seen in the dispatcher. Contenders run in
 processes of their own, all alive at once; of each round every one has a turn, so that what else the machine does meets
-them alike. Between rounds a training step ends, as in a training; its time is not counted. Added time is a contender's
-median less that of the bare loop. With one rank nothing waits for another process, but with gloo still for its thread:
-whether that is done before the caller waits decides about two wake-ups, of more than all that is measured here. With
-`--backend fake` (torch's own for tests: nothing is sent) what is left is the calls' own cost.
+them alike. Between rounds a training step ends, as in a training; its time is not counted. Added time is the median,
+over the rounds, of what a contender took longer than the bare loop took just before: a machine whose speed doubles and
+halves is then the same one for both. Beside it stands how much longer a contender's shortest round was.
+
+With one rank nothing waits for another process, but with gloo still for its thread: whether that is done before the
+caller waits decides about two wake-ups, of more than all that is measured here. With `--backend fake` (torch's own for
+tests: nothing is sent) what is left is the calls' own cost.
+
 `times` measures sizes and times, `tensors` the tensors' statistics too, as msprobe always does.
 """
 
@@ -220,7 +224,7 @@ def main() -> None:
         contender.end()
     ddp = ", model in DDP" if arguments.ddp else ""
     measured = f"{arguments.ranks} rank(s), {arguments.backend}{ddp}, {arguments.ops}"
-    print(f"{measured}; us per operation: median of {arguments.rounds} rounds")
+    print(f"{measured}; us per operation: medians of {arguments.rounds} rounds")
     for kind in kinds:
         tell(kind, found[kind])
     if arguments.json is not None:
@@ -229,11 +233,16 @@ def main() -> None:
 
 def tell(kind: str, times: dict[str, list[float]]) -> None:
     """Prints one kind of call, and whether the bounds are kept."""
-    median = {who: statistics.median(all_of) for who, all_of in times.items()}
+    bare = times["none"]
+    more = {
+        who: statistics.median(took - without for took, without in zip(all_of, bare, strict=True))
+        for who, all_of in times.items()
+    }
     for who, all_of in times.items():
-        added = median[who] - median["none"]
-        part = added / (median["msprobe"] - median["none"]) if "msprobe" in median and who != "none" else None
-        line = f"{kind:>22} {who:>8} {median[who]:8.1f} ({min(all_of):.1f} to {max(all_of):.1f})  added {added:7.2f}"
+        median, added, least = statistics.median(all_of), more[who], min(all_of) - min(bare)
+        part = added / more["msprobe"] if "msprobe" in more and who != "none" else None
+        line = f"{kind:>22} {who:>8} {median:8.1f} ({min(all_of):.1f} to {max(all_of):.1f})"
+        line += f"  added {added:7.2f} (least {least:.2f})"
         if part is not None:
             line += f"  {part:.4f} of msprobe's"
         if who == "times":

@@ -5,7 +5,6 @@ mod inspect;
 mod platform;
 pub mod sbom;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +19,8 @@ pub use platform::Architecture;
 /// The package that is published, and the program.
 const PACKAGE: &str = "agent/python";
 const PROGRAM: &str = "trainmon-cli";
+/// How both are compiled; its output stands beside `target/dist`, where a release is put.
+pub(crate) const PROFILE: &str = "published";
 
 /// The oldest glibc a wheel runs on: as with torch's own wheels of before 2.6, and as old as Rust's standard library allows.
 const MANYLINUX: &str = "manylinux_2_17";
@@ -123,9 +124,10 @@ impl Release<'_> {
 
     fn wheel(&self, architecture: Architecture) -> Result<PathBuf> {
         let mut command = self.tools.command("maturin");
-        command.args(["build", "--release", "--zig", "--compatibility", MANYLINUX, "--target", architecture.gnu()]);
+        command.args(["build", "--profile", PROFILE, "--zig"]);
+        command.args(["--compatibility", MANYLINUX, "--target", architecture.gnu()]);
         command.arg("--manifest-path").arg(self.root.join(PACKAGE).join("Cargo.toml")).arg("--out").arg(self.out);
-        process::run_visibly(as_released(&mut command).current_dir(self.root))?;
+        process::run_visibly(command.current_dir(self.root))?;
         // It bears the older name of the same promise as well: `…-manylinux2014_….manylinux_2_17_….whl`.
         let ending = format!("{MANYLINUX}_{architecture}.whl");
         let made = files_of(self.out)?.into_iter().find(|file| file_name(file).ends_with(&ending));
@@ -135,9 +137,10 @@ impl Release<'_> {
     /// Linked with everything it needs: it starts on any Linux of its architecture.
     fn program(&self, architecture: Architecture) -> Result<PathBuf> {
         let mut command = self.tools.command("cargo-zigbuild");
-        command.args(["zigbuild", "--release", "--package", PROGRAM, "--bins", "--target", architecture.musl()]);
-        process::run_visibly(as_released(&mut command).current_dir(self.root))?;
-        Ok(workspace::cargo_target(self.root).join(architecture.musl()).join("release/trainmon"))
+        command.args(["zigbuild", "--profile", PROFILE, "--package", PROGRAM, "--bins"]);
+        command.args(["--target", architecture.musl()]);
+        process::run_visibly(command.current_dir(self.root))?;
+        Ok(workspace::cargo_target(self.root).join(architecture.musl()).join(PROFILE).join("trainmon"))
     }
 
     fn source_package(&self) -> Result<()> {
@@ -173,12 +176,6 @@ fn completions(architecture: Architecture, program: &Path) -> Result<Vec<(&'stat
         process::output(process::cargo_path(), &line)
     };
     shells.into_iter().map(|(shell, file)| Ok((file, script(shell)?))).collect()
-}
-
-/// Nothing for a debugger: what is published is stripped anyway.
-fn as_released(command: &mut Command) -> &mut Command {
-    let variables = [("CARGO_PROFILE_RELEASE_STRIP", "symbols"), ("CARGO_PROFILE_RELEASE_DEBUG", "false")];
-    command.envs(variables.map(|(name, value)| (name, OsString::from(value))))
 }
 
 fn file_name(path: &Path) -> String {

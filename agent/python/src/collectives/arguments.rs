@@ -139,12 +139,14 @@ fn walk<'py>(
 
 /// The size of an operation, as nccl-tests counts it: that of the larger of its two buffers. A rank that has its part alone
 /// counts it for every rank of the group.
+///
+/// `may_be_on_cuda`: whether a tensor is asked for its device; each question is a part of what a call costs.
 pub(super) fn size_of(
     torch: &Torch,
     op: CollectiveOp,
     ranks: u32,
-    inputs: Option<&Bound<'_, PyAny>>,
-    outputs: Option<&Bound<'_, PyAny>>,
+    (inputs, outputs): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+    may_be_on_cuda: bool,
 ) -> PyResult<Size> {
     use CollectiveOp as Op;
     // Where one buffer is never smaller than the other, that one is asked.
@@ -159,7 +161,7 @@ pub(super) fn size_of(
         }
         _ => (inputs, outputs),
     };
-    let (sent, received) = (side(torch, inputs)?, side(torch, outputs)?);
+    let (sent, received) = (side(torch, inputs, may_be_on_cuda)?, side(torch, outputs, may_be_on_cuda)?);
     let is_received = received.size.bytes > sent.size.bytes || sent.tensors == 0;
     let (larger, smaller) = if is_received { (received, sent) } else { (sent, received) };
     let mut size = larger.size;
@@ -175,13 +177,13 @@ struct Side {
     tensors: usize,
 }
 
-fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
+fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>, may_be_on_cuda: bool) -> PyResult<Side> {
     let mut first: Option<Size> = None;
     let mut rest: Vec<Shape> = Vec::new();
     let mut bytes = 0;
     if let Some(value) = value {
         each_tensor(torch, value, &mut |tensor| {
-            let size = size_of_tensor(torch, tensor)?;
+            let size = size_of_tensor(torch, tensor, may_be_on_cuda)?;
             bytes += size.bytes;
             if first.is_none() {
                 first = Some(size);
@@ -203,7 +205,7 @@ fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
     Ok(Side { size: Size { shape, bytes, ..one }, tensors })
 }
 
-fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Size> {
+fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>, may_be_on_cuda: bool) -> PyResult<Size> {
     let py = tensor.py();
     let dtype = tensor.getattr(intern!(py, "dtype"))?;
     let known = torch.dtype(&dtype);
@@ -224,6 +226,6 @@ fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Size> {
         Some(dtype) => dtype.size() as u64,
         None => tensor.call_method0(intern!(py, "element_size"))?.extract()?,
     };
-    let is_on_cuda = tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()?;
+    let is_on_cuda = may_be_on_cuda && tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()?;
     Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes: elements.saturating_mul(element), is_on_cuda })
 }

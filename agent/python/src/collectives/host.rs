@@ -41,6 +41,11 @@ impl Host {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a device tells its own time: there is none with a tensor otherwise.
+    pub(super) fn has_device_clock(&self) -> bool {
+        self.callbacks.device_clock.is_some()
+    }
+
     /// Runs `body`. What it raises switches everything here off, and is said once. What is raised for the host (a signal's
     /// handler ran meanwhile) is no failure.
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {

@@ -106,13 +106,13 @@ impl State {
         py: Python<'_>,
         form: &Form,
         process_group: &Bound<'_, PyAny>,
-        (sent, received): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+        sides: (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
         arguments: &[Option<&Argument<'_>>],
     ) -> PyResult<Option<Open>> {
         let (Some(op), Some(torch)) = (form.op(), Torch::loaded(py)?) else { return Ok(None) };
         let group = self.group(py, process_group)?;
         let ranks = group.process_group().size;
-        let size = size_of(torch, op, ranks, sent, received)?;
+        let size = size_of(torch, op, ranks, sides, self.host.has_device_clock())?;
         let (caller, is_recorded) = self.caller(py, op)?;
         let Size { dtype, shape, bytes, is_on_cuda } = size;
         let call =

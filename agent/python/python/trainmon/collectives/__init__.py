@@ -110,12 +110,12 @@ class Collectives:
             original = vars(process_group).get(name)
             if original is not None:
                 op, inputs, outputs, keywords, slots = method
-                ours = hooks.method(op, original, inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
+                ours = hooks.method(op, _called(original), inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
                 self._replace(process_group, name, original, ours)
         for name, stand_in in ((START_OF_GROUP, hooks.start_of_group), (END_OF_GROUP, hooks.end_of_group)):
             original = vars(process_group).get(name)
             if original is not None:
-                self._replace(process_group, name, original, stand_in(original))
+                self._replace(process_group, name, original, stand_in(_called(original)))
         self._replace_ends(hooks)
         for name in OF_OBJECTS:
             function = getattr(torch.distributed.distributed_c10d, name, None)
@@ -131,7 +131,7 @@ class Collectives:
             for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
                 original = vars(owner).get(name)
                 if original is not None:
-                    self._replace(owner, name, original, of_work(original))
+                    self._replace(owner, name, original, of_work(_called(original)))
 
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
         method = _method(name, original, ours)
@@ -191,6 +191,11 @@ def _put_back(undo: list[Callable[[], None]], dispatched: Dispatched, hooks: Hoo
         guard.run("detach collectives", undo.pop())
     hooks.settle()
     hooks.close()
+
+
+def _called(original: Any) -> Any:
+    """What torch's sort of method calls: a step less per call."""
+    return getattr(original, "__func__", original)
 
 
 def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:
