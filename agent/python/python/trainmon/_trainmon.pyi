@@ -524,6 +524,10 @@ class Collectives:
         large as what it gives, where that is larger than what it is given; `in_place`: whether it gives that in its
         inputs."""
 
+    def bypass_kernel(self, guards: Callable[[], Any] | None) -> None:
+        """From now on announced calls of `all_reduce` with dense tensors on the CPU run under what `guards` makes: a
+        context manager under which the dispatcher leaves out the kernel for DDP's own. None: no longer."""
+
     @staticmethod
     def is_inside() -> bool:
         """Whether this thread's operations are a part of one that was announced."""

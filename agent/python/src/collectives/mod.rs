@@ -8,6 +8,7 @@ mod announced;
 mod arguments;
 mod grouped;
 mod host;
+mod kernel_bypass;
 mod method;
 mod nesting;
 mod on_device;
@@ -94,6 +95,12 @@ impl PyCollectives {
         let form = Form::new(op, None, None, &[], &[0, 1])?;
         let open = self.state.begin_outside(py, &form, group, inputs, larger, in_place);
         Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
+    }
+
+    /// From now on announced calls of `all_reduce` run under what `guards` makes: a context manager under which the
+    /// dispatcher leaves out the kernel for DDP's own. None: no longer.
+    fn bypass_kernel(&self, guards: Option<Py<PyAny>>) {
+        self.state.kernel_bypass.set(guards);
     }
 
     /// Whether this thread's operations are a part of another.

@@ -13,6 +13,7 @@ use trainmon_agent::{CollectiveCall, CollectiveGroup};
 use super::arguments::{Argument, Form, Size, size_of};
 use super::grouped::Grouped;
 use super::host::{Callbacks, Host};
+use super::kernel_bypass::KernelBypass;
 use super::nesting;
 use super::on_device::OnDevice;
 use super::open::Open;
@@ -39,6 +40,8 @@ pub(crate) struct State {
     received: Mutex<Vec<Open>>,
     /// Ended for the host; the device has not told.
     on_device: OnDevice,
+    /// Of `all_reduce`, which scripts under DDP call too.
+    pub(super) kernel_bypass: KernelBypass,
 }
 
 impl State {
@@ -51,6 +54,7 @@ impl State {
             grouped: Grouped::default(),
             received: Mutex::default(),
             on_device: OnDevice::default(),
+            kernel_bypass: KernelBypass::default(),
         }
     }
 
@@ -296,6 +300,7 @@ impl State {
     /// Nothing is announced any more, and nothing that is open is waited for.
     pub(super) fn close(&self) {
         self.host.switch_off();
+        self.kernel_bypass.set(None);
         self.pending.release_all();
         for open in self.grouped.take().into_iter().chain(self.on_device.take()) {
             open.guard.release();

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed
@@ -14,6 +17,36 @@ import trainmon
 from trainmon._trainmon import Collectives
 
 RANKS, CALLS = 4, 3
+
+
+def check_the_kernel_is_passed(x: torch.Tensor) -> None:
+    """The kernel for DDP's own is spared a script's call where nothing else depends on the key it stands at."""
+    group = distributed.group.WORLD
+    assert group is not None
+    key, sparse = torch._C.DispatchKey.ADInplaceOrView, torch.ones(4).to_sparse()
+
+    def no_options() -> None:
+        with suppress(TypeError):
+            group.allreduce([x], "no options")
+        with suppress(TypeError):
+            group.allreduce([x, "no tensor"])
+
+    calls: list[Callable[[], Any]] = [lambda: distributed.all_reduce(x), lambda: group.allreduce([sparse]), no_options]
+    assert [reaches_the_kernel(call) for call in calls] == [False, True, False]
+    assert not torch._C._dispatch_tls_is_dispatch_key_excluded(key), "the key is left out for the call alone"
+    before = x._version
+    x.add_(1)
+    assert x._version == before + 1, "versions are counted"
+
+
+def reaches_the_kernel(call: Callable[[], Any]) -> bool:
+    entered: list[str] = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return any(file.endswith("dispatched.py") for file in entered)
 
 
 def main() -> None:
@@ -40,6 +73,8 @@ def main() -> None:
         if sort == "plain":
             # The reducer of DDP asks a future for what this backend does not give.
             model(torch.ones(1, 4)).sum().backward()
+        else:
+            check_the_kernel_is_passed(x)
         optimizer.step()
     assert [dict(vars(one)) for one in (group, *works)] == before, "everything is as it was"
     print("checked")

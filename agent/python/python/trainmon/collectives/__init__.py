@@ -110,7 +110,8 @@ class Collectives:
             original = vars(process_group).get(name)
             if original is not None:
                 op, inputs, outputs, keywords, slots = method
-                ours = hooks.method(op, _called(original), inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
+                called = _called(original)
+                ours = hooks.method(op, called, inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
                 self._replace(process_group, name, original, ours)
         for name, stand_in in ((START_OF_GROUP, hooks.start_of_group), (END_OF_GROUP, hooks.end_of_group)):
             original = vars(process_group).get(name)

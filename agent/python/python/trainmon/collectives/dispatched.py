@@ -2,11 +2,14 @@
 
 All of them go through torch's dispatcher. A kernel of ours stands where every call passes on its way to the backend
 (`BackendSelect`: below autograd and below modes, so that both see what they always see) and hands it on. It costs some
-ten microseconds; so those of `c10d` are there only while a model is wrapped in DDP, whose buckets are few and large.
+twenty microseconds; so those of `c10d` are there only while a model is wrapped in DDP, whose buckets are few and large.
+That of `all_reduce` stands at a key that a thread may leave out without another effect (`ADInplaceOrView`: its kernels
+count what operators write, while backends write memory). So a script's call, which has been announced, is spared it.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from collections import OrderedDict
@@ -18,8 +21,9 @@ import torch
 from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
 
-#: What DDP calls in C++: its buckets, and the buffers and parameters it spreads.
-_OF_DDP = {"allreduce_": "all_reduce", "broadcast_": "broadcast"}
+#: What DDP calls in C++, and where our kernel stands: its buckets, in a backward pass; the buffers and parameters that
+#: it spreads, in inference mode too, which leaves `ADInplaceOrView` out.
+_OF_DDP = {"allreduce_": ("all_reduce", "ADInplaceOrView"), "broadcast_": ("broadcast", "BackendSelect")}
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {
     "all_reduce": "all_reduce",
@@ -55,20 +59,30 @@ class Dispatched:
         """Puts the kernels in place, where this torch can hand a call on to the kernel below (from 2.6 on)."""
         if self._libraries or not hasattr(torch._C, "_dispatch_keyset_full_after"):
             return
-        below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
         if self._has_ddp:
-            self._add("c10d", _OF_DDP, lambda op, name: self._of_ddp(op, name, below))
-        self._add("_c10d_functional", _FUNCTIONAL, lambda op, name: self._functional(op, name, below))
-        self._add("_c10d_functional", {"wait_tensor": ""}, lambda op, _: self._waiting(op, below))
+            for name, (op, key) in _OF_DDP.items():
+                self._add("c10d", {name: op}, self._of_ddp, key)
+            left_out = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+            self._hooks.bypass_kernel(functools.partial(torch._C._ExcludeDispatchKeyGuard, left_out))
+        self._add("_c10d_functional", _FUNCTIONAL, self._functional)
+        self._add("_c10d_functional", {"wait_tensor": ""}, self._waiting)
 
     def detach(self) -> None:
         """Everything is as it was."""
+        self._hooks.bypass_kernel(None)
         while self._libraries:
             self._libraries.pop()._destroy()
         while self._open:
             self._open.popitem()[1][0].release()
 
-    def _add(self, namespace: str, names: dict[str, str], kernel: Callable[[Any, str], Any]) -> None:
+    def _add(
+        self,
+        namespace: str,
+        names: dict[str, str],
+        kernel: Callable[[Any, str, Any], Any],
+        key: str = "BackendSelect",
+    ) -> None:
+        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, key))
         library = torch.library.Library(namespace, "IMPL")
         self._libraries.append(library)
         operators = getattr(torch.ops, namespace)
@@ -76,7 +90,7 @@ class Dispatched:
             packet = getattr(operators, name, None)
             overload = getattr(packet, "default", None)
             if overload is not None:
-                library.impl(name, kernel(overload, op), "BackendSelect", with_keyset=True)
+                library.impl(name, kernel(overload, op, below), key, with_keyset=True)
 
     def _of_ddp(self, overload: Any, op: str, below: Any) -> Callable[..., Any]:
         hooks, guard = self._hooks, self._guard
@@ -143,7 +157,7 @@ class Dispatched:
         while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1][0].release()
 
-    def _waiting(self, overload: Any, below: Any) -> Callable[..., Any]:
+    def _waiting(self, overload: Any, _op: str, below: Any) -> Callable[..., Any]:
         guard = self._guard
 
         def kernel(keys: Any, tensor: Any) -> Any:
