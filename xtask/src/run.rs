@@ -125,12 +125,11 @@ fn python_bench_command(root: &Path, name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The race of the two `compare`, trainmon built as it is published.
+/// The race of the two `compare`, trainmon built.
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
-    process::build(root, &["--profile", dist::PROFILE, "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
-    let name = format!("trainmon{}", std::env::consts::EXE_SUFFIX);
-    let program = workspace::cargo_target(root).join(dist::PROFILE).join(name);
+    process::build(root, &["--release", "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
+    let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);
     Ok(command)

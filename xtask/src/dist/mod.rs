@@ -19,7 +19,7 @@ pub use platform::Architecture;
 /// The package that is published, and the program.
 const PACKAGE: &str = "agent/python";
 const PROGRAM: &str = "trainmon-cli";
-/// How both are compiled; its output stands beside `target/dist`, where a release is put.
+/// How the package is compiled, whose hooks run in trainings: its output stands beside `target/dist`, where a release is put.
 pub(crate) const PROFILE: &str = "published";
 
 /// The oldest glibc a wheel runs on: as with torch's own wheels of before 2.6, and as old as Rust's standard library allows.
@@ -137,10 +137,9 @@ impl Release<'_> {
     /// Linked with everything it needs: it starts on any Linux of its architecture.
     fn program(&self, architecture: Architecture) -> Result<PathBuf> {
         let mut command = self.tools.command("cargo-zigbuild");
-        command.args(["zigbuild", "--profile", PROFILE, "--package", PROGRAM, "--bins"]);
-        command.args(["--target", architecture.musl()]);
-        process::run_visibly(command.current_dir(self.root))?;
-        Ok(workspace::cargo_target(self.root).join(architecture.musl()).join(PROFILE).join("trainmon"))
+        command.args(["zigbuild", "--release", "--package", PROGRAM, "--bins", "--target", architecture.musl()]);
+        process::run_visibly(command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").current_dir(self.root))?;
+        Ok(workspace::cargo_target(self.root).join(architecture.musl()).join("release/trainmon"))
     }
 
     fn source_package(&self) -> Result<()> {
