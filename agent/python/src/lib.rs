@@ -19,6 +19,7 @@ mod config_error;
 mod copies;
 mod discard_error;
 mod exit;
+mod findings;
 mod hangs;
 mod latest_readings;
 mod listener;
@@ -65,6 +66,8 @@ mod _trainmon {
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]
     use super::config_error::ConfigError;
+    #[pymodule_export]
+    use super::findings::PyFindings;
     #[pymodule_export]
     use super::monitor::PyMonitor;
     #[pymodule_export]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
-use trainmon_agent::core::{AlertRule, GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
+use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
 use trainmon_agent::front::Label;
 use trainmon_agent::{Monitor, StepFacts};
 
@@ -16,11 +16,12 @@ use crate::capture_ticket::PyCaptureTicket;
 use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
+use crate::findings::PyFindings;
 use crate::hangs::{self, OpenOperation};
 use crate::pending_step::PyPendingStep;
 use crate::shared::Shared;
 use crate::start::{StartOptions, start};
-use crate::{alert_state, parts, replicas, values};
+use crate::{alert_state, parts, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
@@ -256,62 +257,15 @@ impl PyMonitor {
         found.unwrap_or_else(|| vec![None; count])
     }
 
-    #[pyo3(signature = (begins, findings, step, kind, name, vpp_stage, differing, message))]
-    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
-    fn raise_replica_mismatch(
-        &self,
-        py: Python<'_>,
-        begins: bool,
-        findings: u64,
-        step: u64,
-        kind: KindNumber,
-        name: String,
-        vpp_stage: u32,
-        differing: f64,
-        message: String,
-    ) {
-        let finding = replicas::Finding { begins, findings, step, kind: kind.0, name, vpp_stage, differing, message };
-        py.detach(|| self.monitor().guard("replica check", || self.monitor().raise(finding.raised())));
-    }
-
     fn open_collectives(&self) -> Vec<OpenOperation> {
         let found = self.monitor().guard("open collectives", || self.monitor().open_collectives());
         found.unwrap_or_default().into_iter().map(hangs::described).collect()
     }
 
-    fn raise_hang(&self, py: Python<'_>, step: u64, waited: f64, allowed: f64, message: String) {
-        let raised = hangs::raised(step, waited, allowed, message);
-        py.detach(|| self.monitor().guard("hang watch", || self.monitor().raise(raised)));
-    }
-
-    #[pyo3(signature = (begins, findings, step, group, lag, allowed, message))]
-    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
-    fn raise_straggler(
-        &self,
-        py: Python<'_>,
-        begins: bool,
-        findings: u64,
-        step: u64,
-        group: String,
-        lag: f64,
-        allowed: f64,
-        message: String,
-    ) {
-        let straggler = hangs::Straggler { begins, findings, step, group, lag, allowed, message };
-        py.detach(|| self.monitor().guard("stragglers", || self.monitor().raise(straggler.raised())));
-    }
-
-    #[pyo3(signature = (sentence))]
-    fn set_hang(&self, sentence: Option<String>) {
-        self.monitor().set_hang(sentence);
-    }
-
-    fn count_replica_mismatch(&self) {
-        self.monitor().count_finding(AlertRule::ReplicaMismatch);
-    }
-
-    fn count_straggler(&self) {
-        self.monitor().count_finding(AlertRule::Straggler);
+    /// A new object each time: it holds the monitor and nothing else.
+    #[getter]
+    fn findings(&self) -> PyFindings {
+        PyFindings::new(&self.0)
     }
 
     fn observe_missing(&self, tensor_id: u32, kind: KindNumber, micro_step: u32) {

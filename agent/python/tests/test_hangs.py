@@ -82,6 +82,7 @@ class Rank:
         self.shown: str | None = None
         settings: Any = SimpleNamespace(stall=(10.0, 5.0), collectives=([], False))
         monitor: Any = self
+        self.findings = self
         self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, lambda: store)
         self.watch._last_step = time.monotonic() - 100
 

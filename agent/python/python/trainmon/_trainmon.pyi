@@ -22,6 +22,7 @@ __all__ = [
     "Collectives",
     "ConfigError",
     "FeatureTargets",
+    "Findings",
     "ModuleCall",
     "Monitor",
     "OpenCall",
@@ -337,35 +338,12 @@ class Monitor:
         """64 bits of each host tensor's bytes in logical order (XXH3; chained over shards from 2^18 elements on): equal
         for equal bytes. None for one that cannot be read. Cost: one pass over their memory; the interpreter is given
         away meanwhile if there is much of it."""
-    def raise_replica_mismatch(
-        self,
-        begins: bool,
-        findings: int,
-        step: int,
-        kind: int,
-        name: str,
-        vpp_stage: int,
-        differing: float,
-        message: str,
-    ) -> None:
-        """Raises the alert `ReplicaMismatch`, or ends it: `kind` and `name` are the first copy's that differs,
-        `differing` says how many do. May be called from any thread."""
     def open_collectives(self) -> list[tuple[str, str, list[int], int, int, str | None, float]]:
         """The collective operations that this rank is inside of, the oldest first: operation, group, its ranks (none
         where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
-    def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
-        """Raises the alert `Stall` with its cause. May be called from any thread."""
-    def raise_straggler(
-        self, begins: bool, findings: int, step: int, group: str, lag: float, allowed: float, message: str
-    ) -> None:
-        """Raises the alert `Straggler` of a group, or ends it: `lag` and `allowed` in seconds per step. May be called
-        from any thread."""
-    def count_straggler(self) -> None:
-        """Counts a window more of an alert `Straggler` that goes on."""
-    def set_hang(self, sentence: str | None) -> None:
-        """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
-    def count_replica_mismatch(self) -> None:
-        """Counts a finding more of an alert that was raised and goes on."""
+    @property
+    def findings(self) -> Findings:
+        """Where what is found out about the job's ranks is told."""
     def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:
         """Records that there was no tensor where one was expected (an input without gradient)."""
     def observe_unsupported(self, tensor_id: int, kind: int, why: str) -> None:
@@ -491,6 +469,36 @@ class PendingStep:
     def set_framework_grad_norm(self, norm: float) -> bool:
         """The framework's own. False, and without effect, once the step has left."""
     def release(self) -> None: ...
+
+@final
+class Findings:
+    """What is found out about a job's ranks, told as alerts. Every method may be called from any thread."""
+
+    def raise_replica_mismatch(
+        self,
+        begins: bool,
+        findings: int,
+        step: int,
+        kind: int,
+        name: str,
+        vpp_stage: int,
+        differing: float,
+        message: str,
+    ) -> None:
+        """Raises the alert `ReplicaMismatch`, or ends it: `kind` and `name` are the first copy's that differs,
+        `differing` says how many do."""
+    def count_replica_mismatch(self) -> None:
+        """Counts a finding more of an alert that was raised and goes on."""
+    def raise_straggler(
+        self, begins: bool, findings: int, step: int, group: str, lag: float, allowed: float, message: str
+    ) -> None:
+        """Raises the alert `Straggler` of a group, or ends it: `lag` and `allowed` in seconds per step."""
+    def count_straggler(self) -> None:
+        """Counts a window more of an alert `Straggler` that goes on."""
+    def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
+        """Raises the alert `Stall` with its cause."""
+    def set_hang(self, sentence: str | None) -> None:
+        """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
 
 @final
 class Collectives:

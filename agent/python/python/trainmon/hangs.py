@@ -89,7 +89,7 @@ class HangWatch:
                 self._durations.append(now - self._last_step)
             self._last_step = now
             if self._looks:
-                self._monitor.set_hang(None)
+                self._monitor.findings.set_hang(None)
                 # Whoever could not reach the store may reach the one of a process group that was made since.
                 self._files = None
             self._forget_stall()
@@ -189,8 +189,8 @@ class HangWatch:
         message = verdict.message(waited)
         self._found = f"{step}:{message}"
         store.set(_VERDICT, self._found)
-        self._monitor.set_hang(message)
-        self._monitor.raise_hang(step, waited, self.allowed, message)
+        self._monitor.findings.set_hang(message)
+        self._monitor.findings.raise_hang(step, waited, self.allowed, message)
 
     def _shows_verdict(self, store: HangStore, step: int) -> bool:
         """For `trainmon ctl status`, which asks one rank: whether there is one of about this step."""
@@ -201,7 +201,7 @@ class HangWatch:
         is_of_now = found != self._found_before and abs(int(of) - step) <= 1
         if is_of_now:
             self._found = found
-            self._monitor.set_hang(message)
+            self._monitor.findings.set_hang(message)
         return is_of_now
 
     def _verdict(self, store: HangStore, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:

@@ -27,6 +27,7 @@ class FakeMonitor:
         self.run_directory = self.rank_directory = None
         self.stragglers: list[tuple[str, int]] = []
         self.hangs: list[str] = []
+        self.findings = self
 
     def set_straggler(self, group: str, rank: int, *_: Any) -> None:
         self.stragglers.append((group, rank))

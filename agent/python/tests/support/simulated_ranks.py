@@ -21,6 +21,7 @@ class Voice:
         self.said: list[str] = []
         self.raised: list[tuple[bool, int, str]] = []
         self.counted = 0
+        self.findings = self
 
     def say(self, severity: str, message: str, hint: str | None = None) -> None:
         self.said.append(f"{severity}: {message}")

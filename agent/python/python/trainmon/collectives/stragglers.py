@@ -235,21 +235,21 @@ class _Comparer:
             del self._told[group]
             if self._told_from is not None:
                 message = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
-                self._monitor.raise_straggler(False, windows, window.step, group, lag, allowed, message)
+                self._monitor.findings.raise_straggler(False, windows, window.step, group, lag, allowed, message)
         if not is_late:
             return
         is_known = told == rank
         self._told[group] = (rank, windows + 1 if is_known else 1)
         if is_known:
             if self._told_from is not None:
-                self._monitor.count_straggler()
+                self._monitor.findings.count_straggler()
             return
         message = (
             f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
             f"{lag * 1e3:.1f} ms per step for it ({lag / step_seconds:.0%} of a step)"
         )
         if self._told_from is not None:
-            self._monitor.raise_straggler(True, 1, window.step, group, lag, allowed, f"Straggler: {message}")
+            self._monitor.findings.raise_straggler(True, 1, window.step, group, lag, allowed, f"Straggler: {message}")
         else:
             hint = "look at what that rank does alone: its data loader, its host, its device's clock"
             self._monitor.say("warning", message, hint)

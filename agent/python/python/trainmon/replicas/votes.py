@@ -276,12 +276,12 @@ class ReplicaVotes:
         group.findings += 1
         group.found_at = max(group.found_at, comparison.shown.step)
         if group.standing is not None:
-            self._monitor.count_replica_mismatch()
+            self._monitor.findings.count_replica_mismatch()
             return
         first = comparison.shown.copies[verdict.first]
         group.standing, group.standing_copy = verdict, first
         step = comparison.shown.step
-        self._monitor.raise_replica_mismatch(
+        self._monitor.findings.raise_replica_mismatch(
             True, 1, step, first.kind, first.name, first.vpp_stage, verdict.differing, verdict.message
         )
 
@@ -294,7 +294,8 @@ class ReplicaVotes:
         message = f"ReplicaMismatch: the copies of all ranks are the same again after step {step}, {findings} findings"
         group.standing = group.standing_copy = None
         group.findings = 0
-        self._monitor.raise_replica_mismatch(False, findings, step, first.kind, first.name, first.vpp_stage, 0, message)
+        raise_or_end = self._monitor.findings.raise_replica_mismatch
+        raise_or_end(False, findings, step, first.kind, first.name, first.vpp_stage, 0, message)
 
     def _say(self, why: str, hint: str | None) -> None:
         self._monitor.say("info", f"copies of parameters on several ranks are not compared: {why}", hint)
