@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -167,6 +167,50 @@ def differences(traced: list[Sent], found: list[Sent]) -> tuple[list[Sent], list
         else:
             more.append(one)
     return missing, more
+
+
+class Flown(NamedTuple):
+    """One operation as torch's flight recorder has it, whatever front it was called by."""
+
+    op: str
+    dtype: str
+    bytes: int
+    shape: str | None
+    """None where a backend stacks what it gives."""
+
+
+_FLIGHT_DTYPES = {"Float": torch.float32, "Int": torch.int32, "Long": torch.int64, "Byte": torch.uint8}
+#: The backend's own names are those of the oldest form of each.
+_FORMS = ("_into_tensor", "_tensor", "_coalesced", "_single")
+
+
+def _oldest_form(op: str) -> str:
+    for form in _FORMS:
+        op = op.removesuffix(form)
+    return op
+
+
+def flown(entry: dict[str, Any]) -> Flown:
+    """An entry of the flight recorder, sized as trainmon sizes an operation: by the larger of its two sides."""
+    sides = []
+    for side in ("input", "output"):
+        shapes, dtypes = entry[f"{side}_sizes"], entry[f"{side}_dtypes"]
+        each = [_numel(shape) * _FLIGHT_DTYPES[dtype].itemsize for shape, dtype in zip(shapes, dtypes, strict=False)]
+        sides.append((sum(each), dtypes, shapes))
+    size, dtypes, shapes = max(sides, key=lambda side: side[0])
+    is_plain = len(shapes) == 1 and sides[0][2] == sides[1][2]
+    op = _oldest_form(entry["profiling_name"].rpartition(":")[2])
+    dtype = str(_FLIGHT_DTYPES[dtypes[0]]) if dtypes else "torch.uint8"
+    return Flown(op, dtype, size, str(shapes[0]) if is_plain else None)
+
+
+def as_flown(sent: Sent, like: set[Flown]) -> Flown:
+    """What was recorded, as `flown` would have it; `like` says of which operations it knows the shape."""
+    form = _oldest_form(sent.op)
+    # Gloo adds up the whole on every rank, of which each keeps its part.
+    op = "all_reduce" if form == "reduce_scatter" else form
+    whole = Flown(op, sent.dtype, sent.bytes, sent.shape)
+    return whole if whole in like else whole._replace(shape=None)
 
 
 def halves() -> list[Any]:

@@ -173,5 +173,10 @@ def _check_own(rows: dict[str, runs.Row], way: Way, rank: int, micro: int, close
 
 def collectives() -> int:
     """How many collectives this process has issued, C++'s included: torch's flight recorder."""
-    trace = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
-    return len(trace.get("entries", []))
+    return len(flight_recorder())
+
+
+def flight_recorder() -> list[dict[str, Any]]:
+    """What torch's flight recorder has of every collective of this process, C++'s included, the oldest first."""
+    entries: list[dict[str, Any]] = json.loads(torch._C._distributed_c10d._dump_fr_trace_json()).get("entries", [])
+    return entries
