@@ -26,7 +26,9 @@ def methods():
         for name in ("c10d::allreduce_", "c10d::broadcast_", "_c10d_functional::all_reduce")
     ]
     codes = [(id(one), id(one.__code__)) for one in functions]
-    return [dict(vars(group)), dict(vars(work)), codes, kernels]
+    spreaders = [distributed._broadcast_coalesced, distributed._verify_params_across_processes]
+    spreaders.append(vars(distributed.Reducer)["_rebuild_buckets"])
+    return [dict(vars(group)), dict(vars(work)), codes, kernels, spreaders]
 
 
 def config(**more):

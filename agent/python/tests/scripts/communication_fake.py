@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from trainmon._trainmon import Collectives
 RANKS, CALLS = 4, 3
 
 
-def check_the_kernel_is_passed(x: torch.Tensor) -> None:
-    """The kernel for DDP's own is spared a script's call where nothing else depends on the key it stands at."""
+def check_the_kernels_are_passed(x: torch.Tensor) -> None:
+    """A script's call is spared the kernels for DDP's own, where nothing else depends on the keys they stand at."""
     group = distributed.group.WORLD
     assert group is not None
     key, sparse = torch._C.DispatchKey.ADInplaceOrView, torch.ones(4).to_sparse()
@@ -32,21 +33,27 @@ def check_the_kernel_is_passed(x: torch.Tensor) -> None:
             group.allreduce([x, "no tensor"])
 
     calls: list[Callable[[], Any]] = [lambda: distributed.all_reduce(x), lambda: group.allreduce([sparse]), no_options]
-    assert [reaches_the_kernel(call) for call in calls] == [False, True, False]
+    calls.append(lambda: distributed.broadcast(x, 0))
+    assert [reaches_the_kernels(call) for call in calls] == [False, True, False, False]
     assert not torch._C._dispatch_tls_is_dispatch_key_excluded(key), "the key is left out for the call alone"
     before = x._version
     x.add_(1)
     assert x._version == before + 1, "versions are counted"
 
 
-def reaches_the_kernel(call: Callable[[], Any]) -> bool:
-    entered: list[str] = []
-    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_filename) if event == "call" else None)
+def reaches_the_kernels(call: Callable[[], Any]) -> bool:
+    entered: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            entered.append((Path(frame.f_code.co_filename).name, frame.f_code.co_name))
+
+    sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return any(file.endswith("dispatched.py") for file in entered)
+    return ("dispatched.py", "kernel") in entered
 
 
 def main() -> None:
@@ -55,7 +62,7 @@ def main() -> None:
     group, work = distributed.ProcessGroup, distributed.Work
     works = [work, *work.__subclasses__()]
     before = [dict(vars(one)) for one in (group, *works)]
-    model: torch.nn.Module = torch.nn.Linear(4, 4)
+    model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     if sort == "ddp":
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -72,9 +79,11 @@ def main() -> None:
         assert not Collectives.is_inside()
         if sort == "plain":
             # The reducer of DDP asks a future for what this backend does not give.
-            model(torch.ones(1, 4)).sum().backward()
+            model(torch.ones(2, 4)).sum().backward()
         else:
-            check_the_kernel_is_passed(x)
+            check_the_kernels_are_passed(x)
+            with torch.inference_mode():
+                assert reaches_the_kernels(lambda: model(torch.ones(2, 4))), "DDP spreads its buffers"
         optimizer.step()
     assert [dict(vars(one)) for one in (group, *works)] == before, "everything is as it was"
     print("checked")

@@ -24,7 +24,9 @@ CONFIG = {
     "all_xy": True,
     "mg_direction": True,
     "update": True,
+    "cc_distribution": {"enable": True},
 }
+STEPS = 5
 
 
 def build() -> nn.Module:
@@ -51,7 +53,9 @@ def train(watched: bool, way: str) -> list[torch.Tensor]:
     watch = trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(PLACE / way)) if watched else None
     generator = torch.Generator().manual_seed(1)
     norms = []
-    for _ in range(5):
+    for _ in range(STEPS):
+        if way != "plain":
+            torch.distributed.all_reduce(torch.ones(3))
         optimizer.zero_grad()
         net(torch.randn(8, 16, generator=generator)).square().mean().backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9)))
@@ -60,14 +64,30 @@ def train(watched: bool, way: str) -> list[torch.Tensor]:
         report = watch.close()
         assert "0 dropped" in report, report
         check(PLACE / way, norms)
+        if way != "plain":
+            check_operations(PLACE / way)
     return [one.detach().clone() for one in net.parameters()]
 
 
-def check(base: Path, norms: list[float]) -> None:
+def run_of(base: Path) -> Path:
     (run,) = (path for path in base.glob("*/rank_0") if not path.parent.is_symlink())
+    return run
+
+
+def check_operations(base: Path) -> None:
+    """The script's own are there with every torch, DDP's buckets where the dispatcher hands them on."""
+    with (run_of(base) / "comm_time_0-9999.csv").open(newline="") as opened:
+        rows = [row for row in csv.DictReader(opened) if row["name"] == "all_reduce/world"]
+    calls = [int(row["calls"]) for row in rows]
+    sees_buckets = base.name == "ddp" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+    assert len(calls) == STEPS and min(calls) >= (2 if sees_buckets else 1), calls
+
+
+def check(base: Path, norms: list[float]) -> None:
+    run = run_of(base)
     with (run / "steps.csv").open(newline="") as opened:
         lines = list(csv.DictReader(opened))
-    assert len(lines) == 5
+    assert len(lines) == STEPS
     for line, norm in zip(lines, norms, strict=True):
         assert math.isclose(float(line["grad_norm"]), norm, rel_tol=1e-5), (line["grad_norm"], norm)
         assert math.isclose(float(line["framework_grad_norm"]), norm, rel_tol=1e-5)

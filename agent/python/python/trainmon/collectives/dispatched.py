@@ -2,14 +2,19 @@
 
 All of them go through torch's dispatcher. A kernel of ours stands where every call passes on its way to the backend
 (`BackendSelect`: below autograd and below modes, so that both see what they always see) and hands it on. It costs some
-twenty microseconds; so those of `c10d` are there only while a model is wrapped in DDP, whose buckets are few and large.
-That of `all_reduce` stands at a key that a thread may leave out without another effect (`ADInplaceOrView`: its kernels
-count what operators write, while backends write memory). So a script's call, which has been announced, is spared it.
+twenty microseconds. DDP's own are `c10d`'s, as are a script's calls, which have been announced and are spared it:
+
+- buckets (`all_reduce`) are sent in a backward pass, from any thread. Their kernel stands at a key that a thread may
+  leave out without another effect (`ADInplaceOrView`: its kernels count what operators write, while backends write
+  memory), and a script's call does;
+- buffers, parameters and the order of buckets (`broadcast`) are sent by a few functions of C++, in inference mode too.
+  Their kernel stands at a key that no call passes (`PreDispatch`) but what these functions send, on their thread.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 import weakref
 from collections import OrderedDict
@@ -21,9 +26,6 @@ import torch
 from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
 
-#: What DDP calls in C++, and where our kernel stands: its buckets, in a backward pass; the buffers and parameters that
-#: it spreads, in inference mode too, which leaves `ADInplaceOrView` out.
-_OF_DDP = {"allreduce_": ("all_reduce", "ADInplaceOrView"), "broadcast_": ("broadcast", "BackendSelect")}
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {
     "all_reduce": "all_reduce",
@@ -52,28 +54,48 @@ class Dispatched:
         self._guard = guard
         self._has_ddp = has_ddp
         self._libraries: list[Any] = []
+        self._put_back: list[Callable[[], None]] = []
+        #: DDP's own whose ends have not been told.
+        self._of_reducer: OrderedDict[int, tuple[OpenCall, Any]] = OrderedDict()
         #: Functional operations in flight, by the address of what they fill, with all that they fill.
         self._open: OrderedDict[int, tuple[OpenCall, list[weakref.ref[torch.Tensor]]]] = OrderedDict()
 
     def attach(self) -> None:
         """Puts the kernels in place, where this torch can hand a call on to the kernel below (from 2.6 on)."""
-        if self._libraries or not hasattr(torch._C, "_dispatch_keyset_full_after"):
+        if self._libraries or "with_keyset" not in inspect.signature(torch.library.Library.impl).parameters:
             return
         if self._has_ddp:
-            for name, (op, key) in _OF_DDP.items():
-                self._add("c10d", {name: op}, self._of_ddp, key)
-            left_out = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-            self._hooks.bypass_kernel(functools.partial(torch._C._ExcludeDispatchKeyGuard, left_out))
+            self._attach_ddp()
         self._add("_c10d_functional", _FUNCTIONAL, self._functional)
         self._add("_c10d_functional", {"wait_tensor": ""}, self._waiting)
+
+    def _attach_ddp(self) -> None:
+        self._add("c10d", {"allreduce_": "all_reduce"}, self._of_ddp, "ADInplaceOrView")
+        left_out = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+        self._hooks.bypass_kernel(functools.partial(torch._C._ExcludeDispatchKeyGuard, left_out))
+        self._add("c10d", {"broadcast_": "broadcast"}, self._of_ddp, "PreDispatch")
+        for owner, name in _spreaders():
+            self._put_back.append(_replace(owner, name))
 
     def detach(self) -> None:
         """Everything is as it was."""
         self._hooks.bypass_kernel(None)
+        while self._put_back:
+            self._put_back.pop()()
         while self._libraries:
             self._libraries.pop()._destroy()
         while self._open:
             self._open.popitem()[1][0].release()
+        # A backend's thread tells an end when the interpreter is free: a training may have waited for it, and gone on.
+        for key in list(self._of_reducer):
+            one = self._of_reducer.pop(key, None)
+            if one is None:
+                continue
+            call, work = one
+            if work.is_completed():
+                call.ended()
+            else:
+                call.release()
 
     def _add(
         self,
@@ -112,10 +134,22 @@ class Dispatched:
             finally:
                 hooks.leave()
             # DDP waits for every one of them in C++, before the backward pass returns.
-            guard.run("ends of DDP's operations", lambda: _tell_end(Work.unbox(result[1]), call))
+            guard.run("ends of DDP's operations", lambda: self._tell_end(Work.unbox(result[1]), call))
             return result
 
         return kernel
+
+    def _tell_end(self, work: Any, call: OpenCall) -> None:
+        open_calls, key = self._of_reducer, id(call)
+        open_calls[key] = call, work
+
+        def ended(_future: Any) -> None:
+            if open_calls.pop(key, None) is not None:
+                call.ended()
+
+        work.get_future().add_done_callback(ended)
+        while len(open_calls) > _MOST_OPEN:
+            open_calls.popitem(last=False)[1][0].release()
 
     def _functional(self, overload: Any, op: str, below: Any) -> Callable[..., Any]:
         hooks, guard = self._hooks, self._guard
@@ -175,8 +209,35 @@ class Dispatched:
         return kernel
 
 
-def _tell_end(work: Any, call: OpenCall) -> None:
-    work.get_future().add_done_callback(call.ended)
+def _spreaders() -> list[tuple[Any, str]]:
+    """By what DDP calls C++ that broadcasts, whoever has it and its name."""
+    distributed = torch.distributed
+    known = [
+        (distributed, "_broadcast_coalesced"),
+        (distributed, "_verify_params_across_processes"),
+        (getattr(distributed, "Reducer", None), "_rebuild_buckets"),
+    ]
+    return [(owner, name) for owner, name in known if name in vars(owner or object)]
+
+
+def _replace(owner: Any, name: str) -> Callable[[], None]:
+    """What it sends passes the kernel at `PreDispatch` from now on; calling what is given undoes that."""
+    original = vars(owner)[name]
+    called = getattr(original, "__func__", original)
+
+    @functools.wraps(called)
+    def seen(*arguments: Any, **keywords: Any) -> Any:
+        with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.PreDispatch):
+            return called(*arguments, **keywords)
+
+    setattr(owner, name, seen)
+
+    def put_back() -> None:
+        # Somebody who wrapped ours meanwhile keeps working: it goes on without a kernel.
+        if vars(owner).get(name) is seen:
+            setattr(owner, name, original)
+
+    return put_back
 
 
 def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) -> list[torch.Tensor] | None:
