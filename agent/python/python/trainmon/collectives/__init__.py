@@ -26,6 +26,7 @@ from trainmon.collectives.device_clock import DeviceClock
 from trainmon.collectives.dispatched import Dispatched
 from trainmon.collectives.groups import describe
 from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP
+from trainmon.collectives.replaced import called, replace
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import Label, Measurer
@@ -110,13 +111,14 @@ class Collectives:
             original = vars(process_group).get(name)
             if original is not None:
                 op, inputs, outputs, keywords, slots = method
-                called = _called(original)
-                ours = hooks.method(op, called, inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
+                ours = hooks.method(
+                    op, called(original), inputs=inputs, outputs=outputs, keywords=keywords, slots=slots
+                )
                 self._replace(process_group, name, original, ours)
         for name, stand_in in ((START_OF_GROUP, hooks.start_of_group), (END_OF_GROUP, hooks.end_of_group)):
             original = vars(process_group).get(name)
             if original is not None:
-                self._replace(process_group, name, original, stand_in(_called(original)))
+                self._replace(process_group, name, original, stand_in(called(original)))
         self._replace_ends(hooks)
         for name in OF_OBJECTS:
             function = getattr(torch.distributed.distributed_c10d, name, None)
@@ -132,18 +134,10 @@ class Collectives:
             for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
                 original = vars(owner).get(name)
                 if original is not None:
-                    self._replace(owner, name, original, of_work(_called(original)))
+                    self._replace(owner, name, original, of_work(called(original)))
 
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
-        method = _method(name, original, ours)
-        setattr(owner, name, method)
-
-        def put_back() -> None:
-            # Somebody who wrapped ours meanwhile keeps working: ours hands on what it is given.
-            if vars(owner).get(name) is method:
-                setattr(owner, name, original)
-
-        self._undo.append(put_back)
+        self._undo.append(replace(owner, name, _method(name, original, ours)))
 
     def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensor: torch.Tensor) -> None:
         self._measurer.measure(Label(tensor_id, kind, call), tensor)
@@ -192,11 +186,6 @@ def _put_back(undo: list[Callable[[], None]], dispatched: Dispatched, hooks: Hoo
         guard.run("detach collectives", undo.pop())
     hooks.settle()
     hooks.close()
-
-
-def _called(original: Any) -> Any:
-    """What torch's sort of method calls: a step less per call."""
-    return getattr(original, "__func__", original)
 
 
 def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ import torch
 
 from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
+from trainmon.collectives.replaced import called, replace
 
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {
@@ -75,7 +76,7 @@ class Dispatched:
         self._hooks.bypass_kernel(functools.partial(torch._C._ExcludeDispatchKeyGuard, left_out))
         self._add("c10d", {"broadcast_": "broadcast"}, self._of_ddp, "PreDispatch")
         for owner, name in _spreaders():
-            self._put_back.append(_replace(owner, name))
+            self._put_back.append(replace(owner, name, _seen(vars(owner)[name])))
 
     def detach(self) -> None:
         """Everything is as it was."""
@@ -140,14 +141,15 @@ class Dispatched:
         return kernel
 
     def _tell_end(self, work: Any, call: OpenCall) -> None:
-        open_calls, key = self._of_reducer, id(call)
+        # Asked first: without a future nothing would end the entry, which holds the bucket.
+        future, open_calls, key = work.get_future(), self._of_reducer, id(call)
         open_calls[key] = call, work
 
         def ended(_future: Any) -> None:
             if open_calls.pop(key, None) is not None:
                 call.ended()
 
-        work.get_future().add_done_callback(ended)
+        future.add_done_callback(ended)
         while len(open_calls) > _MOST_OPEN:
             open_calls.popitem(last=False)[1][0].release()
 
@@ -220,24 +222,16 @@ def _spreaders() -> list[tuple[Any, str]]:
     return [(owner, name) for owner, name in known if name in vars(owner or object)]
 
 
-def _replace(owner: Any, name: str) -> Callable[[], None]:
-    """What it sends passes the kernel at `PreDispatch` from now on; calling what is given undoes that."""
-    original = vars(owner)[name]
-    called = getattr(original, "__func__", original)
+def _seen(original: Any) -> Callable[..., Any]:
+    """As the original; what it sends passes the kernel at `PreDispatch`."""
+    function = called(original)
 
-    @functools.wraps(called)
+    @functools.wraps(function)
     def seen(*arguments: Any, **keywords: Any) -> Any:
         with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.PreDispatch):
-            return called(*arguments, **keywords)
+            return function(*arguments, **keywords)
 
-    setattr(owner, name, seen)
-
-    def put_back() -> None:
-        # Somebody who wrapped ours meanwhile keeps working: it goes on without a kernel.
-        if vars(owner).get(name) is seen:
-            setattr(owner, name, original)
-
-    return put_back
+    return seen
 
 
 def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) -> list[torch.Tensor] | None:
