@@ -49,12 +49,14 @@ def _case_of_format(name: str, program: str, arguments: list[str]) -> Case:
 
 
 def _job_of_format(directory: Path, program: str, arguments: list[str]) -> dict:
-    """The program writes below `/run`, and starts its ranks itself: it is run with another place, in ranks of ours."""
+    """The program writes below `/run`, starts its ranks itself, and may draw its numbers without a seed: it is run with
+    another place, in ranks of ours, and with a seed."""
     directory.mkdir()
     path = GOLDEN / "dump-format" / program
     source = path.read_text().replace("/run/", f"{directory}/")
     starts_ranks = 'if __name__=="__main__":\n    mp.spawn(w,nprocs=2)'
     source = source.replace(starts_ranks, 'w(int(os.environ["RANK"]))').replace('MASTER_PORT="29511",', "")
+    source = f"import torch; torch.manual_seed(20)\n{source}"
     words = [word.replace("OUT", str(directory / "dump")) for word in arguments]
     job = {"program": str(path), "source": source, "arguments": words, "directory": str(directory)}
     return {**job, "ranks": 2 if starts_ranks in path.read_text() else 1}

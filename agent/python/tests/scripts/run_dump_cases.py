@@ -1,11 +1,13 @@
 """Runs programs that import msprobe's `PrecisionDebugger`: `run_dump_cases.py JOBS trainmon|msprobe`, a file of JSON.
 
-A job is `{"program", "arguments", "directory", "variables"}`. torch is imported once; every job runs in a process
-forked from here, several ranks of one job side by side. `trainmon` gives them trainmon's names in place of msprobe's.
+A job is `{"program", "arguments", "directory", "variables"}`. torch is imported once, and with msprobe what it imports
+itself where that is installed; every job runs in a process forked from here, several ranks of one job side by side.
+`trainmon` gives them trainmon's names in place of msprobe's.
 Prints the outcome of each as JSON.
 """
 
 import atexit
+import contextlib
 import io
 import json
 import os
@@ -22,6 +24,9 @@ import torch._dynamo
 WHO = sys.argv[2]
 if WHO == "msprobe":
     import msprobe.pytorch  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import megatron.core  # noqa: F401
 else:
     import trainmon
     from trainmon.captures import debugger, session, tensors

@@ -32,12 +32,6 @@ class Difference(NamedTuple):
     def entry(self) -> str:
         return self.path[1] if len(self.path) > 1 and self.path[0] == "data" else ""
 
-    @property
-    def is_sum_of_floats(self) -> bool:
-        """Both have a checksum, of numbers that may end in another digit; integers and truth values may not."""
-        has_both = isinstance(self.theirs, str) and isinstance(self.ours, str)
-        return self.path[-1] == "md5" and has_both and "float" in (self.around or {}).get("dtype", "")
-
 
 class _Absent:
     def __repr__(self) -> str:
