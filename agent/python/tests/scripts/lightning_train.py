@@ -7,6 +7,7 @@ checkpoint (a run that goes on from a checkpoint knows what was usual).
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -109,7 +110,7 @@ class Spoilt(Callback):
 class EachFault(Callback):
     """Begins a watch in every step and ends it there, each with another function of ours that raises."""
 
-    def __init__(self, faults: list[breaking.Fault], directory: Path) -> None:
+    def __init__(self, faults: Sequence[breaking.Fault | breaking.NoFault], directory: Path) -> None:
         self.faults, self.directory = faults, directory
         self.reached: set[str] = set()
 
@@ -210,6 +211,9 @@ def one_by_one(case: str, strategy: str, options: set[str], output: Path) -> Non
     found = breaking.faults(framework, module, integration)
     found = [one for one in found if str(one) not in ("lightning.checked", "lightning.safely")]
     found += [breaking.Fault(TrainmonCallback, name) for name in ("_begin", "_add_loss", "_end")]
+    unbroken = EachFault(breaking.UNBROKEN, output / case)
+    steps = len(breaking.UNBROKEN)
+    found = breaking.those_called(found, lambda: train(output, strategy, 1, options, [unbroken], steps))
     callback = EachFault(found, output / case)
     seen = train(output, strategy, 1, options, [callback], len(found))
     own = {f"{framework.__name__}.{name}" for name in ASKED}

@@ -6,6 +6,7 @@ A case is `micro_batches[,option...]`; options: fail (every hook of ours raises)
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -70,7 +71,7 @@ class Seen(TrainerCallback):
 class EachFault(TrainerCallback):
     """Begins a watch in every step and ends it there, each with another function of ours that raises."""
 
-    def __init__(self, faults: list[breaking.Fault], directory: Path) -> None:
+    def __init__(self, faults: Sequence[breaking.Fault | breaking.NoFault], directory: Path) -> None:
         self.faults, self.directory = faults, directory
         self.reached: set[str] = set()
 
@@ -171,6 +172,9 @@ def one_by_one(case: str, place: Path, micro_batches: int, directory: Path) -> N
     found = [one for one in found if str(one) not in ("transformers.checked", "transformers.safely")]
     inner = ("_begin", "_expect", "_remember_loss", "_log_loss", "_end")
     found += [breaking.Fault(TrainmonCallback, name) for name in inner]
+    unbroken = EachFault(breaking.UNBROKEN, directory)
+    steps = len(breaking.UNBROKEN)
+    found = breaking.those_called(found, lambda: train(place, micro_batches, [unbroken], steps=steps))
     callback = EachFault(found, directory)
     seen = train(place, micro_batches, [callback], steps=len(found))
     breaking.assert_reached(callback.reached, breaking.ALWAYS | REACHED)

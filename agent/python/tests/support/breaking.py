@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,22 +105,61 @@ class Fault:
     def injected(self) -> Iterator[list[str]]:
         """The function raises inside; what is given has an entry for each time it did."""
         calls: list[str] = []
-        is_own = self.name in vars(self.owner)
-        original = inspect.getattr_static(self.owner, self.name)
 
         def broken(*_args: Any, **_kwargs: Any) -> Any:
             calls.append(self.name)
             raise RuntimeError(f"injected into {self}")
 
-        replacement = property(broken) if isinstance(original, property) else broken
-        setattr(self.owner, self.name, replacement)
-        try:
+        with self._replaced(broken):
             yield calls
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[list[str]]:
+        """The function does what it does; what is given has an entry for each call."""
+        calls: list[str] = []
+        original = inspect.getattr_static(self.owner, self.name)
+        function = original.fget if isinstance(original, property) else original
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls.append(self.name)
+            return function(*args, **kwargs)
+
+        with self._replaced(counted):
+            yield calls
+
+    @contextlib.contextmanager
+    def _replaced(self, function: Callable[..., Any]) -> Iterator[None]:
+        is_own = self.name in vars(self.owner)
+        original = inspect.getattr_static(self.owner, self.name)
+        setattr(self.owner, self.name, property(function) if isinstance(original, property) else function)
+        try:
+            yield
         finally:
             if is_own:
                 setattr(self.owner, self.name, original)
             else:
                 delattr(self.owner, self.name)
+
+
+class NoFault:
+    """Stands in a fault's place, and breaks nothing."""
+
+    @contextlib.contextmanager
+    def injected(self) -> Iterator[list[str]]:
+        """Nothing raises."""
+        yield []
+
+
+#: Steps in which nothing raises, to see what they call: in the first there are no moments yet.
+UNBROKEN = (NoFault(), NoFault())
+
+
+def those_called(found: Iterable[Fault], run: Callable[[], object]) -> list[Fault]:
+    """Those whose functions are called while `run` runs: the others' exceptions would never be raised."""
+    with contextlib.ExitStack() as stack:
+        calls = {fault: stack.enter_context(fault.counted()) for fault in found}
+        run()
+    return [fault for fault, times in calls.items() if times]
 
 
 def faults_of_class(owner: type, *, made_by_us: bool = False) -> list[Fault]:
