@@ -21,18 +21,19 @@ pub fn cargo_path() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// A cargo to build with. Where a checkout is built once (`CI` is set) it keeps nothing for a next time, which would take as
-/// much of the disk as all it builds, and nothing for a debugger, a third of what is built.
+/// A cargo to build with.
 pub fn cargo() -> Command {
     let mut command = Command::new(cargo_path());
-    if std::env::var_os("CI").is_some() {
-        for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
-            if std::env::var_os(name).is_none() {
-                command.env(name, value);
-            }
-        }
-    }
+    command.envs(settings_of_one_build());
     command
+}
+
+/// Where a checkout is built once (`CI` is set) cargo keeps nothing for a next time, which would take as much of the disk as
+/// all it builds, and nothing for a debugger, a third of what is built.
+pub fn settings_of_one_build() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_built_once = std::env::var_os("CI").is_some();
+    let settings = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")];
+    settings.into_iter().filter(move |(name, _)| is_built_once && std::env::var_os(name).is_none())
 }
 
 /// What a program prints on stdout; its stderr is dropped.

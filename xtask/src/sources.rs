@@ -1,4 +1,4 @@
-//! What no compiler refuses: unsafe code outside of its modules, and names that were given up.
+//! What no compiler refuses: unsafe code outside of its modules, names that were given up, and examples that no test runs.
 
 use std::fmt;
 use std::fs;
@@ -57,6 +57,13 @@ pub enum Violation {
         /// What is used instead.
         instead: String,
     },
+    /// An example in the documentation of a crate whose examples are not run.
+    Unrun {
+        /// The file.
+        file: String,
+        /// The line of its fence, from 1.
+        line: usize,
+    },
     /// The glossary is too long.
     Glossary {
         /// How many terms it has.
@@ -79,6 +86,12 @@ impl fmt::Display for Violation {
             Self::Retired { file, line, name, instead } => {
                 write!(f, "{file}:{line}: `{name}` is retired ({GLOSSARY}): use {instead}")
             }
+            Self::Unrun { file, line } => {
+                write!(
+                    f,
+                    "{file}:{line}: no test runs this example: take `doctest = false` out of the crate's Cargo.toml"
+                )
+            }
             Self::Glossary { terms } => write!(f, "{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"),
         }
     }
@@ -89,7 +102,8 @@ impl fmt::Display for Violation {
 /// # Errors
 /// git does not list the files, or one cannot be read.
 pub fn violations(root: &Path) -> Result<Vec<Violation>> {
-    let listing = process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs", "*.py"])?;
+    let listing =
+        process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs", "*.py", "*Cargo.toml"])?;
     let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
     // A file that was removed and not yet committed is still listed.
     let files = listing.lines().filter(|file| root.join(file).exists());
@@ -103,8 +117,14 @@ fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
     if terms > MOST_TERMS {
         found.push(Violation::Glossary { terms });
     }
-    for (file, text) in sources {
+    let is_manifest = |file: &str| file.ends_with("Cargo.toml");
+    let manifests = sources.iter().filter(|(file, text)| is_manifest(file) && text.contains("doctest = false"));
+    let without_examples: Vec<&str> = manifests.filter_map(|(file, _)| file.strip_suffix("Cargo.toml")).collect();
+    for (file, text) in sources.iter().filter(|(file, _)| !is_manifest(file)) {
         found.extend(unsafe_code(file, text));
+        if without_examples.iter().any(|place| is_of_library(file, place)) {
+            found.extend(examples(text).map(|line| Violation::Unrun { file: file.clone(), line }));
+        }
         for (line, declared) in declarations(text) {
             let name = retired.iter().find(|(name, _)| *name == declared);
             found.extend(name.map(|(name, instead)| Violation::Retired {
@@ -133,6 +153,28 @@ fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
     let is_root = matches!(module, "lib" | "main");
     let is_unforbidden = is_root && !has_unsafe_modules && !text.contains("#![forbid(unsafe_code)]");
     is_unforbidden.then(|| Violation::Unforbidden { file: file.to_owned() })
+}
+
+fn is_of_library(file: &str, place: &str) -> bool {
+    file.strip_prefix(place).is_some_and(|rest| rest.starts_with("src/"))
+}
+
+/// The lines at which an example of Rust begins in a documentation comment: its fence names no language, or only how it is
+/// to be run.
+fn examples(text: &str) -> impl Iterator<Item = usize> {
+    let comments = text.lines().enumerate().filter_map(|(index, line)| {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some((index + 1, comment.trim_start().strip_prefix("```")?))
+    });
+    // Every second fence ends a block.
+    let openings = comments.enumerate().filter(|(number, _)| number % 2 == 0).map(|(_, fence)| fence);
+    openings.filter(|(_, words)| words.split([',', ' ']).all(is_of_rustdoc)).map(|(line, _)| line)
+}
+
+/// What may follow the fence of an example that rustdoc compiles.
+fn is_of_rustdoc(word: &str) -> bool {
+    matches!(word, "" | "rust" | "no_run" | "should_panic" | "compile_fail" | "ignore") || word.starts_with("edition")
 }
 
 /// How many terms the glossary has, and the retired names with what replaces them.
@@ -191,6 +233,23 @@ mod tests {
         assert!(of("exporters/src/lib.rs", "mod csv;\n")[0].contains("forbid"));
         assert_eq!(of("exporters/src/lib.rs", "#![forbid(unsafe_code)]\nmod csv;\n"), [""; 0]);
         assert_eq!(of("agent/record/src/lib.rs", "mod view;\n"), [""; 0]);
+    }
+
+    #[test]
+    fn an_example_in_a_crate_whose_examples_are_not_run_is_refused() {
+        let found = |manifest: &str, text: &str| {
+            let lib = format!("#![forbid(unsafe_code)]\n{text}");
+            let of = |file: &str, text: &str| (file.to_owned(), text.to_owned());
+            broken(&[of("agent/core/Cargo.toml", manifest), of("agent/core/src/lib.rs", &lib)], WORDS)
+        };
+        let without = "[lib]\ndoctest = false\n";
+        for example in ["/// ```\n/// f();\n/// ```\n", "//! ```no_run\n//! ```\n", "    /// ```rust,should_panic\n"] {
+            let file = "agent/core/src/lib.rs".to_owned();
+            assert_eq!(found(without, example), [Violation::Unrun { file, line: 2 }], "{example}");
+            assert_eq!(found("", example), [], "{example}");
+        }
+        assert_eq!(found(without, "/// ```text\n/// a, b\n/// ```\n/// ```json\n/// ```\n"), []);
+        assert_eq!(found(without, "/// ```text\n/// ```\n/// ```\n").len(), 1, "the third fence begins a block");
     }
 
     #[test]

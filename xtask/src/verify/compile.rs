@@ -1,11 +1,15 @@
 //! The checks that are calls of cargo.
 
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, Result};
 
 use super::results::Tests;
 use super::{CheckRun, Failure, SKIP_LOG, judged};
 use crate::graph::Graph;
-use crate::process;
+use crate::{process, workspace};
 
 /// What there is to compile with.
 #[derive(Debug)]
@@ -14,6 +18,12 @@ pub(super) struct Compiler {
     pub(super) libtorch: Vec<(String, OsString)>,
     /// Whether there is an MPI library: what is built for it is left out otherwise.
     pub(super) has_mpi: bool,
+}
+
+impl Compiler {
+    fn features(&self) -> &'static [&'static str] {
+        if self.has_mpi { &["--features", "trainmon-tch/mpi"] } else { &[] }
+    }
 }
 
 /// As `cargo clippy` has them: clippy's program stands in for the compiler of the members, and is told to lint. Calling it
@@ -81,10 +91,12 @@ impl CheckRun {
         }
     }
 
-    /// The extension, and the program that the tests of Python ask about their runs: nothing to do where all was linted.
+    /// The extension, and the program that the tests of Python ask about their runs: nothing to do where all was linted. Of
+    /// all targets, for without those of tests cargo would give some crates fewer features, and compile what depends on them
+    /// once more.
     pub(super) fn compile_python(&self) -> Result<Tests, Failure> {
         match self.compiler.get() {
-            Some(_) => self.compile(&["build", "--lib", "--bins"], &[]),
+            Some(_) => self.compile(&["build", "--all-targets"], &[]),
             None => self.cargo(&["build", "--package", "trainmon-python", "--package", "trainmon-cli"], &[]),
         }
     }
@@ -92,13 +104,57 @@ impl CheckRun {
     /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
     /// compiled serves the next.
     pub(super) fn compile(&self, before: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
-        let scope: &[&str] = match self.compiler.get() {
-            None => &[],
-            Some(Compiler { has_mpi: false, .. }) => &["--workspace"],
-            Some(Compiler { has_mpi: true, .. }) => &["--workspace", "--features", "trainmon-tch/mpi"],
-        };
         let as_linted: &[_] = if self.is_linted.get().is_some() { &LINTS } else { &[] };
-        self.cargo(&[before, scope].concat(), &[variables, as_linted].concat())
+        let variables = [variables, as_linted].concat();
+        let Some(scope) = self.members() else { return self.cargo(before, &variables) };
+        let members = self.cargo(&[before, &scope[..]].concat(), &variables);
+        // Alone: it runs, so what it depends on is compiled already, and what it wants of that is nothing to the others.
+        match (members, self.cargo(&[before, &["--package", "xtask"]].concat(), &variables)) {
+            (Ok(members), Ok(xtask)) => Ok(members.and(xtask)),
+            (Err(members), Err(xtask)) => Err(members.and(xtask)),
+            (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => Err(failure.beside(tests)),
+        }
+    }
+
+    /// The documentation: for it cargo compiles other things than for tests.
+    pub(super) fn document(&self) -> Result<Tests, Failure> {
+        let scope = self.compiler.get().map(|compiler| [&["--workspace"], compiler.features()].concat());
+        self.cargo(
+            &[&["doc", "--no-deps"], &scope.unwrap_or_default()[..]].concat(),
+            &[("RUSTDOCFLAGS", "-D warnings")],
+        )
+    }
+
+    /// What selects every member but this program, once there is what to compile them with.
+    fn members(&self) -> Option<Vec<&'static str>> {
+        Some([&["--workspace", "--exclude", "xtask"], self.compiler.get()?.features()].concat())
+    }
+
+    /// Once everything is compiled: what has maturin take the extension as it is, and how. Its own call of cargo would give
+    /// some crates other features, and compile half of them once more. Before that nothing.
+    pub(super) fn as_compiled(&self) -> Result<Vec<(String, OsString)>> {
+        let (Some(compiler), Some(members), Some(())) = (self.compiler.get(), self.members(), self.is_linted.get())
+        else {
+            return Ok(Vec::new());
+        };
+        let cargo = process::cargo_path();
+        let cargo = cargo.to_str().context("cargo's path is not UTF-8")?;
+        let build = [&["build", "--all-targets"], &members[..], &["--message-format", "json-render-diagnostics"]];
+        // What maturin tells pyo3 it knows without.
+        let unset = ["PYO3_CONFIG_FILE", "PYO3_ENVIRONMENT_SIGNATURE", "PYO3_PYTHON"].map(|name| format!("-u {name}"));
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = rustc ] && exec env {} '{cargo}' {}\nexec '{cargo}' \"$@\"\n",
+            unset.join(" "),
+            build.concat().join(" "),
+        );
+        let place = workspace::provisioned(&self.root).join("cargo-for-maturin");
+        fs::write(&place, script).with_context(|| format!("cannot write {}", place.display()))?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("cannot make {} a program", place.display()))?;
+        let settings = LINTS.into_iter().chain(process::settings_of_one_build());
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.into()));
+        let cargo = ("CARGO".to_owned(), place.into_os_string());
+        Ok(settings.chain(compiler.libtorch.iter().cloned()).chain([cargo]).collect())
     }
 
     pub(super) fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {

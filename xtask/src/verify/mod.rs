@@ -101,7 +101,7 @@ impl CheckRun {
             Check::Clippy => self.lint(),
             Check::Tests => self.compile(&["test", "--tests", "--no-fail-fast"], &[]),
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[]),
-            Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+            Check::Docs => self.document(),
             Check::Features => self.features(),
             Check::Sanitizer => self.sanitizer(),
             Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
@@ -147,13 +147,13 @@ impl CheckRun {
         Ok(())
     }
 
-    /// The wheel that is tried: of the release with `--full`, else one that takes less time to build.
+    /// The wheel that is tried: of the release with `--full`, else with the extension as it is compiled for the tests.
     fn wheel(&self) -> Result<PathBuf, Failure> {
         if let Some(wheel) = self.wheel.get() {
             return Ok(wheel.clone());
         }
         let wheel = match self.matrix {
-            Matrix::Short => python::wheel(&self.root)?,
+            Matrix::Short => python::wheel(&self.root, &self.as_compiled()?)?,
             Matrix::Full => {
                 let made = dist::run(&self.root, &workspace::provisioned(&self.root).join("dist"), None)?;
                 for (name, reason) in &made.skipped {
@@ -186,6 +186,18 @@ fn judged(line: &str, captured: &Captured, tests: Tests) -> Result<Tests, Failur
 struct Failure {
     tests: Tests,
     text: String,
+}
+
+impl Failure {
+    /// Both.
+    fn and(self, other: Self) -> Self {
+        Self { tests: self.tests.and(other.tests), text: format!("{}\n{}", self.text, other.text) }
+    }
+
+    /// The failure, beside tests that did not fail.
+    fn beside(self, tests: Tests) -> Self {
+        Self { tests: self.tests.and(tests), text: self.text }
+    }
 }
 
 impl From<anyhow::Error> for Failure {

@@ -109,12 +109,8 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
     let alone = run(&[LIVE_SERVERS]);
     match (beside_others, alone) {
         (Ok(one), Ok(other)) => Ok(one.and(other)),
-        (Err(one), Err(other)) => {
-            Err(Failure { tests: one.tests.and(other.tests), text: format!("{}\n{}", one.text, other.text) })
-        }
-        (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => {
-            Err(Failure { tests: failure.tests.and(tests), text: failure.text })
-        }
+        (Err(one), Err(other)) => Err(one.and(other)),
+        (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => Err(failure.beside(tests)),
     }
 }
 
@@ -147,8 +143,8 @@ fn vllm_python(root: &Path, wheel: &Path, skip_log: &Path) -> Result<Option<Path
     }
 }
 
-/// Builds a wheel without optimisation, which takes a quarter of the time.
-pub(super) fn wheel(root: &Path) -> Result<PathBuf, Failure> {
+/// Builds a wheel without optimisation, which takes a quarter of the time; with these variables, of what is compiled already.
+pub(super) fn wheel(root: &Path, as_compiled: &[(String, OsString)]) -> Result<PathBuf, Failure> {
     let environment = provision::python(root)?;
     let place = workspace::provisioned(root).join("python/wheels");
     // Older ones may have another name.
@@ -158,6 +154,7 @@ pub(super) fn wheel(root: &Path) -> Result<PathBuf, Failure> {
     let mut command = environment.command("maturin");
     command.args(["build", "--profile", "dev", "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
     command.arg("--out").arg(&place).current_dir(root);
+    process::with_environment(&mut command, as_compiled);
     finish(command)?;
     let made = fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
     let mut wheels = made.flatten().map(|entry| entry.path());
