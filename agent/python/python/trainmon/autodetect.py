@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
 from trainmon.integrations.attach import AttachOptions, attach
 from trainmon.notices import say
+from trainmon.replacement import replace
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,7 @@ class Discovery:
         #: Modules that hold nothing of what is pending.
         self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._forward_hook: Any = None
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._is_over = False
         self._failed = False
         self._is_watched_elsewhere = False
@@ -99,13 +100,8 @@ class Discovery:
             original(optimizer, *args, **kwargs)
             self._guarded(lambda: self._made_one(optimizer))
 
-        base.__init__ = __init__
+        put_back = replace(base, "__init__", __init__)
         self._undo.append(module.register_optimizer_step_pre_hook(self._before_step).remove)
-
-        def put_back() -> None:
-            if base.__init__ is __init__:
-                base.__init__ = original
-
         self._undo.append(put_back)
 
     def _made_one(self, optimizer: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from trainmon._hooks import in_backward, is_compiling
+from trainmon.replacement import replace
 
 
 class Listener(Protocol):
@@ -36,7 +37,7 @@ class Listener(Protocol):
 _lock = threading.Lock()
 #: Weak: a watch lives as long as its training.
 _listeners: list[weakref.ref[Listener]] = []
-_undo: list[Callable[[], None]] = []
+_undo: list[Callable[[], object]] = []
 
 
 def listen(listener: Listener) -> None:
@@ -129,15 +130,8 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Call
     original = getattr(owner, name, None)
     if original is None:
         return
-    ours = wrapper(original)
-    setattr(owner, name, ours)
-
-    def put_back() -> None:
-        # Somebody who wrapped ours meanwhile keeps working: ours has no listener any more.
-        if getattr(owner, name, None) is ours:
-            setattr(owner, name, original)
-
-    _undo.append(put_back)
+    # Where somebody wrapped ours meanwhile it stays, and has no listener any more.
+    _undo.append(replace(owner, name, wrapper(original)))
 
 
 class _Clip(threading.local):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from trainmon._trainmon import Capture
 from trainmon.captures.undoing import undo_all
+from trainmon.replacement import replace
 
 
 class CustomFunctions:
@@ -17,7 +18,7 @@ class CustomFunctions:
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._known: dict[tuple[int, str], tuple[Any, str, int]] = {}
-        self._undo: dict[tuple[int, str], Callable[[], None]] = {}
+        self._undo: dict[tuple[int, str], Callable[[], object]] = {}
         self._is_on = False
 
     def register(self, owner: Any, name: str, prefix: str | None) -> None:
@@ -68,22 +69,4 @@ class CustomFunctions:
             return call(number, original, args, kwargs)
 
         replacement = kind(captured) if kind in (staticmethod, classmethod) else captured
-        inherited = object()
-        own = _own(owner).get(name, inherited)
-        setattr(owner, name, replacement)
-
-        def put_back() -> None:
-            if _own(owner).get(name) is not replacement:
-                return
-            if own is inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-
-        self._undo[key] = put_back
-
-
-def _own(owner: Any) -> Mapping[str, Any]:
-    """The owner's attributes, without those of its class or bases."""
-    found: Mapping[str, Any] = getattr(owner, "__dict__", {})
-    return found
+        self._undo[key] = replace(owner, name, replacement)

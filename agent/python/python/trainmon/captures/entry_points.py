@@ -18,6 +18,7 @@ import torch
 from trainmon._trainmon import Capture
 from trainmon.captures import stacks
 from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators, unseen_methods
+from trainmon.replacement import replace
 
 _MARK = "<entrance>"
 
@@ -30,8 +31,8 @@ class EntryPoints:
         self._methods: dict[str, Callable[..., Any]] = {}
         #: What was called by these names when the methods were made: they call that.
         self._called: dict[str, Any] = {}
-        #: What `torch.Tensor` itself had by these names.
-        self._bound: dict[str, Any] = {}
+        #: Puts back what `torch.Tensor` had by these names.
+        self._bound: list[Callable[[], object]] = []
         self._is_open = False
         seen: set[int] = set()
         for operator in operators():
@@ -72,8 +73,7 @@ class EntryPoints:
             # The same: ours would call what was there before, around theirs.
             if getattr(torch.Tensor, name, None) is not self._called[name]:
                 continue
-            self._bound[name] = vars(torch.Tensor).get(name)
-            setattr(torch.Tensor, name, method)
+            self._bound.append(replace(torch.Tensor, name, method))
 
     def close(self) -> None:
         """Everything is as it was."""
@@ -83,15 +83,8 @@ class EntryPoints:
         for function, original, code in self._codes:
             if function.__code__ is code:
                 function.__code__ = original
-        for name, method in self._methods.items():
-            if vars(torch.Tensor).get(name) is not method:
-                continue
-            before = self._bound.pop(name, None)
-            if before is None:
-                # The class has it of its base again.
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, before)
+        while self._bound:
+            self._bound.pop()()
 
 
 def exchange_code(function: types.FunctionType, around: Callable[[Any], Any]) -> Callable[[], None]:

@@ -20,6 +20,7 @@ import torch
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.seeding import _DRAWING
 from trainmon.notices import say
+from trainmon.replacement import replace
 from trainmon.stacks import stack_from
 
 #: What generators have besides drawing.
@@ -49,7 +50,7 @@ class RandomCalls:
         self._counts: Counter[str] = Counter()
         self._inside = threading.local()
         self._lock = threading.Lock()
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def start(self) -> None:
         """From here on calls are written."""
@@ -83,18 +84,7 @@ class RandomCalls:
             finally:
                 self._inside.is_drawing = False
 
-        own = vars(owner).get(name)
-        setattr(owner, name, draw)
-
-        def put_back() -> None:
-            if vars(owner).get(name) is not draw:
-                return
-            if own is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-
-        self._undo.append(put_back)
+        self._undo.append(replace(owner, name, draw))
 
     def _write(self, name: str) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainmon._trainmon import Capture
 from trainmon.captures.undoing import undo_all
+from trainmon.replacement import replace
 
 #: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
 _LAUNCHED = (
@@ -28,7 +29,7 @@ class TritonLaunches:
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._numbers: dict[str, int] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def attach(self) -> None:
         """From here on launches are captured, if the process has Triton."""
@@ -58,13 +59,7 @@ class TritonLaunches:
             call.end(args, [])
             return result
 
-        owner.run = run
-
-        def put_back() -> None:
-            if vars(owner).get("run") is run:
-                owner.run = original
-
-        self._undo.append(put_back)
+        self._undo.append(replace(owner, "run", run))
 
     def _number(self, launched: Any) -> int:
         name = _name_of(launched)

@@ -26,10 +26,10 @@ from trainmon.collectives.device_clock import DeviceClock
 from trainmon.collectives.dispatched import Dispatched
 from trainmon.collectives.groups import describe
 from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP
-from trainmon.collectives.replaced import called, replace
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import Label, Measurer
+from trainmon.replacement import called, replace
 
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 
@@ -54,7 +54,7 @@ class Collectives:
         self._hooks: Hooks | None = None
         self._dispatched: Dispatched | None = None
         self._stragglers: Stragglers | None = None
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._steps = 0
 
@@ -180,7 +180,7 @@ class Collectives:
                 _holder = None
 
 
-def _put_back(undo: list[Callable[[], None]], dispatched: Dispatched, hooks: Hooks, guard: Guard) -> None:
+def _put_back(undo: list[Callable[[], object]], dispatched: Dispatched, hooks: Hooks, guard: Guard) -> None:
     guard.run("detach collectives", dispatched.detach)
     while undo:
         guard.run("detach collectives", undo.pop())

@@ -25,7 +25,7 @@ import torch
 
 from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
-from trainmon.collectives.replaced import called, replace
+from trainmon.replacement import called, replace
 
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {
@@ -55,7 +55,7 @@ class Dispatched:
         self._guard = guard
         self._has_ddp = has_ddp
         self._libraries: list[Any] = []
-        self._put_back: list[Callable[[], None]] = []
+        self._put_back: list[Callable[[], object]] = []
         #: DDP's own whose ends have not been told.
         self._of_reducer: OrderedDict[int, tuple[OpenCall, Any]] = OrderedDict()
         #: Functional operations in flight, by the address of what they fill, with all that they fill.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from trainmon.frameworks.base import Removable
+from trainmon.replacement import replace
 
 
 class Listener(Protocol):
@@ -22,8 +23,7 @@ class _Function:
     def __init__(self, owner: Any, name: str) -> None:
         self.before: list[Listener] = []
         self.after: list[Listener] = []
-        self._owner, self._name = owner, name
-        self._original = original = vars(owner)[name]
+        original = vars(owner)[name]
 
         @functools.wraps(original)
         def ours(*args: Any, **kwargs: Any) -> Any:
@@ -34,15 +34,8 @@ class _Function:
                 listener(result, *args, **kwargs)
             return result
 
-        self._ours = ours
-        setattr(owner, name, ours)
-
-    def put_back(self) -> bool:
-        """Takes the wrapper off; False if somebody wrapped it meanwhile: then it stays, and nobody listens."""
-        if vars(self._owner).get(self._name) is not self._ours:
-            return False
-        setattr(self._owner, self._name, self._original)
-        return True
+        #: Takes the wrapper off; False if somebody wrapped it meanwhile: then it stays, and nobody listens.
+        self.put_back = replace(owner, name, ours)
 
 
 _lock = threading.Lock()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainmon.frameworks.base import Removable
+from trainmon.replacement import replace
 
 #: Called with a bucket group (or, before Megatron 0.9, a bucket) whose gradients nobody has touched yet. Never raises.
 Listener = Callable[[Any], None]
@@ -26,7 +27,7 @@ _UNDER_WAY = ("grad_reduce_handle", "communication_handle")
 
 _lock = threading.Lock()
 _ears: list[_Ear] = []
-_wrapped: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_wrapped: dict[type, Callable[[], bool]] = {}
 """Ours and the original, by class."""
 
 
@@ -80,13 +81,11 @@ def _wrap(owner: type) -> None:
                 ear.hears(self)
         return original(self, *args, **kwargs)
 
-    setattr(owner, _METHOD, start_grad_sync)
-    _wrapped[owner] = (start_grad_sync, original)
+    _wrapped[owner] = replace(owner, _METHOD, start_grad_sync)
 
 
 def _unwrap_all() -> None:
-    for owner, (ours, original) in list(_wrapped.items()):
-        # Somebody who wrapped ours meanwhile keeps working: ours has no listener any more.
-        if vars(owner).get(_METHOD) is ours:
-            setattr(owner, _METHOD, original)
+    for owner, put_back in list(_wrapped.items()):
+        # Where somebody wrapped ours meanwhile it stays, and has no listener any more.
+        if put_back():
             del _wrapped[owner]

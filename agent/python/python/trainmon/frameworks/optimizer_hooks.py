@@ -9,28 +9,22 @@ from typing import Any
 
 from trainmon._hooks import Method
 from trainmon.frameworks.base import Removable
+from trainmon.replacement import replace
 
 
 class InstanceMethod:
     """An instance's method wrapped by ours; `remove` puts back what was there unless somebody wrapped ours since."""
 
     def __init__(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._owner, self._name = owner, name
-        self._had_own = name in vars(owner)
-        self._original = getattr(owner, name)
-        self._ours = Method(owner, name, self._original, is_of_class=not self._had_own)
-        self._ours.instead = wrapper(self._original)
-        setattr(owner, name, self._ours)
+        original = getattr(owner, name)
+        self._ours = Method(owner, name, original, is_of_class=name not in vars(owner))
+        self._ours.instead = wrapper(original)
+        self._put_back = replace(owner, name, self._ours)
 
     def remove(self) -> None:
         """Ends the wrapping, also under wrappers that were put on later."""
         self._ours.instead = None
-        if vars(self._owner).get(self._name) is not self._ours:
-            return
-        if self._had_own:
-            setattr(self._owner, self._name, self._original)
-        else:
-            delattr(self._owner, self._name)
+        self._put_back()
 
 
 def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> list[Removable]:
