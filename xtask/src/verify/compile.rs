@@ -116,15 +116,6 @@ impl CheckRun {
         }
     }
 
-    /// The documentation: for it cargo compiles other things than for tests.
-    pub(super) fn document(&self) -> Result<Tests, Failure> {
-        let scope = self.compiler.get().map(|compiler| [&["--workspace"], compiler.features()].concat());
-        self.cargo(
-            &[&["doc", "--no-deps"], &scope.unwrap_or_default()[..]].concat(),
-            &[("RUSTDOCFLAGS", "-D warnings")],
-        )
-    }
-
     /// What selects every member but this program, once there is what to compile them with.
     fn members(&self) -> Option<Vec<&'static str>> {
         Some([&["--workspace", "--exclude", "xtask"], self.compiler.get()?.features()].concat())

@@ -101,7 +101,7 @@ impl CheckRun {
             Check::Clippy => self.lint(),
             Check::Tests => self.compile(&["test", "--tests", "--no-fail-fast"], &[]),
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[]),
-            Check::Docs => self.document(),
+            Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
             Check::Features => self.features(),
             Check::Sanitizer => self.sanitizer(),
             Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
