@@ -208,18 +208,20 @@ impl<R: Read> Write for Comparison<R> {
 
 /// Sums the bytes that were lent while they pass: after each piece was written, and still lies in the cache. What is copied
 /// on its way here is not in the sum, which then is not the right one.
-struct Summed<'l, W> {
-    out: W,
+struct Summed<'l, 'o, W> {
+    out: &'o mut Counted<W>,
     lent: &'l [u8],
     sum: crc32fast::Hasher,
 }
 
-impl<W: Write> Write for Summed<'_, W> {
+impl<W: Write> Write for Summed<'_, '_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.lent.as_ptr_range().contains(&bytes.as_ptr()) {
             return self.out.write(bytes);
         }
-        for piece in bytes.chunks(WRITTEN_AT_ONCE) {
+        // A piece that began elsewhere in the file would be given small folios up to the next multiple.
+        let (first, others) = bytes.split_at(self.out.up_to_multiple().min(bytes.len()));
+        for piece in std::iter::once(first).chain(others.chunks(WRITTEN_AT_ONCE)) {
             self.out.write_all(piece)?;
             self.sum.update(piece);
         }
@@ -237,6 +239,14 @@ struct Counted<W> {
     count: u64,
 }
 
+impl<W> Counted<W> {
+    /// How many bytes are missing to a whole number of pieces.
+    fn up_to_multiple(&self) -> usize {
+        let piece = WRITTEN_AT_ONCE as u64;
+        usize::try_from(piece - self.count % piece).unwrap_or(WRITTEN_AT_ONCE)
+    }
+}
+
 impl<W: Write> Write for Counted<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.out.write(bytes)?;
@@ -246,5 +256,41 @@ impl<W: Write> Write for Counted<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where each write ended in the file.
+    #[derive(Default)]
+    struct Ends(Vec<usize>);
+
+    impl Write for Ends {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(self.0.last().unwrap_or(&0) + bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_lent_tensor_end_at_multiples_in_the_file_and_are_summed() {
+        let lent = vec![7; 2 * WRITTEN_AT_ONCE];
+        for head in [0, 500] {
+            let mut out = Counted { out: Ends::default(), count: 0 };
+            let mut summed = Summed { out: &mut out, lent: &lent, sum: crc32fast::Hasher::new() };
+            summed.write_all(&vec![0; head]).expect("written");
+            summed.write_all(&lent).expect("written");
+            assert_eq!(summed.sum.finalize(), crc32fast::hash(&lent), "{head}");
+            out.out.0.retain(|&end| end > head);
+            let rest = (head > 0).then_some(head + lent.len());
+            let expected: Vec<usize> = [WRITTEN_AT_ONCE, 2 * WRITTEN_AT_ONCE].into_iter().chain(rest).collect();
+            assert_eq!(out.out.0, expected, "{head}");
+        }
     }
 }
