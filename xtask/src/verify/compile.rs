@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use anyhow::{Context as _, Result};
 
 use super::results::Tests;
-use super::{CheckRun, Failure, SKIP_LOG, judged};
+use super::{CheckRun, Failure, SKIP_LOG, both, judged};
 use crate::graph::Graph;
 use crate::{process, workspace};
 
@@ -109,11 +109,7 @@ impl CheckRun {
         let Some(scope) = self.members() else { return self.cargo(before, &variables) };
         let members = self.cargo(&[before, &scope[..]].concat(), &variables);
         // Alone: it runs, so what it depends on is compiled already, and what it wants of that is nothing to the others.
-        match (members, self.cargo(&[before, &["--package", "xtask"]].concat(), &variables)) {
-            (Ok(members), Ok(xtask)) => Ok(members.and(xtask)),
-            (Err(members), Err(xtask)) => Err(members.and(xtask)),
-            (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => Err(failure.beside(tests)),
-        }
+        both(members, self.cargo(&[before, &["--package", "xtask"]].concat(), &variables))
     }
 
     /// What selects every member but this program, once there is what to compile them with.

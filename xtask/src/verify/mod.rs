@@ -188,15 +188,16 @@ struct Failure {
     text: String,
 }
 
-impl Failure {
-    /// Both.
-    fn and(self, other: Self) -> Self {
-        Self { tests: self.tests.and(other.tests), text: format!("{}\n{}", self.text, other.text) }
-    }
-
-    /// The failure, beside tests that did not fail.
-    fn beside(self, tests: Tests) -> Self {
-        Self { tests: self.tests.and(tests), text: self.text }
+/// The tests of two programs, and what failed of either.
+fn both(one: Result<Tests, Failure>, other: Result<Tests, Failure>) -> Result<Tests, Failure> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok(one.and(other)),
+        (Err(one), Err(other)) => {
+            Err(Failure { tests: one.tests.and(other.tests), text: format!("{}\n{}", one.text, other.text) })
+        }
+        (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => {
+            Err(Failure { tests: failure.tests.and(tests), text: failure.text })
+        }
     }
 }
 

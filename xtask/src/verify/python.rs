@@ -12,7 +12,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 
 use super::results::Tests;
-use super::{Check, Failure, SKIP_LOG, judged};
+use super::{Check, Failure, SKIP_LOG, both, judged};
 use crate::provision::{Environment, Matrix};
 use crate::{hint, process, provision, workspace};
 
@@ -107,11 +107,7 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
     let beside_others = run(&["--dist=loadfile", &processes, &format!("--ignore={LIVE_SERVERS}"), "tests"]);
     // Nine trainings and two servers, in fast motion: others would take the time they need from them.
     let alone = run(&[LIVE_SERVERS]);
-    match (beside_others, alone) {
-        (Ok(one), Ok(other)) => Ok(one.and(other)),
-        (Err(one), Err(other)) => Err(one.and(other)),
-        (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => Err(failure.beside(tests)),
-    }
+    both(beside_others, alone)
 }
 
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.

@@ -100,9 +100,8 @@ class Discovery:
             original(optimizer, *args, **kwargs)
             self._guarded(lambda: self._made_one(optimizer))
 
-        put_back = replace(base, "__init__", __init__)
+        self._undo.append(replace(base, "__init__", __init__))
         self._undo.append(module.register_optimizer_step_pre_hook(self._before_step).remove)
-        self._undo.append(put_back)
 
     def _made_one(self, optimizer: Any) -> None:
         if self._is_over or os.getpid() != self._process:

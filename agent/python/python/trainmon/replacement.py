@@ -6,11 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def called(original: Any) -> Any:
-    """What torch's sort of method calls: a step less per call."""
-    return getattr(original, "__func__", original)
-
-
 def replace(owner: Any, name: str, ours: Any) -> Callable[[], bool]:
     """Puts ours in an attribute's place. Calling what is given puts back what was there: the owner's own, or nothing
     where it was a class's or a base's; it tells whether it could. Somebody who replaced ours meanwhile keeps working:

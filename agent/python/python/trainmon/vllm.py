@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from trainmon.replacement import replace
+
 #: The path of a capture's config.
 CONFIG_VARIABLE = "TRAINMON_CAPTURE_CONFIG"
 
@@ -75,8 +77,8 @@ class RunnerCapture:
         self._debugger = _debugger(config)
         self._is_open = False
         self._failed = False
-        #: What the runner itself has had by the names of ours, and ours.
-        self._replaced: dict[str, tuple[Any, Any]] = {}
+        #: Puts back what the runner itself has had by the names of ours.
+        self._undo: list[Callable[[], bool]] = []
 
     def put_in_place(self) -> None:
         """From the next iteration on. Of a runner that another capture has, the other one ends."""
@@ -89,23 +91,14 @@ class RunnerCapture:
     def take_away(self) -> None:
         """The runner is as it was."""
         self._end()
-        own = vars(self._runner)
-        own.pop("_trainmon_capture", None)
-        for name, (before, ours) in self._replaced.items():
-            if own.get(name) is not ours:
+        vars(self._runner).pop("_trainmon_capture", None)
+        while self._undo:
+            if not self._undo.pop()():
                 # Somebody else's is around it: it stays, and captures nothing.
                 self._failed = True
-            elif before is None:
-                # The class has it.
-                del own[name]
-            else:
-                own[name] = before
-        self._replaced.clear()
 
     def _replace(self, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        ours = around(getattr(self._runner, name))
-        self._replaced[name] = (vars(self._runner).get(name), ours)
-        setattr(self._runner, name, ours)
+        self._undo.append(replace(self._runner, name, around(getattr(self._runner, name))))
 
     def _executing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

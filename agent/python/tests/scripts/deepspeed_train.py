@@ -7,7 +7,6 @@ version), fail (every hook of ours raises), each (one function of ours after the
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -137,25 +136,18 @@ REACHED = {
 def one_by_one(case: str, output: Path, training: Training, again: Training) -> None:
     """Each function of ours that a hook reaches raises in turn, for one step of a training."""
     layout = type(deepspeed_layouts.layout_of(training.engine.optimizer))
-    reached = set()
 
-    def run(faults: Sequence[breaking.Fault | breaking.NoFault], first: int = 0) -> None:
-        for index, fault in enumerate(faults, first):
-            with fault.injected() as calls:
-                config = breaking.config_of_everything(output / case)
-                watch = trainmon.watch(training.engine, training.engine.optimizer, config=config)
-                training.step(index, watch)
-                watch.close()
-            breaking.take_off(watch)
-            if calls:
-                reached.add(str(fault))
+    def step(number: int):
+        config = breaking.config_of_everything(output / case)
+        watch = trainmon.watch(training.engine, training.engine.optimizer, config=config)
+        training.step(number, watch)
+        watch.close()
+        return watch
 
-    every = breaking.faults(DeepSpeed, layout, front, deepspeed_layouts)
-    found = breaking.those_called(every, lambda: run(breaking.UNBROKEN))
-    run(found, first=len(breaking.UNBROKEN))
+    reached, steps = breaking.one_by_one(breaking.faults(DeepSpeed, layout, front, deepspeed_layouts), step)
     own = {f"{layout.__name__}.{name}" for name in ("__init__", "gradient", "state", "values", "release")}
     breaking.assert_reached(reached, breaking.ALWAYS | REACHED | own)
-    for number in range(len(breaking.UNBROKEN) + len(found)):
+    for number in range(steps):
         again.step(number)
     bits.assert_same(again.outcome(), training.outcome(), f"{case}: one function failing after the other")
 

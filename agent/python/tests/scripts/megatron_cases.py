@@ -6,7 +6,6 @@ Arguments: the output directory, then names of cases.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -312,30 +311,24 @@ REACHED = {
 
 def one_by_one(case: gpt.Case, base: Path) -> None:
     """Each function of ours that a hook reaches raises in turn, for one step of a training."""
-    reached = set()
     training = Training(case)
 
-    def run(faults: Sequence[breaking.Fault | breaking.NoFault], first: int = 0) -> None:
-        for index, fault in enumerate(faults, first):
-            with fault.injected() as calls:
-                monitor = start_monitor(breaking.config_of_everything(base))
-                # It takes no gradient yet, so that there is one to be hooked later.
-                late = next(training.models[0].parameters()).requires_grad_(False)
-                watch = Watch(training.models, training.optimizer, monitor, grad_acc_steps=case.micro)
-                late.requires_grad_(True)
-                training.step(index)
-                watch.close()
-            breaking.take_off(watch)
-            if calls:
-                reached.add(str(fault))
+    def step(number: int) -> Watch:
+        monitor = start_monitor(breaking.config_of_everything(base))
+        # It takes no gradient yet, so that there is one to be hooked later.
+        late = next(training.models[0].parameters()).requires_grad_(False)
+        watch = Watch(training.models, training.optimizer, monitor, grad_acc_steps=case.micro)
+        late.requires_grad_(True)
+        training.step(number)
+        watch.close()
+        return watch
 
-    every = breaking.faults(Megatron, Held, megatron, megatron_shards)
-    found = breaking.those_called(every, lambda: run(breaking.UNBROKEN))
-    run(found, first=len(breaking.UNBROKEN))
+    found = breaking.faults(Megatron, Held, megatron, megatron_shards)
+    reached, steps = breaking.one_by_one(found, step)
     breaking.assert_reached(reached, breaking.ALWAYS | REACHED)
     seen = training.outcome()
     training = Training(case)
-    for number in range(len(breaking.UNBROKEN) + len(found)):
+    for number in range(steps):
         training.step(number)
     bits.assert_same(training.outcome(), seen, f"{case.name}: one function failing after the other")
 

@@ -6,9 +6,11 @@ import contextlib
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from trainmon.replacement import replace
 
 #: Rooms that hooks of every framework lead to.
 ROOMS = (
@@ -129,16 +131,12 @@ class Fault:
 
     @contextlib.contextmanager
     def _replaced(self, function: Callable[..., Any]) -> Iterator[None]:
-        is_own = self.name in vars(self.owner)
         original = inspect.getattr_static(self.owner, self.name)
-        setattr(self.owner, self.name, property(function) if isinstance(original, property) else function)
+        put_back = replace(self.owner, self.name, property(function) if isinstance(original, property) else function)
         try:
             yield
         finally:
-            if is_own:
-                setattr(self.owner, self.name, original)
-            else:
-                delattr(self.owner, self.name)
+            assert put_back(), f"{self}: somebody replaced what stands in its place"
 
 
 class NoFault:
@@ -160,6 +158,24 @@ def those_called(found: Iterable[Fault], run: Callable[[], object]) -> list[Faul
         calls = {fault: stack.enter_context(fault.counted()) for fault in found}
         run()
     return [fault for fault, times in calls.items() if times]
+
+
+def one_by_one(found: Iterable[Fault], step: Callable[[int], Any]) -> tuple[set[str], int]:
+    """Those that are called raise in turn, each for one step: `step`, given its number, makes it under a watch of its
+    own, closes that, and gives it. Returns those that did raise, and how many steps were made."""
+    reached = set()
+
+    def run(faults: Sequence[Fault | NoFault], first: int) -> None:
+        for number, fault in enumerate(faults, first):
+            with fault.injected() as calls:
+                watch = step(number)
+            take_off(watch)
+            if calls:
+                reached.add(str(fault))
+
+    called = those_called(found, lambda: run(UNBROKEN, 0))
+    run(called, len(UNBROKEN))
+    return reached, len(UNBROKEN) + len(called)
 
 
 def faults_of_class(owner: type, *, made_by_us: bool = False) -> list[Fault]:

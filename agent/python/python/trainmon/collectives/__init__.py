@@ -25,11 +25,11 @@ from trainmon.collectives.callers import Callers, CollectiveStacksPrinted
 from trainmon.collectives.device_clock import DeviceClock
 from trainmon.collectives.dispatched import Dispatched
 from trainmon.collectives.groups import describe
-from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP
+from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP, called
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import Label, Measurer
-from trainmon.replacement import called, replace
+from trainmon.replacement import replace
 
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 

@@ -25,7 +25,8 @@ import torch
 
 from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
-from trainmon.replacement import called, replace
+from trainmon.collectives.operations import called
+from trainmon.replacement import replace
 
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {

@@ -28,7 +28,7 @@ _UNDER_WAY = ("grad_reduce_handle", "communication_handle")
 _lock = threading.Lock()
 _ears: list[_Ear] = []
 _wrapped: dict[type, Callable[[], bool]] = {}
-"""Ours and the original, by class."""
+"""Puts back the original, by class."""
 
 
 class _Ear:
