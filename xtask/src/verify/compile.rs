@@ -126,13 +126,15 @@ impl CheckRun {
         };
         let cargo = process::cargo_path();
         let cargo = cargo.to_str().context("cargo's path is not UTF-8")?;
-        let build = [&["build", "--all-targets"], &members[..], &["--message-format", "json-render-diagnostics"]];
+        // The examples are no wish of maturin's: with them cargo gives every crate the features it has for tests. Tests
+        // themselves must stay away, for of what cargo names maturin may take the extension's own tests for the extension.
+        let build = ["build", "--lib", "--bins", "--examples", "--message-format", "json-render-diagnostics"];
         // What maturin tells pyo3 it knows without.
         let unset = ["PYO3_CONFIG_FILE", "PYO3_ENVIRONMENT_SIGNATURE", "PYO3_PYTHON"].map(|name| format!("-u {name}"));
         let script = format!(
             "#!/bin/sh\n[ \"$1\" = rustc ] && exec env {} '{cargo}' {}\nexec '{cargo}' \"$@\"\n",
             unset.join(" "),
-            build.concat().join(" "),
+            [&build[..], &members].concat().join(" "),
         );
         let place = workspace::provisioned(&self.root).join("cargo-for-maturin");
         fs::write(&place, script).with_context(|| format!("cannot write {}", place.display()))?;
