@@ -41,11 +41,14 @@ class Orders(threading.Thread):
 
     @staticmethod
     def wait(doors: Path, is_it: Any) -> Any:
-        """A capture, once both ranks have told how it went."""
+        """A capture, once both ranks have told how it went: the other may be over before the one that is asked."""
+
+        def is_over(one: Any) -> bool:
+            return one["stage"] in ("done", "failed") and bool(one["ranks_done"] + one["ranks_failed"])
 
         def over() -> Any:
-            captures = [one for one in control.ask(doors, "GET", "/status")["captures"] if is_it(one)]
-            return next((one for one in captures if one["ranks_done"] + one["ranks_failed"]), None)
+            captures = control.ask(doors, "GET", "/status")["captures"]
+            return next((one for one in captures if is_it(one) and is_over(one)), None)
 
         found = control.wait_until(over)
         assert found["stage"] == "done", found
