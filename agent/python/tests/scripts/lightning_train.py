@@ -30,7 +30,7 @@ OPS = ["norm", "min", "max", "mean"]
 class Module(LightningModule):
     def __init__(self, options: set[str]) -> None:
         super().__init__()
-        self.net = tiny.model()
+        self.net = tiny.model(layers=breaking.LAYERS if "each" in options else tiny.LAYERS)
         self.options = options
         self.losses: list[torch.Tensor] = []
         self.gradients: list[list[torch.Tensor]] = []

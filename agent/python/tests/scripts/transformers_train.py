@@ -5,6 +5,7 @@ A case is `micro_batches[,option...]`; options: fail (every hook of ours raises)
 (a run that goes on from a checkpoint knows what was usual).
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,9 +116,11 @@ class Spoilt(TrainerCallback):
             control.wait_until(lambda: self.watched.watch.stop_requested)
 
 
-def train(place: Path, micro_batches: int, callbacks, *, steps: int = bits.STEPS, saves=False, resume=None):
+def train(
+    place: Path, micro_batches: int, callbacks, *, steps: int = bits.STEPS, layers=tiny.LAYERS, saves=False, resume=None
+):
     """Gives what must not depend on a watch."""
-    model = WithLoss(tiny.model())
+    model = WithLoss(tiny.model(layers=layers))
     arguments = TrainingArguments(
         output_dir=str(place), per_device_train_batch_size=tiny.BATCH, gradient_accumulation_steps=micro_batches,
         max_grad_norm=CLIP, max_steps=steps, use_cpu=True, report_to=[], logging_steps=3, disable_tqdm=True,
@@ -172,13 +175,14 @@ def one_by_one(case: str, place: Path, micro_batches: int, directory: Path) -> N
     found = [one for one in found if str(one) not in ("transformers.checked", "transformers.safely")]
     inner = ("_begin", "_expect", "_remember_loss", "_log_loss", "_end")
     found += [breaking.Fault(TrainmonCallback, name) for name in inner]
+    train_small = functools.partial(train, place, micro_batches, layers=breaking.LAYERS)
     unbroken = EachFault(breaking.UNBROKEN, directory)
     steps = len(breaking.UNBROKEN)
-    found = breaking.those_called(found, lambda: train(place, micro_batches, [unbroken], steps=steps))
+    found = breaking.those_called(found, lambda: train_small([unbroken], steps=steps))
     callback = EachFault(found, directory)
-    seen = train(place, micro_batches, [callback], steps=len(found))
+    seen = train_small([callback], steps=len(found))
     breaking.assert_reached(callback.reached, breaking.ALWAYS | REACHED)
-    bits.assert_same(train(place, micro_batches, [], steps=len(found)), seen, case)
+    bits.assert_same(train_small([], steps=len(found)), seen, case)
 
 
 def stopped(place: Path, micro_batches: int, directory: Path) -> None:

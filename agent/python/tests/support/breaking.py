@@ -29,6 +29,9 @@ ROOMS = (
     "losses.BackwardLoss",
     "norm.GlobalNorm",
 )
+#: Of the models that are trained while one function after the other raises, a step for each. A second layer would be
+#: hooked as the first is.
+LAYERS = 1
 #: What every framework's steps lead to.
 ALWAYS = {
     "Gradients.attach",

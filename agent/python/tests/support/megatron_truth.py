@@ -43,7 +43,7 @@ class Twin:
         """`((chunk, watched name), name in the twin, watched parameter)`."""
         case, stage = self.case, parallel_state.get_pipeline_model_parallel_rank()
         chunks = len(self.models)
-        per = gpt.LAYERS * (case.vpp or 1) // (case.pp * chunks)
+        per = case.layers * (case.vpp or 1) // (case.pp * chunks)
         for chunk, model in enumerate(self.models):
             offset = (chunk * case.pp + stage) * per
             for name, parameter in model.named_parameters():

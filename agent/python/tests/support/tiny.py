@@ -40,13 +40,13 @@ class Block(nn.Module):
 
 
 class TinyGpt(nn.Module):
-    """135 k parameters in 29 tensors; the head is not tied."""
+    """135 k parameters in 29 tensors, with as many layers as `LAYERS`; the head is not tied."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = LAYERS) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, WIDTH)
         self.positions = nn.Embedding(LENGTH, WIDTH)
-        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Block() for _ in range(layers))
         self.ln = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
@@ -58,10 +58,10 @@ class TinyGpt(nn.Module):
         return logits
 
 
-def model(seed: int = 7) -> TinyGpt:
+def model(seed: int = 7, layers: int = LAYERS) -> TinyGpt:
     """The model, the same in every process."""
     torch.manual_seed(seed)
-    return TinyGpt()
+    return TinyGpt(layers)
 
 
 def batch(step: int, rank: int, micro: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
