@@ -78,6 +78,16 @@ impl FileWriter {
         self.writing.compress
     }
 
+    /// Whether tensors of so many bytes that are the same share a file.
+    pub(crate) fn shares(&self, size: usize) -> bool {
+        self.writing.shares && size >= SMALLEST_LINKED
+    }
+
+    /// Gives the file of this name, which says the same, a further name. `None`: it cannot be done.
+    pub(crate) fn add_name(&self, file: &str, name: &str) -> Option<()> {
+        linkat(&self.directory, file, &self.directory, name, AtFlags::empty()).ok()
+    }
+
     /// Makes a file that appears whole. `temporary` is a name that no other file has. `None`, and no file: the bytes are not what
     /// `content` says, somebody changed them.
     pub(crate) fn write(
@@ -93,7 +103,7 @@ impl FileWriter {
         };
         let tensor = TensorRef::new(content.dtype, content.shape, bytes)
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
-        let is_shared = self.writing.shares && bytes.len() >= SMALLEST_LINKED;
+        let is_shared = self.shares(bytes.len());
         if is_shared && self.link(name, content, tensor).is_some() {
             return Ok(Some(WrittenFile { size: 0, shared: bytes.len() as u64 }));
         }
@@ -124,8 +134,7 @@ impl FileWriter {
         } else {
             self.is_file_of(tensor, content.crc, file)
         };
-        let is_linked = is_same && linkat(&self.directory, &*other, &self.directory, name, AtFlags::empty()).is_ok();
-        is_linked.then_some(())
+        is_same.then(|| self.add_name(&other, name)).flatten()
     }
 
     /// Whether a file says what would be written, byte for byte.

@@ -16,6 +16,7 @@ use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
 use trainmon_dump::tensor_file::write::WriteError;
 
+use crate::copies::{Copies, FurtherName, TensorCopy, address_of};
 use crate::file_writer::{Bytes, Content, FileWriter, Writing, WrittenFile};
 use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
@@ -50,8 +51,7 @@ pub(crate) trait Elements {
 struct Job {
     hole: Hole,
     name: String,
-    content: Content,
-    bytes: Buffer,
+    copy: Arc<TensorCopy>,
 }
 
 /// Told of each file: its hole, and its name and what it took or why there is none.
@@ -84,6 +84,8 @@ struct Queue {
     bytes: usize,
     /// What is being written.
     running: Vec<Content>,
+    /// What waits or is being written of a copy.
+    copies: Copies,
     /// Jobs whose bytes are being copied.
     reserved: usize,
     is_closed: bool,
@@ -100,9 +102,9 @@ impl Queue {
     /// The next job, with a temporary name for its file. A tensor waits while one that may be the same is being written: it is
     /// held against its file.
     fn next(&mut self) -> Option<(Job, String)> {
-        let place = self.jobs.iter().position(|job| !self.running.contains(&job.content))?;
+        let place = self.jobs.iter().position(|job| !self.running.contains(&job.copy.content))?;
         let job = self.jobs.remove(place)?;
-        let temporary = self.begin(job.content)?;
+        let temporary = self.begin(job.copy.content)?;
         Some((job, temporary))
     }
 
@@ -159,6 +161,9 @@ impl Files {
     /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, of the tensor.
     /// `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
     pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
+        if self.shared.writer.shares(size) && self.name_copy(file, &name, elements) {
+            return true;
+        }
         if size >= SMALLEST_IN_PLACE && self.shared.is_behind() && self.write_in_place(file, &name, elements) {
             return true;
         }
@@ -168,9 +173,19 @@ impl Files {
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
         let crc = trainmon_stats::with_at_most(self.shared.free_cores(), || elements.copy(&mut bytes));
-        let content = file.content(crc);
-        reserved.become_job(Job { hole: file.hole, name, content, bytes });
+        let copy = TensorCopy::new(file.content(crc), bytes, elements.in_place().map(address_of));
+        reserved.become_job(Job { hole: file.hole, name, copy: Arc::new(copy) });
         true
+    }
+
+    /// Has the file that is to be made of a copy of the same tensor get this name, too. `false`: there is none.
+    fn name_copy(&self, file: &TensorFile<'_>, name: &str, elements: &impl Elements) -> bool {
+        let Some(bytes) = elements.in_place() else { return false };
+        let found = self.shared.queue.lock().copies.of(bytes);
+        let Some(copy) = found else { return false };
+        let is_named = copy.is_same(file.dtype, file.shape, bytes) && copy.add_name(file.hole, name);
+        self.shared.let_go(copy);
+        is_named
     }
 
     /// Writes a file of the tensor itself. `false`, and it has to be copied: its bytes are in another order, one that may be the
@@ -260,6 +275,7 @@ impl<'s> Reserved<'s> {
 
     fn become_job(mut self, job: Job) {
         let mut queue = self.shared.queue.lock();
+        queue.copies.insert(&job.copy);
         queue.jobs.push_back(job);
         // The bytes are the job's now.
         queue.bytes += self.size;
@@ -305,6 +321,11 @@ impl TensorFile<'_> {
     }
 }
 
+/// What is told may panic, and the writer goes on.
+fn tell(done: impl FnOnce()) {
+    let _told = catch_unwind(AssertUnwindSafe(done)).is_ok();
+}
+
 impl Shared {
     /// Whether a copy would wait for the writers and not for the disk.
     fn is_behind(&self) -> bool {
@@ -335,12 +356,34 @@ impl Shared {
     }
 
     fn work(&self, job: Job, temporary: &str) {
-        let Job { hole, name, content, bytes } = job;
-        let size = bytes.len();
-        self.write(hole, &name, content, &Bytes::Copied(&bytes), temporary);
-        // Half of the bound, so that what waits and what is kept stay near it.
-        self.spare.give(bytes, self.bound / 2);
+        let Job { hole, name, copy } = job;
+        let (content, size) = (copy.content, copy.bytes.len());
+        self.write(hole, &name, content, &Bytes::Copied(&copy.bytes), temporary);
+        for further in copy.take_names() {
+            self.write_again(&further, &name, &copy, temporary);
+        }
+        self.queue.lock().copies.remove(&copy);
+        self.let_go(copy);
         self.end(content, size);
+    }
+
+    /// Makes a further name of a copy's file, or where that cannot be a file of its own.
+    fn write_again(&self, further: &FurtherName, file: &str, copy: &TensorCopy, temporary: &str) {
+        let FurtherName { hole, name } = further;
+        if self.writer.add_name(file, name).is_some() {
+            let shared = copy.bytes.len() as u64;
+            tell(|| (self.done)(*hole, Ok((name, WrittenFile { size: 0, shared }))));
+        } else {
+            self.write(*hole, name, copy.content, &Bytes::Copied(&copy.bytes), temporary);
+        }
+    }
+
+    /// Keeps the memory of a copy that nobody else needs.
+    fn let_go(&self, copy: Arc<TensorCopy>) {
+        if let Some(copy) = Arc::into_inner(copy) {
+            // Half of the bound, so that what waits and what is kept stay near it.
+            self.spare.give(copy.bytes, self.bound / 2);
+        }
     }
 
     /// Writes a file and tells of it, also where that panics. `false`, and nothing is told: the bytes changed meanwhile.
@@ -358,7 +401,7 @@ impl Shared {
         }));
         written.unwrap_or_else(|_| {
             let panicked = WriteError::Write(io::Error::other("its writer panicked"));
-            let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
+            tell(|| (self.done)(hole, Err(panicked)));
             true
         })
     }
@@ -403,6 +446,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
 
     use trainmon_core::config::TensorFormat;
@@ -568,6 +612,46 @@ mod tests {
         files.drain();
         assert_eq!((files.waiting(), told.lock().len()), ((0, 0), 3));
         assert!(files.drain_for(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_tensor_whose_copy_waits_is_a_further_name_of_its_file_unless_it_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = without_threads(directory.path(), &told);
+        let mut tensor = Given::of(7);
+        put(&files, 0, &mut tensor);
+        put(&files, 1, &mut tensor);
+        assert_eq!((tensor.copies, files.waiting()), (1, (1, SMALLEST_IN_PLACE)));
+        tensor.bytes[SMALLEST_IN_PLACE - 1] = 8;
+        put(&files, 2, &mut tensor);
+        assert_eq!(tensor.copies, 2);
+        put(&files, 3, &mut tensor);
+        assert_eq!((tensor.copies, files.waiting().0), (2, 2), "the last copy is held against");
+        files.drain();
+        let names: Vec<String> = told.lock().iter().map(|(_, name)| name.clone()).collect();
+        assert_eq!(names, ["0.npy", "1.npy", "2.npy", "3.npy"]);
+        let inode = |name: &str| std::fs::metadata(directory.path().join(name)).unwrap().ino();
+        assert_eq!((inode("0.npy"), inode("2.npy")), (inode("1.npy"), inode("3.npy")));
+        assert_ne!(inode("0.npy"), inode("2.npy"));
+        put(&files, 4, &mut tensor);
+        assert_eq!(tensor.copies, 3, "no copy waits any more");
+    }
+
+    #[test]
+    fn where_a_file_gets_no_further_name_another_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let files = without_threads(directory.path(), &told);
+        let mut tensor = Given::of(7);
+        put(&files, 0, &mut tensor);
+        put(&files, 1, &mut tensor);
+        // Its name is taken, by what no link replaces.
+        std::fs::write(directory.path().join("1.npy"), "").unwrap();
+        files.drain();
+        assert_eq!(told.lock().len(), 2);
+        let written = trainmon_dump::tensor_file::read_one(&directory.path().join("1.npy")).unwrap();
+        assert_eq!(written.bytes(), tensor.bytes);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod copies;
 mod file_writer;
 mod files;
 mod log;

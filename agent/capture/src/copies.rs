@@ -1,0 +1,136 @@
+//! Copies of tensors whose files are to come, and the further names that those files will have.
+//!
+//! A step shows most tensors several times: what one operator gives the next one takes, and at `mix` every module shows what
+//! its operators do. While the first copy of a tensor waits or is being written, the same tensor is found by its address and
+//! held against that copy: its file then gets another name, and nothing is copied or read once more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use trainmon_core::{Dtype, Shape};
+use trainmon_dump::capture::Hole;
+use trainmon_dump::tensor_file::Buffer;
+
+use crate::file_writer::Content;
+
+/// A name that a copy's file gets, too.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FurtherName {
+    pub(crate) hole: Hole,
+    pub(crate) name: String,
+}
+
+/// The bytes of a tensor as they were when it was captured.
+pub(crate) struct TensorCopy {
+    pub(crate) content: Content,
+    pub(crate) bytes: Buffer,
+    /// Where the tensor itself lay; `None`: in no one place.
+    address: Option<usize>,
+    /// `None` from the moment in which its file has them.
+    names: Mutex<Option<Vec<FurtherName>>>,
+}
+
+impl TensorCopy {
+    pub(crate) fn new(content: Content, bytes: Buffer, address: Option<usize>) -> Self {
+        Self { content, bytes, address, names: Mutex::new(Some(Vec::new())) }
+    }
+
+    /// Whether a tensor is this one, byte for byte. It takes as long as reading both up to the first difference.
+    pub(crate) fn is_same(&self, dtype: Dtype, shape: Shape, bytes: &[u8]) -> bool {
+        (self.content.dtype, self.content.shape) == (dtype, shape) && *self.bytes == *bytes
+    }
+
+    /// Has the file get this name, too. `false`: the file was made without.
+    pub(crate) fn add_name(&self, hole: Hole, name: &str) -> bool {
+        let mut names = self.names.lock();
+        let Some(names) = &mut *names else { return false };
+        names.push(FurtherName { hole, name: name.to_owned() });
+        true
+    }
+
+    /// The further names, for its file. There will be no others.
+    pub(crate) fn take_names(&self) -> Vec<FurtherName> {
+        self.names.lock().take().unwrap_or_default()
+    }
+}
+
+/// The copies that wait or are being written, by the address of their tensors.
+#[derive(Default)]
+pub(crate) struct Copies {
+    by_address: HashMap<usize, Arc<TensorCopy>>,
+}
+
+impl Copies {
+    /// From now on this is the copy of what lies there.
+    pub(crate) fn insert(&mut self, copy: &Arc<TensorCopy>) {
+        if let Some(address) = copy.address {
+            self.by_address.insert(address, Arc::clone(copy));
+        }
+    }
+
+    /// The last copy of what lay where these bytes lie.
+    pub(crate) fn of(&self, bytes: &[u8]) -> Option<Arc<TensorCopy>> {
+        self.by_address.get(&address_of(bytes)).cloned()
+    }
+
+    /// Its file is made.
+    pub(crate) fn remove(&mut self, copy: &Arc<TensorCopy>) {
+        let Some(address) = copy.address else { return };
+        if self.by_address.get(&address).is_some_and(|known| Arc::ptr_eq(known, copy)) {
+            self.by_address.remove(&address);
+        }
+    }
+}
+
+/// Where a tensor's bytes begin.
+pub(crate) fn address_of(bytes: &[u8]) -> usize {
+    bytes.as_ptr().addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy_of(bytes: &[u8], address: Option<usize>) -> Arc<TensorCopy> {
+        let mut buffer = Buffer::zeros(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        let shape = Shape::new(&[bytes.len() as i64]).unwrap();
+        Arc::new(TensorCopy::new(Content { crc: 0, dtype: Dtype::U8, shape }, buffer, address))
+    }
+
+    #[test]
+    fn a_tensor_is_its_copy_while_nothing_of_it_changed() {
+        let copy = copy_of(&[1, 2], None);
+        let shape = Shape::new(&[2]).unwrap();
+        assert!(copy.is_same(Dtype::U8, shape, &[1, 2]));
+        assert!(!copy.is_same(Dtype::U8, shape, &[1, 3]), "an element");
+        assert!(!copy.is_same(Dtype::I8, shape, &[1, 2]), "its dtype");
+        assert!(!copy.is_same(Dtype::U8, Shape::new(&[2, 1]).unwrap(), &[1, 2]), "its shape");
+    }
+
+    #[test]
+    fn names_are_taken_once_and_none_comes_later() {
+        let copy = copy_of(&[1], None);
+        assert!(copy.add_name(Hole(1), "a.pt"));
+        assert_eq!(copy.take_names(), [FurtherName { hole: Hole(1), name: "a.pt".to_owned() }]);
+        assert!(!copy.add_name(Hole(2), "b.pt"));
+        assert!(copy.take_names().is_empty());
+    }
+
+    #[test]
+    fn the_last_copy_of_an_address_is_found_until_its_own_file_is_made() {
+        let tensor = [0_u8];
+        let [first, second] = [0, 1].map(|value| copy_of(&[value], Some(address_of(&tensor))));
+        let mut copies = Copies::default();
+        assert!(copies.of(&tensor).is_none());
+        copies.insert(&first);
+        copies.insert(&second);
+        copies.remove(&first);
+        assert!(copies.of(&tensor).is_some_and(|found| Arc::ptr_eq(&found, &second)), "another file was made");
+        copies.remove(&second);
+        assert!(copies.of(&tensor).is_none());
+        copies.insert(&copy_of(&[0], None));
+        assert!(copies.by_address.is_empty(), "it lay in no one place");
+    }
+}
