@@ -2,13 +2,13 @@
 //!
 //! A step shows most tensors several times: what one operator gives the next one takes, and at `mix` every module shows what
 //! its operators do. While the first copy of a tensor waits or is being written, the same tensor is found by its address and
-//! held against that copy: its file then gets another name, and nothing is copied or read once more.
+//! held against that copy: its file then gets another name, and nothing is copied, measured or read once more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use trainmon_core::{Dtype, Shape};
+use trainmon_core::{Dtype, Shape, TensorStats};
 use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
 
@@ -25,6 +25,8 @@ pub(crate) struct FurtherName {
 pub(crate) struct TensorCopy {
     pub(crate) content: Content,
     pub(crate) bytes: Buffer,
+    /// What was measured of it.
+    pub(crate) measured: Option<TensorStats>,
     /// Where the tensor itself lay; `None`: in no one place.
     address: Option<usize>,
     /// `None` from the moment in which its file has them.
@@ -32,8 +34,8 @@ pub(crate) struct TensorCopy {
 }
 
 impl TensorCopy {
-    pub(crate) fn new(content: Content, bytes: Buffer, address: Option<usize>) -> Self {
-        Self { content, bytes, address, names: Mutex::new(Some(Vec::new())) }
+    pub(crate) fn new(content: Content, bytes: Buffer, address: Option<usize>, measured: Option<TensorStats>) -> Self {
+        Self { content, bytes, measured, address, names: Mutex::new(Some(Vec::new())) }
     }
 
     /// Whether a tensor is this one, byte for byte. It takes as long as reading both up to the first difference.
@@ -96,7 +98,7 @@ mod tests {
         let mut buffer = Buffer::zeros(bytes.len()).unwrap();
         buffer.copy_from_slice(bytes);
         let shape = Shape::new(&[bytes.len() as i64]).unwrap();
-        Arc::new(TensorCopy::new(Content { crc: 0, dtype: Dtype::U8, shape }, buffer, address))
+        Arc::new(TensorCopy::new(Content { crc: 0, dtype: Dtype::U8, shape }, buffer, address, None))
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Tensor files: written by a few threads, from copies, in bounded memory; and by the thread that captures, from the tensors
 //! themselves, while those are behind.
 
-use std::collections::VecDeque;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -11,12 +10,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use trainmon_core::{Dtype, Shape};
+use trainmon_core::{Dtype, Shape, TensorStats};
 use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
 use trainmon_dump::tensor_file::write::WriteError;
 
-use crate::copies::{Copies, FurtherName, TensorCopy, address_of};
+use crate::copies::{FurtherName, TensorCopy, address_of};
+use crate::file_queue::{Job, Queue};
 use crate::file_writer::{Bytes, Content, FileWriter, Writing, WrittenFile};
 use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
@@ -45,13 +45,12 @@ pub(crate) trait Elements {
     fn sum(&mut self) -> u32;
     /// Copies the bytes to a place of exactly their size, and gives their CRC-32.
     fn copy(&mut self, target: &mut [u8]) -> u32;
-}
-
-/// One file to write.
-struct Job {
-    hole: Hole,
-    name: String,
-    copy: Arc<TensorCopy>,
+    /// What was measured while they were summed or copied, if that is wanted of them.
+    fn measured(&self) -> Option<TensorStats> {
+        None
+    }
+    /// They are the same as others, of which this was measured.
+    fn are_same_as(&mut self, _measured: &TensorStats) {}
 }
 
 /// Told of each file: its hole, and its name and what it took or why there is none.
@@ -75,48 +74,6 @@ struct Shared {
     spare: SpareMemory,
     speed: DiskSpeed,
     done: Done,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Bytes of jobs that wait or are being written.
-    bytes: usize,
-    /// What is being written.
-    running: Vec<Content>,
-    /// What waits or is being written of a copy.
-    copies: Copies,
-    /// Jobs whose bytes are being copied.
-    reserved: usize,
-    is_closed: bool,
-    /// Temporary names given.
-    names: u64,
-}
-
-impl Queue {
-    /// Whether every file is written.
-    fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.running.is_empty() && self.reserved == 0
-    }
-
-    /// The next job, with a temporary name for its file. A tensor waits while one that may be the same is being written: it is
-    /// held against its file.
-    fn next(&mut self) -> Option<(Job, String)> {
-        let place = self.jobs.iter().position(|job| !self.running.contains(&job.copy.content))?;
-        let job = self.jobs.remove(place)?;
-        let temporary = self.begin(job.copy.content)?;
-        Some((job, temporary))
-    }
-
-    /// A temporary name for a file. `None` while one is being written that may be the same.
-    fn begin(&mut self, content: Content) -> Option<String> {
-        if self.running.contains(&content) {
-            return None;
-        }
-        self.running.push(content);
-        self.names += 1;
-        Some(format!(".{}.tmp", self.names))
-    }
 }
 
 impl Files {
@@ -173,17 +130,21 @@ impl Files {
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
         let crc = trainmon_stats::with_at_most(self.shared.free_cores(), || elements.copy(&mut bytes));
-        let copy = TensorCopy::new(file.content(crc), bytes, elements.in_place().map(address_of));
+        let address = elements.in_place().map(address_of);
+        let copy = TensorCopy::new(file.content(crc), bytes, address, elements.measured());
         reserved.become_job(Job { hole: file.hole, name, copy: Arc::new(copy) });
         true
     }
 
     /// Has the file that is to be made of a copy of the same tensor get this name, too. `false`: there is none.
-    fn name_copy(&self, file: &TensorFile<'_>, name: &str, elements: &impl Elements) -> bool {
+    fn name_copy(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
         let Some(bytes) = elements.in_place() else { return false };
         let found = self.shared.queue.lock().copies.of(bytes);
         let Some(copy) = found else { return false };
         let is_named = copy.is_same(file.dtype, file.shape, bytes) && copy.add_name(file.hole, name);
+        if let (true, Some(measured)) = (is_named, &copy.measured) {
+            elements.are_same_as(measured);
+        }
         self.shared.let_go(copy);
         is_named
     }
@@ -450,6 +411,7 @@ mod tests {
     use std::path::Path;
 
     use trainmon_core::config::TensorFormat;
+    use trainmon_core::{Statistic, StatisticSet, TensorView};
 
     use super::*;
 
@@ -460,11 +422,12 @@ mod tests {
         bytes: Vec<u8>,
         lie_in_order: bool,
         copies: usize,
+        stats: Option<TensorStats>,
     }
 
     impl Given {
         fn of(value: u8) -> Self {
-            Self { bytes: vec![value; SMALLEST_IN_PLACE], lie_in_order: true, copies: 0 }
+            Self { bytes: vec![value; SMALLEST_IN_PLACE], lie_in_order: true, copies: 0, stats: None }
         }
     }
 
@@ -480,7 +443,19 @@ mod tests {
         fn copy(&mut self, target: &mut [u8]) -> u32 {
             self.copies += 1;
             target.copy_from_slice(&self.bytes);
-            self.sum()
+            let view = TensorView::from_bytes(Dtype::F32, &[FLOATS as i64], target).unwrap();
+            let statistics =
+                [Statistic::Max, Statistic::Crc32].into_iter().fold(StatisticSet::EMPTY, StatisticSet::with);
+            let stats = trainmon_stats::measure(&view, trainmon_stats::Request { statistics, eps: 0.0 });
+            self.stats.insert(stats).crc32
+        }
+
+        fn measured(&self) -> Option<TensorStats> {
+            self.stats
+        }
+
+        fn are_same_as(&mut self, measured: &TensorStats) {
+            self.stats = Some(*measured);
         }
     }
 
@@ -621,8 +596,12 @@ mod tests {
         let files = without_threads(directory.path(), &told);
         let mut tensor = Given::of(7);
         put(&files, 0, &mut tensor);
+        let measured = tensor.stats.take();
         put(&files, 1, &mut tensor);
         assert_eq!((tensor.copies, files.waiting()), (1, (1, SMALLEST_IN_PLACE)));
+        let max_of = |stats: Option<TensorStats>| stats.map(|stats| stats.max);
+        assert_eq!(max_of(tensor.stats), max_of(measured), "what was measured of the copy is told of it");
+        assert!(measured.is_some());
         tensor.bytes[SMALLEST_IN_PLACE - 1] = 8;
         put(&files, 2, &mut tensor);
         assert_eq!(tensor.copies, 2);

@@ -32,6 +32,7 @@
 
 mod bench;
 mod copies;
+mod file_queue;
 mod file_writer;
 mod files;
 mod log;

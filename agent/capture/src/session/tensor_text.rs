@@ -163,6 +163,14 @@ impl Elements for Saved<'_, '_> {
     fn copy(&mut self, target: &mut [u8]) -> u32 {
         self.stats.insert(measure_and_copy(self.part, self.request, target)).crc32
     }
+
+    fn measured(&self) -> Option<TensorStats> {
+        self.stats
+    }
+
+    fn are_same_as(&mut self, measured: &TensorStats) {
+        self.stats = Some(*measured);
+    }
 }
 
 /// The bytes a tensor's dtype and shape promise; 0 where they are not known here.
