@@ -1,6 +1,7 @@
 """What a capture adds to each operator: none, trainmon and the real msprobe, in one run.
 
-    python dump.py [--operators 1000] [--rounds N] [--processes 3] [--contents same,chain,distinct] [--json FILE]
+    python dump.py [--operators 1000] [--rounds N] [--settling 20] [--processes 3] [--contents same,chain,distinct]
+        [--json FILE]
 
 Each contender runs in processes of its own, in turn, and so often: what memory a process is
 given decides more than all that a round may meet. An operator is `torch.add` of two tensors: three tensors are
@@ -10,7 +11,10 @@ contender less that of the bare loop.
 
 Tensors of 4 MB are captured with each of the `contents`: `distinct`, no two tensors of a step are the same; `chain`,
 each operator takes what the one before gave, and one parameter; `same`, all operators do the same. Beside them `plain`
-writes every one of the tensors to a file of its own in a directory there, and does nothing else.
+writes every one of the tensors to a file of its own in a directory there, and does nothing else. Rounds of the bare loop,
+of `plain` and of the contender take turns in one process here: the machine's speed and the process's memory are the same
+for all three, and decide more than what they do. The first rounds of a process (`--settling`) wait for memory that the
+machine never gave it before; what they show is printed beside, and is in no median.
 """
 
 from __future__ import annotations
@@ -27,11 +31,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-CONTENDERS = ("none", "trainmon", "msprobe")
+CAPTURES = ("trainmon", "msprobe")
+CONTENDERS = ("none", *CAPTURES)
 CONTENTS = ("same", "chain", "distinct")
 TASKS = ("statistics", "md5", "tensor")
 LEVELS = ("L1", "L0", "mix")
 SIZES = {"4x4": (4, 4), "4 MB": (1024, 1024)}
+
+#: Rounds of a process that come before those that count, where large tensors are written; elsewhere the first, which
+#: imports and compiles.
+SETTLING = 20
+
+#: Of each that takes turns in a process, in the order of the rounds.
+Times = dict[str, list[float]]
 
 #: What tells one row from another.
 CASE = ("size", "task", "level", "contents")
@@ -86,7 +98,8 @@ def write_plainly(place: str, pairs: list[tuple[Any, Any]], is_chain: bool) -> N
                 file.write(memoryview(tensor.numpy()).cast("B"))
 
 
-def contend(who: str, case: dict[str, Any], count: int, rounds: int, answers: Any) -> None:
+def contend(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int, answers: Any) -> None:
+    """Runs a contender, and in each of its rounds those beside it, in turn. Answers with the times of each."""
     import torch
     from torch import nn
 
@@ -110,72 +123,110 @@ def contend(who: str, case: dict[str, Any], count: int, rounds: int, answers: An
         else:
             from trainmon import PrecisionDebugger
         debugger = PrecisionDebugger(config_path=str(path))
-    times = []
-    for _ in range(rounds + 1):
+
+    def run(name: str) -> float:
         start = time.perf_counter()
-        if debugger is not None:
-            debugger.start(model=model)
-        if who == "plain":
+        if name == "plain":
             write_plainly(place, pairs, is_chain)
-        else:
+        elif name == "none":
             loop(model[0], pairs, is_chain)
-        if debugger is not None:
+        else:
+            debugger.start(model=model)
+            loop(model[0], pairs, is_chain)
             debugger.stop()
             debugger.step()
-        times.append((time.perf_counter() - start) / count * 1e6)
+        took = (time.perf_counter() - start) / count * 1e6
         shutil.rmtree(f"{place}/dump", ignore_errors=True)
+        return took
+
+    names = (*beside, who)
+    times: Times = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            times[name].append(run(name))
     shutil.rmtree(place, ignore_errors=True)
-    # The first round imports and compiles.
-    answers.put(times[1:])
+    answers.put(times)
 
 
-def measure(who: str, case: dict[str, Any], count: int, rounds: int) -> list[float]:
+def measure(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int) -> Times:
     os.environ["MSPROBE_LOG_LEVEL"] = "4"
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(target=contend, args=(who, case, count, rounds, answers))
+    process = context.Process(target=contend, args=(who, beside, case, count, rounds, answers))
     process.start()
     try:
         while answers.empty():
             process.join(0.1)
             if not process.is_alive() and answers.empty():
                 raise RuntimeError(f"{who} ended with exit code {process.exitcode}")
-        return sorted(answers.get(timeout=60))
+        found: Times = answers.get(timeout=60)
+        return found
     finally:
         process.join(60)
 
 
-def measure_case(case: dict[str, Any], count: int, rounds: int, processes: int) -> dict[str, Any]:
+def added(times: Times, name: str) -> float:
+    """The median of what a round took longer than the one of the bare loop before it."""
+    return statistics.median(one - bare for one, bare in zip(times[name], times["none"], strict=True))
+
+
+def measure_case(case: dict[str, Any], count: int, rounds: int, settling: int, processes: int) -> dict[str, Any]:
     """A row of the table; of large tensors that are written, with what a plain write of the same bytes takes."""
     is_written = case["task"] == "tensor" and case["size"] != "4x4"
-    contenders = (*CONTENDERS, *(("plain",) if is_written else ()))
-    all_times: dict[str, list[float]] = {who: [] for who in contenders}
+    contenders, beside = (CAPTURES, ("none", "plain")) if is_written else (CONTENDERS, ())
+    first: dict[str, Times] = {who: {name: [] for name in (*beside, who)} for who in contenders}
+    later: dict[str, Times] = {who: {name: [] for name in (*beside, who)} for who in contenders}
     for _ in range(processes):
         for who in contenders:
-            all_times[who] += measure(who, case, count, rounds)
-    took = {who: statistics.median(times) for who, times in all_times.items()}
-    added = {who: time - took["none"] for who, time in took.items()}
-    part = added["trainmon"] / added["msprobe"]
+            for name, times in measure(who, beside, case, count, settling + rounds).items():
+                first[who][name] += times[:settling]
+                later[who][name] += times[settling:]
+    if not is_written:
+        # No round of the bare loop is beside another's.
+        bare = [statistics.median(later["none"]["none"])]
+        for who in CAPTURES:
+            later[who]["none"] = bare * len(later[who][who])
+    took = {
+        who: statistics.median(later["trainmon" if is_written and who == "none" else who][who]) for who in CONTENDERS
+    }
+    part = added(later["trainmon"], "trainmon") / added(later["msprobe"], "msprobe")
     figures = "".join(f"{took[who]:>11.1f}" for who in CONTENDERS)
     print("".join(f"{case[head]:>11}" for head in CASE) + f"{figures}   {part:.3f}", end="")
     bound = BOUNDS.get((case["task"], case["level"]))
     if bound is not None and (is_written or case["size"] == "4x4"):
         print(f"  (bound {bound:.3f}: {'kept' if part <= bound else 'BROKEN'})", end="")
-    row = {**case, **took, "part": part, "spread": {who: (min(times), max(times)) for who, times in all_times.items()}}
+    row = {**case, **took, "part": part}
+    row["spread"] = {who: (min(later[who][who]), max(later[who][who])) for who in contenders}
     if is_written:
-        row["times"] = added["trainmon"] / added["plain"]
-        verdict = "kept" if row["times"] <= MOST_OF_BARE_WRITE else "BROKEN"
-        print(f"; plain {took['plain']:.1f}: {row['times']:.2f} times (bound {MOST_OF_BARE_WRITE}: {verdict})", end="")
-        spread = ", ".join(f"{who} {low:.0f} to {high:.0f}" for who, (low, high) in row["spread"].items())
-        print(f"; rounds: {spread}", end="")
+        row |= beside_a_plain_write(first["trainmon"], later["trainmon"])
     print(flush=True)
+    return row
+
+
+def beside_a_plain_write(first: Times, later: Times) -> dict[str, Any]:
+    """What a capture took as a multiple of a plain write, in its first rounds and in those that count."""
+    row: dict[str, Any] = {"plain": statistics.median(later["plain"])}
+    row["times"] = added(later, "trainmon") / added(later, "plain")
+    verdict = "kept" if row["times"] <= MOST_OF_BARE_WRITE else "BROKEN"
+    print(f"; plain {row['plain']:.1f}: {row['times']:.2f} times (bound {MOST_OF_BARE_WRITE}: {verdict})", end="")
+    if first["plain"]:
+        row["first_times"] = added(first, "trainmon") / added(first, "plain")
+        print(f", in the first rounds {row['first_times']:.2f}", end="")
+    for who in ("trainmon", "plain"):
+        tenths = statistics.quantiles(later[who], n=10)
+        print(f"; {who} {tenths[0]:.0f} to {tenths[-1]:.0f}", end="")
     return row
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a capture adds to each operator, beside the real msprobe.")
     parser.add_argument("--operators", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, help="in each process; without it 5, and 20 of tensors of 4 MB")
+    parser.add_argument(
+        "--rounds", type=int, help="that count, in each process; without it 5, and 40 of tensors of 4 MB"
+    )
+    parser.add_argument(
+        "--settling", type=int, default=SETTLING, help="rounds before them, where large tensors are written"
+    )
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--sizes", default="4x4,4 MB")
     parser.add_argument("--tasks", default=",".join(TASKS))
@@ -188,13 +239,14 @@ def main() -> int:
     print(f"{heads}   part of msprobe's added time (us per operator)")
     for size in arguments.sizes.split(","):
         count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
-        rounds = arguments.rounds or (5 if size == "4x4" else 20)
+        rounds = arguments.rounds or (5 if size == "4x4" else 40)
         for task in arguments.tasks.split(","):
             all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
             for level in arguments.levels.split(","):
                 for contents in all_contents:
                     case = {"size": size, "task": task, "level": level, "contents": contents}
-                    rows.append(measure_case(case, count, rounds, arguments.processes))
+                    settling = arguments.settling if task == "tensor" and size != "4x4" else 1
+                    rows.append(measure_case(case, count, rounds, settling, arguments.processes))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
     return 0
