@@ -10,11 +10,11 @@ does much of its work in `stop`), divided by the operators; medians of all round
 contender less that of the bare loop.
 
 Tensors of 4 MB are captured with each of the `contents`: `distinct`, no two tensors of a step are the same; `chain`,
-each operator takes what the one before gave, and one parameter; `same`, all operators do the same. Beside them `plain`
-writes every one of the tensors to a file of its own in a directory there, and does nothing else. Rounds of the bare loop,
-of `plain` and of the contender take turns in one process here: the machine's speed and the process's memory are the same
-for all three, and decide more than what they do. The first rounds of a process (`--settling`) wait for memory that the
-machine never gave it before; what they show is printed beside, and is in no median.
+each operator takes what the one before gave, and one parameter; `same`, all operators do the same. Beside them
+`plain` writes every one of the tensors to a file of its own in a directory there, and does nothing else. Rounds of
+the bare loop, of `plain` and of the contender take turns in one process here: the machine's speed and the process's
+memory are the same for all three, and decide more than what they do. The first rounds of a process (`--settling`)
+wait for memory that the machine never gave it before; what they show is printed beside, and is in no median.
 """
 
 from __future__ import annotations
