@@ -98,7 +98,19 @@ def write_plainly(place: str, pairs: list[tuple[Any, Any]], is_chain: bool) -> N
                 file.write(memoryview(tensor.numpy()).cast("B"))
 
 
-def contend(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int, answers: Any) -> None:
+def put_away(dump: Path, size: str) -> None:
+    """Makes room for the next round's files. Small ones stay until the program's end: ext4 passes over every inode that
+    was deleted in the last five seconds, or minutes where that is not on the disk yet, and thousands of them make the
+    next files ten times as slow."""
+    if size == "4 MB":
+        shutil.rmtree(dump, ignore_errors=True)
+    elif dump.exists():
+        dump.rename(dump.with_name(f"dump-{time.monotonic_ns()}"))
+
+
+def contend(
+    who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int, root: str, answers: Any
+) -> None:
     """Runs a contender, and in each of its rounds those beside it, in turn. Answers with the times of each."""
     import torch
     from torch import nn
@@ -113,7 +125,7 @@ def contend(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int,
     model = nn.Sequential(Add())
     pairs = pairs_of(contents, size, count)
     is_chain = contents == "chain"
-    place = tempfile.mkdtemp(prefix="bench-dump-")
+    place = tempfile.mkdtemp(dir=root)
     debugger: Any = None
     if who in {"trainmon", "msprobe"}:
         path = Path(place) / "config.json"
@@ -136,7 +148,7 @@ def contend(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int,
             debugger.stop()
             debugger.step()
         took = (time.perf_counter() - start) / count * 1e6
-        shutil.rmtree(f"{place}/dump", ignore_errors=True)
+        put_away(Path(place, "dump"), case["size"])
         return took
 
     names = (*beside, who)
@@ -144,15 +156,14 @@ def contend(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int,
     for _ in range(rounds):
         for name in names:
             times[name].append(run(name))
-    shutil.rmtree(place, ignore_errors=True)
     answers.put(times)
 
 
-def measure(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int) -> Times:
+def measure(who: str, beside: tuple[str, ...], case: dict[str, Any], count: int, rounds: int, root: str) -> Times:
     os.environ["MSPROBE_LOG_LEVEL"] = "4"
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(target=contend, args=(who, beside, case, count, rounds, answers))
+    process = context.Process(target=contend, args=(who, beside, case, count, rounds, root, answers))
     process.start()
     try:
         while answers.empty():
@@ -170,7 +181,9 @@ def added(times: Times, name: str) -> float:
     return statistics.median(one - bare for one, bare in zip(times[name], times["none"], strict=True))
 
 
-def measure_case(case: dict[str, Any], count: int, rounds: int, settling: int, processes: int) -> dict[str, Any]:
+def measure_case(
+    case: dict[str, Any], count: int, rounds: int, settling: int, processes: int, root: str
+) -> dict[str, Any]:
     """A row of the table; of large tensors that are written, with what a plain write of the same bytes takes."""
     is_written = case["task"] == "tensor" and case["size"] != "4x4"
     contenders, beside = (CAPTURES, ("none", "plain")) if is_written else (CONTENDERS, ())
@@ -178,7 +191,7 @@ def measure_case(case: dict[str, Any], count: int, rounds: int, settling: int, p
     later: dict[str, Times] = {who: {name: [] for name in (*beside, who)} for who in contenders}
     for _ in range(processes):
         for who in contenders:
-            for name, times in measure(who, beside, case, count, settling + rounds).items():
+            for name, times in measure(who, beside, case, count, settling + rounds, root).items():
                 first[who][name] += times[:settling]
                 later[who][name] += times[settling:]
     if not is_written:
@@ -237,16 +250,17 @@ def main() -> int:
     rows = []
     heads = "".join(f"{head:>11}" for head in (*CASE, *CONTENDERS))
     print(f"{heads}   part of msprobe's added time (us per operator)")
-    for size in arguments.sizes.split(","):
-        count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
-        rounds = arguments.rounds or (5 if size == "4x4" else 40)
-        for task in arguments.tasks.split(","):
-            all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
-            for level in arguments.levels.split(","):
-                for contents in all_contents:
-                    case = {"size": size, "task": task, "level": level, "contents": contents}
-                    settling = arguments.settling if task == "tensor" and size != "4x4" else 1
-                    rows.append(measure_case(case, count, rounds, settling, arguments.processes))
+    with tempfile.TemporaryDirectory(prefix="bench-dump-") as root:
+        for size in arguments.sizes.split(","):
+            count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
+            rounds = arguments.rounds or (5 if size == "4x4" else 40)
+            for task in arguments.tasks.split(","):
+                all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
+                for level in arguments.levels.split(","):
+                    for contents in all_contents:
+                        case = {"size": size, "task": task, "level": level, "contents": contents}
+                        settling = arguments.settling if task == "tensor" and size != "4x4" else 1
+                        rows.append(measure_case(case, count, rounds, settling, arguments.processes, root))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
     return 0
