@@ -50,9 +50,16 @@ export function measure(page) {
 export async function readoutAt(page, panel, share) {
   await page.waitForSelector(".panel .u-over");
   const element = (await page.$$(".panel"))[panel];
-  const box = await (await element.$(".u-over")).boundingBox();
-  await page.mouse.move(box.x + share * box.width, box.y + box.height / 2);
-  return element.$eval(".readout .at", (at) => at.textContent);
+  for (let tries = 0; tries < 200; tries += 1) {
+    const box = await (await element.$(".u-over")).boundingBox();
+    // A pixel up or down: what does not move the pointer is no move.
+    await page.mouse.move(box.x + share * box.width, box.y + box.height / 2 + (tries % 2));
+    const said = await element.$eval(".readout", (readout) => readout.querySelector(".at")?.textContent);
+    if (said) return said;
+    // The page was laid out anew since the panel's place was asked, or has not drawn the pointer yet.
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+  throw new Error(`panel ${panel} says no step at ${share} of its width`);
 }
 
 /** The same address on another port, with `cut` and `mend`: as when an agent goes away and comes back. */

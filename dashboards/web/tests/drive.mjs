@@ -139,9 +139,11 @@ try {
     if (isLast) {
       const { before: whole, after: zoomed, begins, reset } = await zoom(page);
       const before = await text(page, ".figures dd");
+      const hovered = await text(page, ".readout");
       console.log("resume");
       await page.waitForFunction((before) => document.querySelector(".figures dd").textContent !== before, {}, before);
       report.steps = [before, await text(page, ".figures dd")];
+      report.hovered = [hovered, await text(page, ".readout")];
       const later = await begins();
       await reset();
       report.zoom = { whole, zoomed, later, reset: await begins() };

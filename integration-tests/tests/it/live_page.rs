@@ -138,6 +138,8 @@ fn a_browser_shows_a_running_training_and_its_alert() -> Result<()> {
     assert!(seen["hover"].as_str().is_some_and(|said| said.contains(&format!("Spike step {SPIKE}"))), "{seen}");
     assert_keys(&seen["keys"]);
     assert_ne!(seen["steps"][0], seen["steps"][1], "a step made while the page is open is shown");
+    assert!(seen["hovered"][0].as_str().is_some_and(|said| said.contains("step ")), "{seen}");
+    assert_eq!(seen["hovered"][0], seen["hovered"][1], "a step more does not take away what the pointer is at: {seen}");
     assert_zoom(&seen["zoom"]);
     assert_reconnect(&seen["reconnect"]);
 

@@ -175,7 +175,7 @@ class Chart {
     } else {
       this.setData(this.plot, run);
     }
-    this.read(null);
+    this.read(this.plot?.cursor.idx ?? null);
   }
 
   /** New values; the steps that the reader chose to see stay. */
