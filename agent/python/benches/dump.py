@@ -28,6 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,7 @@ TASKS = ("statistics", "md5", "tensor")
 LEVELS = ("L1", "L0", "mix")
 SIZES = {"4x4": (4, 4), "4 MB": (1024, 1024)}
 
-#: Rounds of a process that come before those that count, where large tensors are written; elsewhere the first, which
-#: imports and compiles.
+#: Rounds of a process that come before those that count, where large tensors are written; elsewhere the first.
 SETTLING = 20
 
 #: Of each that takes turns in a process, in the order of the rounds.
@@ -96,6 +96,11 @@ def write_plainly(place: str, pairs: list[tuple[Any, Any]], is_chain: bool) -> N
         for role, tensor in enumerate((x, y, given)):
             with Path(directory, f"{number}.{role}").open("wb", buffering=0) as file:
                 file.write(memoryview(tensor.numpy()).cast("B"))
+
+
+def writes_large_files(size: str, task: str) -> bool:
+    """Whether what a case writes is worth to be held against a plain write."""
+    return task == "tensor" and size == "4 MB"
 
 
 def put_away(dump: Path, size: str) -> None:
@@ -185,10 +190,13 @@ def measure_case(
     case: dict[str, Any], count: int, rounds: int, settling: int, processes: int, root: str
 ) -> dict[str, Any]:
     """A row of the table; of large tensors that are written, with what a plain write of the same bytes takes."""
-    is_written = case["task"] == "tensor" and case["size"] != "4x4"
+    is_written = writes_large_files(case["size"], case["task"])
     contenders, beside = (CAPTURES, ("none", "plain")) if is_written else (CONTENDERS, ())
-    first: dict[str, Times] = {who: {name: [] for name in (*beside, who)} for who in contenders}
-    later: dict[str, Times] = {who: {name: [] for name in (*beside, who)} for who in contenders}
+    if not is_written:
+        # It imports and compiles.
+        settling = 1
+    first: dict[str, Times] = {who: defaultdict(list) for who in contenders}
+    later: dict[str, Times] = {who: defaultdict(list) for who in contenders}
     for _ in range(processes):
         for who in contenders:
             for name, times in measure(who, beside, case, count, settling + rounds, root).items():
@@ -199,9 +207,8 @@ def measure_case(
         bare = [statistics.median(later["none"]["none"])]
         for who in CAPTURES:
             later[who]["none"] = bare * len(later[who][who])
-    took = {
-        who: statistics.median(later["trainmon" if is_written and who == "none" else who][who]) for who in CONTENDERS
-    }
+    took = {"none": statistics.median(later["trainmon"]["none"])}
+    took |= {who: statistics.median(later[who][who]) for who in CAPTURES}
     part = added(later["trainmon"], "trainmon") / added(later["msprobe"], "msprobe")
     figures = "".join(f"{took[who]:>11.1f}" for who in CONTENDERS)
     print("".join(f"{case[head]:>11}" for head in CASE) + f"{figures}   {part:.3f}", end="")
@@ -255,12 +262,11 @@ def main() -> int:
             count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
             rounds = arguments.rounds or (5 if size == "4x4" else 40)
             for task in arguments.tasks.split(","):
-                all_contents = arguments.contents.split(",") if task == "tensor" and size != "4x4" else ["same"]
+                all_contents = arguments.contents.split(",") if writes_large_files(size, task) else ["same"]
                 for level in arguments.levels.split(","):
                     for contents in all_contents:
                         case = {"size": size, "task": task, "level": level, "contents": contents}
-                        settling = arguments.settling if task == "tensor" and size != "4x4" else 1
-                        rows.append(measure_case(case, count, rounds, settling, arguments.processes, root))
+                        rows.append(measure_case(case, count, rounds, arguments.settling, arguments.processes, root))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
     return 0
