@@ -12,8 +12,8 @@ import pytest
 from support.dropout import Training
 
 PLANTED = 150
-#: No step is left out, whatever else the machine does: the figures are those of every step.
-LOSSLESS = {"queue_steps": 4096}
+#: No step is left out, whatever else the machine does: the figures are those of every step, and the end waits for them.
+LOSSLESS = {"queue_steps": 4096, "shutdown_timeout_ms": 600_000}
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
 
-#: From the beginning of one step to that of the next: so long that trainings which share a core end theirs before, and
+#: From the beginning of one step to that of the next: so long that a dozen trainings on two cores end theirs before, and
 #: none becomes slower because the machine is busy.
-PERIOD_S = 0.06
+PERIOD_S = 0.15
 #: In a hurry: what the others that share the cores leave.
 HURRIED_PERIOD_S = 0.01
 WIDTH = 16
