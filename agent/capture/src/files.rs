@@ -2,10 +2,8 @@
 //! themselves, while those are behind.
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,18 +11,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use trainmon_core::{Dtype, Shape, TensorStats};
 use trainmon_dump::capture::Hole;
 use trainmon_dump::tensor_file::Buffer;
-use trainmon_dump::tensor_file::write::WriteError;
 
-use crate::copies::{FurtherName, TensorCopy, address_of};
-use crate::file_queue::{Job, Queue};
-use crate::file_writer::{Bytes, Content, FileWriter, Writing, WrittenFile};
+use crate::copies::{TensorCopy, address_of};
+use crate::file_queue::Job;
+use crate::file_writer::{Bytes, Content, FileWriter, Writing};
 use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
-
-/// Threads that write. They wait for the disk, not for a core.
-const WRITERS: usize = 2;
-/// Smaller tensors are copied in less time than their file is opened in.
-const SMALLEST_IN_PLACE: usize = 256 << 10;
+use crate::writers::{Done, Reserved, SMALLEST_IN_PLACE, WRITERS, Writers};
 
 /// A tensor that becomes a file.
 #[derive(Clone, Debug)]
@@ -53,27 +46,10 @@ pub(crate) trait Elements {
     fn are_same_as(&mut self, _measured: &TensorStats) {}
 }
 
-/// Told of each file: its hole, and its name and what it took or why there is none.
-pub(crate) type Done = Box<dyn Fn(Hole, Result<(&str, WrittenFile), WriteError>) + Send + Sync>;
-
 /// The threads and what waits for them.
 pub(crate) struct Files {
-    shared: Arc<Shared>,
+    writers: Arc<Writers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-struct Shared {
-    /// Bytes that may wait.
-    bound: usize,
-    writer: FileWriter,
-    queue: Mutex<Queue>,
-    /// There may be something to do for a writer.
-    work: Condvar,
-    /// Something was written, or given up.
-    progress: Condvar,
-    spare: SpareMemory,
-    speed: DiskSpeed,
-    done: Done,
 }
 
 impl Files {
@@ -86,7 +62,7 @@ impl Files {
         speed: DiskSpeed,
         done: Done,
     ) -> Self {
-        let shared = Shared {
+        let writers = Writers {
             bound,
             writer: FileWriter::new(directory, writing),
             queue: Mutex::default(),
@@ -96,14 +72,14 @@ impl Files {
             speed,
             done,
         };
-        Self { shared: Arc::new(shared), threads: Mutex::default() }
+        Self { writers: Arc::new(writers), threads: Mutex::default() }
     }
 
     /// Starts the threads.
     pub(crate) fn start(self) -> io::Result<Self> {
         for _ in 0..WRITERS {
-            let shared = Arc::clone(&self.shared);
-            match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run()) {
+            let writers = Arc::clone(&self.writers);
+            match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || writers.run()) {
                 Ok(thread) => self.threads.lock().push(thread),
                 Err(refused) => {
                     self.close();
@@ -118,18 +94,18 @@ impl Files {
     /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, of the tensor.
     /// `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
     pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
-        if self.shared.writer.shares(size) && self.name_copy(file, &name, elements) {
+        if self.writers.writer.shares(size) && self.name_copy(file, &name, elements) {
             return true;
         }
-        if size >= SMALLEST_IN_PLACE && self.shared.is_behind() && self.write_in_place(file, &name, elements) {
+        if size >= SMALLEST_IN_PLACE && self.writers.is_behind() && self.write_in_place(file, &name, elements) {
             return true;
         }
-        if size > self.shared.bound && !fits_memory(size) {
+        if size > self.writers.bound && !fits_memory(size) {
             return false;
         }
-        let reserved = Reserved::wait(&self.shared, size);
+        let reserved = Reserved::wait(&self.writers, size);
         let Ok(mut bytes) = self.memory(size) else { return false };
-        let crc = trainmon_stats::with_at_most(self.shared.free_cores(), || elements.copy(&mut bytes));
+        let crc = trainmon_stats::with_at_most(self.writers.free_cores(), || elements.copy(&mut bytes));
         let address = elements.in_place().map(address_of);
         let copy = TensorCopy::new(file.content(crc), bytes, address, elements.measured());
         reserved.become_job(Job { hole: file.hole, name, copy: Arc::new(copy) });
@@ -139,13 +115,13 @@ impl Files {
     /// Has the file that is to be made of a copy of the same tensor get this name, too. `false`: there is none.
     fn name_copy(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
         let Some(bytes) = elements.in_place() else { return false };
-        let found = self.shared.queue.lock().copies.of(bytes);
+        let found = self.writers.queue.lock().copies.of(bytes);
         let Some(copy) = found else { return false };
         let is_named = copy.is_same(file.dtype, file.shape, bytes) && copy.add_name(file.hole, name);
         if let (true, Some(measured)) = (is_named, &copy.measured) {
             elements.are_same_as(measured);
         }
-        self.shared.let_go(copy);
+        self.writers.let_go(copy);
         is_named
     }
 
@@ -153,30 +129,30 @@ impl Files {
     /// same is being written, or somebody changes it meanwhile.
     fn write_in_place(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
         // Who waits for the files waits for this one.
-        let _reserved = Reserved::without_memory(&self.shared);
+        let _reserved = Reserved::without_memory(&self.writers);
         if elements.in_place().is_none() {
             return false;
         }
-        let content = file.content(trainmon_stats::with_at_most(self.shared.free_cores(), || elements.sum()));
+        let content = file.content(trainmon_stats::with_at_most(self.writers.free_cores(), || elements.sum()));
         let Some(bytes) = elements.in_place() else { return false };
-        let Some(temporary) = self.shared.queue.lock().begin(content) else { return false };
-        let is_written = self.shared.write(file.hole, name, content, &Bytes::Lent(bytes), &temporary);
-        self.shared.end(content, 0);
+        let Some(temporary) = self.writers.queue.lock().begin(content) else { return false };
+        let is_written = self.writers.write(file.hole, name, content, &Bytes::Lent(bytes), &temporary);
+        self.writers.end(content, 0);
         is_written
     }
 
     fn memory(&self, size: usize) -> io::Result<Buffer> {
-        self.shared.spare.kept(size).map_or_else(|| Buffer::zeros(size), Ok)
+        self.writers.spare.kept(size).map_or_else(|| Buffer::zeros(size), Ok)
     }
 
     /// Waits until every file is written, and writes some of them meanwhile.
     pub(crate) fn drain(&self) {
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.writers.queue.lock();
         while !queue.is_idle() {
             if let Some((job, temporary)) = queue.next() {
-                MutexGuard::unlocked(&mut queue, || self.shared.work(job, &temporary));
+                MutexGuard::unlocked(&mut queue, || self.writers.work(job, &temporary));
             } else {
-                self.shared.progress.wait(&mut queue);
+                self.writers.progress.wait(&mut queue);
             }
         }
     }
@@ -184,9 +160,9 @@ impl Files {
     /// As [`drain`](Self::drain), for so long at most. Whether every file is written.
     pub(crate) fn drain_for(&self, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.writers.queue.lock();
         while !queue.is_idle() {
-            if self.shared.progress.wait_until(&mut queue, deadline).timed_out() {
+            if self.writers.progress.wait_until(&mut queue, deadline).timed_out() {
                 return queue.is_idle();
             }
         }
@@ -195,77 +171,20 @@ impl Files {
 
     /// Files and bytes that wait.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        let queue = self.shared.queue.lock();
+        let queue = self.writers.queue.lock();
         (queue.jobs.len() + queue.running.len(), queue.bytes)
     }
 
     /// Ends the threads, once everything is written; writes some of it meanwhile.
     pub(crate) fn close(&self) {
-        self.shared.queue.lock().is_closed = true;
-        self.shared.work.notify_all();
-        while self.shared.work_once() {}
+        self.writers.queue.lock().is_closed = true;
+        self.writers.work.notify_all();
+        while self.writers.work_once() {}
         for thread in self.threads.lock().drain(..) {
             // A writer that panicked has told what it could not write.
             let _ended = thread.join().is_ok();
         }
     }
-}
-
-/// Room for a copy. Dropped before it became a job, say in a panic, it is given back.
-struct Reserved<'s> {
-    shared: &'s Shared,
-    size: usize,
-}
-
-impl<'s> Reserved<'s> {
-    fn wait(shared: &'s Shared, size: usize) -> Self {
-        let mut queue = shared.queue.lock();
-        while queue.bytes > 0 && queue.bytes.saturating_add(size) > shared.bound {
-            shared.progress.wait(&mut queue);
-        }
-        queue.bytes += size;
-        queue.reserved += 1;
-        Self { shared, size }
-    }
-
-    /// A place among those who write, for one that copies nothing.
-    fn without_memory(shared: &'s Shared) -> Self {
-        shared.queue.lock().reserved += 1;
-        Self { shared, size: 0 }
-    }
-
-    fn become_job(mut self, job: Job) {
-        let mut queue = self.shared.queue.lock();
-        queue.copies.insert(&job.copy);
-        queue.jobs.push_back(job);
-        // The bytes are the job's now.
-        queue.bytes += self.size;
-        drop(queue);
-        self.shared.work.notify_one();
-        self.give_back();
-        std::mem::forget(self);
-    }
-
-    fn give_back(&mut self) {
-        let mut queue = self.shared.queue.lock();
-        queue.bytes -= self.size;
-        queue.reserved -= 1;
-        let is_closed = queue.is_closed;
-        drop(queue);
-        self.shared.tell_progress(is_closed);
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.give_back();
-    }
-}
-
-/// Cores this process may use. Asked once: the system's answer is read from several files.
-fn cores() -> usize {
-    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
-    *CORES
 }
 
 /// Whether a copy larger than the bound may be tried: beside it the training goes on. Where the system does not tell, it is.
@@ -282,129 +201,6 @@ impl TensorFile<'_> {
     }
 }
 
-/// What is told may panic, and the writer goes on.
-fn tell(done: impl FnOnce()) {
-    let _told = catch_unwind(AssertUnwindSafe(done)).is_ok();
-}
-
-impl Shared {
-    /// Whether a copy would wait for the writers and not for the disk.
-    fn is_behind(&self) -> bool {
-        if !self.speed.is_fast() || self.writer.compresses() {
-            return false;
-        }
-        // What waits for one that may be the same does not wait for a thread.
-        let queue = self.queue.lock();
-        queue.running.len() >= WRITERS && !queue.jobs.is_empty()
-    }
-
-    /// Cores that no writer keeps busy, the caller's among them.
-    fn free_cores(&self) -> usize {
-        let queue = self.queue.lock();
-        cores().saturating_sub((queue.running.len() + queue.jobs.len()).min(WRITERS))
-    }
-
-    fn run(&self) {
-        while let Some((job, temporary)) = self.next() {
-            self.work(job, &temporary);
-        }
-    }
-
-    /// Writes a file that waits. `false`: there is none that could be written now.
-    fn work_once(&self) -> bool {
-        let next = self.queue.lock().next();
-        next.map(|(job, temporary)| self.work(job, &temporary)).is_some()
-    }
-
-    fn work(&self, job: Job, temporary: &str) {
-        let Job { hole, name, copy } = job;
-        let (content, size) = (copy.content, copy.bytes.len());
-        self.write(hole, &name, content, &Bytes::Copied(&copy.bytes), temporary);
-        for further in copy.take_names() {
-            self.write_again(&further, &name, &copy, temporary);
-        }
-        self.queue.lock().copies.remove(&copy);
-        self.let_go(copy);
-        self.end(content, size);
-    }
-
-    /// Makes a further name of a copy's file, or where that cannot be a file of its own.
-    fn write_again(&self, further: &FurtherName, file: &str, copy: &TensorCopy, temporary: &str) {
-        let FurtherName { hole, name } = further;
-        if self.writer.add_name(file, name).is_some() {
-            let shared = copy.bytes.len() as u64;
-            tell(|| (self.done)(*hole, Ok((name, WrittenFile { size: 0, shared }))));
-        } else {
-            self.write(*hole, name, copy.content, &Bytes::Copied(&copy.bytes), temporary);
-        }
-    }
-
-    /// Keeps the memory of a copy that nobody else needs.
-    fn let_go(&self, copy: Arc<TensorCopy>) {
-        if let Some(copy) = Arc::into_inner(copy) {
-            // Half of the bound, so that what waits and what is kept stay near it.
-            self.spare.give(copy.bytes, self.bound / 2);
-        }
-    }
-
-    /// Writes a file and tells of it, also where that panics. `false`, and nothing is told: the bytes changed meanwhile.
-    fn write(&self, hole: Hole, name: &str, content: Content, bytes: &Bytes<'_>, temporary: &str) -> bool {
-        let written = catch_unwind(AssertUnwindSafe(|| {
-            let begin = Instant::now();
-            let Some(written) = self.writer.write(name, content, bytes, temporary).transpose() else { return false };
-            if let Ok(WrittenFile { size, shared: 0 }) = written
-                && size >= SMALLEST_IN_PLACE as u64
-            {
-                self.speed.written(size, begin.elapsed());
-            }
-            (self.done)(hole, written.map(|file| (name, file)));
-            true
-        }));
-        written.unwrap_or_else(|_| {
-            let panicked = WriteError::Write(io::Error::other("its writer panicked"));
-            tell(|| (self.done)(hole, Err(panicked)));
-            true
-        })
-    }
-
-    /// A file is written, of whose bytes so many waited.
-    fn end(&self, content: Content, size: usize) {
-        let mut queue = self.queue.lock();
-        if let Some(place) = queue.running.iter().position(|running| *running == content) {
-            queue.running.swap_remove(place);
-        }
-        queue.bytes -= size;
-        let (has_jobs, is_closed) = (!queue.jobs.is_empty(), queue.is_closed);
-        drop(queue);
-        self.tell_progress(is_closed);
-        if has_jobs {
-            // One that may be the same has waited for this one.
-            self.work.notify_one();
-        }
-    }
-
-    /// Wakes who waits for files, and writers that may end.
-    fn tell_progress(&self, is_closed: bool) {
-        self.progress.notify_all();
-        if is_closed {
-            self.work.notify_all();
-        }
-    }
-
-    fn next(&self) -> Option<(Job, String)> {
-        let mut queue = self.queue.lock();
-        loop {
-            if let Some(next) = queue.next() {
-                return Some(next);
-            }
-            if queue.is_closed && queue.reserved == 0 && queue.jobs.is_empty() {
-                return None;
-            }
-            self.work.wait(&mut queue);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
@@ -412,8 +208,10 @@ mod tests {
 
     use trainmon_core::config::TensorFormat;
     use trainmon_core::{Statistic, StatisticSet, TensorView};
+    use trainmon_dump::tensor_file::write::WriteError;
 
     use super::*;
+    use crate::file_writer::WrittenFile;
 
     const FLOATS: usize = SMALLEST_IN_PLACE / 4;
 
@@ -477,9 +275,9 @@ mod tests {
             put(&files, number as u32, &mut Given::of(number as u8));
         }
         for _ in 0..WRITERS {
-            let _taken = files.shared.queue.lock().next();
+            let _taken = files.writers.queue.lock().next();
         }
-        files.shared.speed.written(1, Duration::ZERO);
+        files.writers.speed.written(1, Duration::ZERO);
         files
     }
 
@@ -512,7 +310,7 @@ mod tests {
         // A writer has the same one in hand: this one is to become a further name of its file.
         let mut twin = Given::of(0);
         put(&files, 10, &mut twin);
-        (0..10).for_each(|_| files.shared.speed.written(1, Duration::MAX));
+        (0..10).for_each(|_| files.writers.speed.written(1, Duration::MAX));
         let mut on_a_slow_disk = Given::of(11);
         put(&files, 11, &mut on_a_slow_disk);
         assert_eq!([strided.copies, twin.copies, on_a_slow_disk.copies], [1, 1, 1]);
@@ -557,7 +355,7 @@ mod tests {
                 self.0.in_place()
             }
             fn sum(&mut self) -> u32 {
-                let mut queue = self.1.shared.queue.lock();
+                let mut queue = self.1.writers.queue.lock();
                 let (jobs, running) = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.running));
                 self.2 = queue.is_idle();
                 (queue.jobs, queue.running) = (jobs, running);
@@ -572,7 +370,7 @@ mod tests {
         let mut watched = Watched(Given::of(9), &files, true);
         put(&files, 9, &mut watched);
         assert!(!watched.2, "the last file would be missing");
-        assert_eq!(files.shared.queue.lock().reserved, 0);
+        assert_eq!(files.writers.queue.lock().reserved, 0);
     }
 
     #[test]
@@ -642,10 +440,10 @@ mod tests {
         let done = move |hole, written: Result<(&str, WrittenFile), WriteError>| {
             refused.lock().push((hole, written.is_err()));
         };
-        Arc::get_mut(&mut files.shared).unwrap().done = Box::new(done);
+        Arc::get_mut(&mut files.writers).unwrap().done = Box::new(done);
         std::fs::remove_dir(place).unwrap();
         put(&files, 9, &mut Given::of(9));
-        assert_eq!((&*told.lock(), files.shared.queue.lock().running.len()), (&vec![(Hole(9), true)], WRITERS));
+        assert_eq!((&*told.lock(), files.writers.queue.lock().running.len()), (&vec![(Hole(9), true)], WRITERS));
     }
 
     #[test]
@@ -654,7 +452,7 @@ mod tests {
         let told = Arc::default();
         let files = behind(directory.path(), &told);
         // One waits for its twin, and a writer has nothing to do.
-        files.shared.queue.lock().running.truncate(1);
+        files.writers.queue.lock().running.truncate(1);
         let mut tensor = Given::of(9);
         put(&files, 9, &mut tensor);
         assert_eq!(tensor.copies, 1);

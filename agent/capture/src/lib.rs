@@ -46,6 +46,7 @@ mod slice;
 mod spare;
 mod speed;
 mod tensor;
+mod writers;
 
 pub use part::Part;
 pub use plan::{CapturePlan, Direction};
