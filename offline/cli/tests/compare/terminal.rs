@@ -85,19 +85,20 @@ fn slips_get_the_sentence_that_mends_them() {
 /// Files of a side: so many that reading them takes a while.
 const STEPS: usize = 1500;
 
-/// Waits for a process to have a file of a capture open, and holds it up for longer than a bar waits.
-fn hold_up(process: u32) {
+/// Waits until a process has read so many bytes, and holds it up for longer than a bar waits.
+fn hold_up(process: u32, bytes: u64) {
     let signal = |name: &str| {
         let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill");
         assert!(sent.success(), "{name}");
     };
-    let has_begun = || {
-        let files = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
-        files.flatten().filter_map(|file| fs::read_link(file.path()).ok()).any(|path| path.ends_with("dump.json"))
+    let read = || {
+        let io = fs::read_to_string(format!("/proc/{process}/io")).expect("it runs");
+        let told = io.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("bytes it asked for");
+        told.parse::<u64>().expect("a number")
     };
     let begun = Instant::now();
-    while !has_begun() {
-        assert!(begun.elapsed() < Duration::from_mins(1), "it reads nothing");
+    while read() < bytes {
+        assert!(begun.elapsed() < Duration::from_mins(1), "it reads {} bytes, not {bytes}", read());
     }
     signal("-STOP");
     std::thread::sleep(Duration::from_millis(2200));
@@ -128,7 +129,9 @@ fn a_comparison_that_takes_long_shows_bytes_and_time_from_its_first_drawing_on_a
         }
     }
     let arguments = ["compare", "b", "a"];
-    let screen = shown_while(workspace.path(), &arguments, &[], hold_up);
+    // More than starting takes, and far from all: the others are still to come when it is held up.
+    let some = bytes / 32;
+    let screen = shown_while(workspace.path(), &arguments, &[], |process| hold_up(process, some));
     let mut last = 0.0;
     let mut drawn = 0;
     for part in screen.split('[').filter(|part| part.contains(" of ") && part.contains(" left")) {
@@ -148,7 +151,7 @@ fn a_comparison_that_takes_long_shows_bytes_and_time_from_its_first_drawing_on_a
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    hold_up(piped.id());
+    hold_up(piped.id(), some);
     let ended = piped.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
