@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
 
-#: From the beginning of one step to that of the next: so long that a dozen trainings on two cores end theirs before, and
-#: none becomes slower because the machine is busy.
+#: From the beginning of one step to that of the next: so long that a dozen trainings on two cores end theirs before,
+#: and none becomes slower because the machine is busy.
 PERIOD_S = 0.15
 #: In a hurry: what the others that share the cores leave.
 HURRIED_PERIOD_S = 0.01
