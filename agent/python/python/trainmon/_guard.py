@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from trainmon._trainmon import Monitor
+from trainmon.places import OURS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,9 +18,11 @@ R = TypeVar("R")
 
 #: Where code lies that is none of the training's own: ours, Python's, and that of installed packages.
 _NOT_THE_TRAININGS = (
-    str(Path(__file__).parent),
-    *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))),
+    OURS,
+    *(f"{path}/" for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))),
 )
+#: As pip and Debian call the directories of other environments and of users.
+_OF_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def _advice(error: BaseException, file: str) -> str:
@@ -29,7 +32,7 @@ def _advice(error: BaseException, file: str) -> str:
         return "there is too little memory for it: measure less (`targets`, `ops`)"
     if kind == "AcceleratorError" or "CUDA error" in str(error):
         return "the device tells of what ran on it before: look at the training's own operations"
-    is_installed = "-packages" in file or file.startswith(_NOT_THE_TRAININGS)
+    is_installed = file.startswith(_NOT_THE_TRAININGS) or any(name in file for name in _OF_PACKAGES)
     if file and not is_installed and Path(file).is_file():
         return f"it was raised by the training's own code: look at `{file}`"
     return "please report this line"

@@ -6,7 +6,6 @@ import csv
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -19,8 +18,7 @@ from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
 from trainmon.modules import uncompiled_modules
 from trainmon.output_paths import run_directory, write_whole
-
-_OURS = str(Path(__file__).resolve().parent)
+from trainmon.places import OURS
 
 
 class Stacks:
@@ -82,5 +80,5 @@ class Stacks:
 def stack_from(frame: FrameType) -> str:
     """The frames from this one outwards, each as `File <path>, line <line>, in <function>, ` and the line of code."""
     summary = traceback.StackSummary.extract(traceback.walk_stack(frame))
-    theirs = (one for one in summary if not one.filename.startswith(_OURS))
+    theirs = (one for one in summary if not one.filename.startswith(OURS))
     return "".join(f"File {one.filename}, line {one.lineno}, in {one.name}, \n {one.line} \n" for one in theirs)

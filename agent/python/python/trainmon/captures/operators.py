@@ -10,13 +10,14 @@ import fnmatch
 import functools
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from trainmon.places import directory_of
+
 #: Where torch's own code lies.
-_TORCH = f"{Path(torch.__file__).parent}/"
+_TORCH = directory_of(torch.__file__)
 
 
 def _words(text: str) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import linecache
-from pathlib import Path
 from types import CodeType, FrameType
 
-#: Frames of this package are not the training's.
-_OURS = str(Path(__file__).resolve().parent.parent)
+from trainmon.places import OURS
 
 #: Code that stands in for a function of torch while a capture is on: what is further in is the function itself.
 entrances: set[CodeType] = set()
@@ -22,7 +20,7 @@ def lines_of(frame: FrameType) -> list[str]:
         if code in entrances:
             # The call came from outside of it: what the function did before we were asked is its own business.
             found.clear()
-        elif not code.co_filename.startswith(_OURS):
+        elif not code.co_filename.startswith(OURS):
             number = outer.f_lineno
             source = linecache.getline(code.co_filename, number, outer.f_globals).strip()
             found.append(f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}")

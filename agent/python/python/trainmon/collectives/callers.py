@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -12,14 +13,11 @@ from types import CodeType, FrameType
 import torch
 
 from trainmon._trainmon import Monitor
+from trainmon.places import OURS, directory_of
 
 #: Code that is not the training's: ours, and what stands between its line and the group.
-_BETWEEN = (
-    str(Path(__file__).resolve().parent.parent),
-    str(Path(torch.__file__).resolve().parent),
-    "<trainmon>",
-)
-_STANDARD = (str(Path(re.__file__).resolve().parent.parent / "contextlib.py"),)
+_BETWEEN = (OURS, directory_of(torch.__file__), "<trainmon>")
+_STANDARD = (contextlib.__file__,)
 #: A stack is looked at up to here.
 _DEEPEST = 256
 
