@@ -143,9 +143,10 @@ def test_a_forked_child_ends_in_peace(tmp_path: Path) -> None:
     assert sum("it" in row for row in rows(tmp_path)) == 5
 
 
-def test_what_a_signals_handler_raises_reaches_the_host_wherever_a_watched_step_is(tmp_path: Path) -> None:
-    """Many are raised while native code asks Python for something: an operation's line, a tensor's attribute."""
-    said = run_alone("asked_to_end.py", tmp_path, 300)
+@pytest.mark.parametrize("way", ["bare", "watched"])
+def test_what_a_signals_handler_raises_reaches_the_host_wherever_a_watched_step_is(tmp_path: Path, way: str) -> None:
+    """A third are raised while native code asks Python for an operation's line. What is asked holds without a watch."""
+    said = run_alone("asked_to_end.py", tmp_path, 300, way)
     assert "ended 300 of 300" in said, said
     assert "is off from now on" not in said, said
 
