@@ -35,11 +35,14 @@ PLACES = (
         for place in Path(sys.prefix).parent.glob("*/lib/python*/site-packages")
     ),
     (sysconfig.get_paths()["stdlib"], "/usr/lib/python"),
+    # As frames name it: found through a link, or not.
+    (str(Path(__file__).parent.parent), "/training"),
     (str(Path(__file__).resolve().parent.parent), "/training"),
 )
 """What stack frames may name, and what they name in the corpus."""
 
-ELSEWHERE = re.compile(r"File (?!/venv/|/usr/lib/python/|/training/)(\S+), line")
+ELSEWHERE = re.compile(r'File (?!/venv/|/usr/lib/python/|/training/)([^"]+?), line')
+"""A frame of any other file, whose path may have spaces."""
 
 
 class ForeignPathError(Exception):

@@ -7,13 +7,14 @@ by `offline/cli/tests/compare/faults.rs`.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from support.environment import ENVIRONMENT
+import pytest
+
+from support.environment import ENVIRONMENT, modules_in
 from support.matrix import IS_FULL
 
 #: Clean pairs, a fault alone and one over another machine's rounding.
@@ -43,10 +44,9 @@ SAMPLE = [
 def _made(place: Path, *options: str) -> list[Path]:
     """The pairs of runs. The laboratory itself holds each truth against the tensors we recorded."""
     package = str(LABORATORY.parent / "agent" / "python" / "python")
-    path = os.pathsep.join(filter(None, (package, ENVIRONMENT.get("PYTHONPATH"))))
     ended = subprocess.run(
         [sys.executable, "-m", "faults", str(place), "--recorder", "trainmon", *options],
-        env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": modules_in(package)},
         cwd=LABORATORY,
         capture_output=True,
         text=True,
@@ -110,3 +110,17 @@ def test_faults_over_another_machines_rounding_are_found_and_clean_pairs_of_two_
             wrong.append((case.name, answer["sentence"]))
     print(f"{len(cases)} pairs, {len(wrong)} answers that are not the truth: {wrong}")
     assert not wrong
+
+
+@pytest.mark.parametrize("place", ["/home/me/train.py", "/home/me/my runs/trainmon/train.py"])
+def test_the_corpus_names_no_place_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.syspath_prepend(str(LABORATORY))
+    from faults import pack
+
+    file = tmp_path / "stack.json"
+    home = Path(pack.__file__).parent.parent
+    file.write_text(json.dumps({"0": [["Torch.add.0.forward"], [f"File {home}/faults/run.py, line 7, in f, \n f()"]]}))
+    assert b'"File /training/faults/run.py, line 7, in f, ' in pack.neutral(file, tmp_path)
+    file.write_text(json.dumps({"0": [["Torch.add.0.forward"], [f"File {place}, line 7, in f, \n f()"]]}))
+    with pytest.raises(pack.ForeignPathError, match=place):
+        pack.neutral(file, tmp_path)
