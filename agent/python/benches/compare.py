@@ -19,6 +19,7 @@ import mmap
 import multiprocessing
 import os
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -247,7 +248,7 @@ class FailedError(Exception):
     """A command did not end as it should."""
 
     def __init__(self, command: list[str], status: int, text: str) -> None:
-        super().__init__(f"{' '.join(command)}: exit code {status}, expected 0\n{text[-3000:]}")
+        super().__init__(f"{shlex.join(command)}: exit code {status}, expected 0\n{text[-3000:]}")
 
 
 def run(command: list[str], place: Path, *, sampled: bool = False) -> tuple[Cost, float]:

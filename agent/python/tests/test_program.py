@@ -14,6 +14,7 @@ import pytest
 
 import trainmon
 from support import command, runs
+from support.environment import modules_in
 from support.ranks import SCRIPTS
 from trainmon._trainmon import run_program
 
@@ -85,7 +86,7 @@ def test_run_of_the_script_is_that_of_python_m(script: list[str], tmp_path: Path
     config = tmp_path / "monitor.json"
     config.write_text(json.dumps({"format": "csv", "output_dir": str(tmp_path / "out"), "wg_distribution": True}))
     alone = str(SCRIPTS / "run_alone.py")
-    told = {"PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", "TRAINMON_QUIET": "1"}
+    told = {"PYTHONPATH": modules_in(SCRIPTS.parent), "OMP_NUM_THREADS": "1", "TRAINMON_QUIET": "1"}
     options = {"env": {**os.environ, **told}, "cwd": SCRIPTS}
     with_us = run(script, "run", "--config", config, alone, "exit", "--config", "its own", **options)
     without = run([sys.executable], alone, "exit", "--config", "its own", **options)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from support import forks, runs, tiny
+from support.environment import modules_in
 from support.ranks import SCRIPTS, free_port, run
 
 ALONE = str(SCRIPTS / "run_alone.py")
@@ -47,7 +48,7 @@ def forked(*arguments: object, **environment: str) -> subprocess.CompletedProces
 def variables_of(more: dict[str, str]) -> dict[str, str]:
     # What is said at the beginning and the end is looked at in first_minute.
     quiet = {"TRAINMON_QUIET": "1"}
-    return {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **quiet, **more}
+    return {**os.environ, "PYTHONPATH": modules_in(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **quiet, **more}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,7 @@ def test_a_broken_hook_does_not_reach_the_script(
 ) -> None:
     script = tmp_path / "breaks.py"
     script.write_text(BREAK.format(room=room, owner=owner, name=name))
-    places = os.pathsep.join([str(SCRIPTS.parent), str(SCRIPTS)])
-    done = forked("-m", "trainmon", "run", "--config", config, script, PYTHONPATH=places)
+    done = forked("-m", "trainmon", "run", "--config", config, script, PYTHONPATH=modules_in(SCRIPTS.parent, SCRIPTS))
     assert done.returncode == 0, done.stderr
     assert numbers(done) == unwatched
     assert "injected" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.environment import ENVIRONMENT, STANDINS
+from support.environment import ENVIRONMENT, STANDINS, modules_in
 from trainmon import PrecisionDebugger, as_msprobe
 from trainmon import vllm as plugin
 
@@ -76,8 +75,7 @@ def test_the_real_msprobe_is_not_shadowed() -> None:
     ended = run_as_msprobe("true", over=False)
     assert ended.returncode == 2
     assert "error: msprobe is installed: " in ended.stderr and as_msprobe.OVER_VARIABLE in ended.stderr
-    others = ENVIRONMENT.get("PYTHONPATH", "").split(os.pathsep)
-    variables = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([as_msprobe.DIRECTORY, *filter(None, others)])}
+    variables = {**ENVIRONMENT, "PYTHONPATH": modules_in(as_msprobe.DIRECTORY)}
     command = [sys.executable, "-c", "import msprobe"]
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
     assert "ImportError: trainmon has msprobe's names on the path, and msprobe itself is installed" in ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from torch import nn
 
 import trainmon
 from support import command, control, forks, runs
+from support.environment import modules_in
 from support.first_minute import GRADIENTS, Said, train
 from support.ranks import SCRIPTS
 
@@ -60,7 +62,8 @@ def test_the_commands_that_are_named_exist(
         control.wait_until(lambda: any(Path("monitor_output/latest/rank_0").glob("grad_reduced_*.csv")))
         commands = [line.partition(": ")[2] for line in said().splitlines() if ": trainmon " in line]
         for line in commands:
-            words = line.replace(" OTHER_RUN", f" {line.split()[2]}").split()[1:]
+            words = shlex.split(line)[1:]
+            words = [words[1] if word == "OTHER_RUN" else word for word in words]
             done = command.trainmon(*words)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
     assert len(commands) == 2
@@ -171,7 +174,7 @@ ENDINGS = {
 
 
 def python(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **environment}
+    variables = {**os.environ, "PYTHONPATH": modules_in(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **environment}
     variables.pop("TRAINMON_QUIET", None)
     return forks.run([*arguments, str(script)], variables, directory=script.parent)
 

@@ -15,5 +15,13 @@ sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_TARGET / 
 #: The variables before any library was imported: some set variables that change how torch finds its devices.
 ENVIRONMENT = dict(os.environ)
 
+
+def modules_in(*places: str | Path) -> str:
+    """`PYTHONPATH` for a program that is to find modules here, too. Behind them stands this one's own variable: without
+    it another `trainmon` than the one that is tested might be found."""
+    others = ENVIRONMENT.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([*map(str, places), *filter(None, others)])
+
+
 #: Packages with the names of engines that are too large to be here.
 STANDINS = Path(__file__).resolve().parent / "standins"

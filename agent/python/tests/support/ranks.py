@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support import forks
-from support.environment import ENVIRONMENT
+from support.environment import ENVIRONMENT, modules_in
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
@@ -44,7 +45,7 @@ def run_ranks(
     words = [str(SCRIPTS / script), *map(str, arguments)]
     each = [{**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     status, said = forks.run_together(words, each, directory or Path.cwd(), timeout)
-    assert status == 0, f"{' '.join(words)}\nexit status {status}\n{said[-8000:]}"
+    assert status == 0, f"{shlex.join(words)}\nexit status {status}\n{said[-8000:]}"
     return said
 
 
@@ -57,15 +58,14 @@ def run_alone(
     """Runs a script (a name: of `scripts`) in one process; gives what it printed. Fails with that when it failed."""
     words = [str(SCRIPTS / script), *map(str, arguments)]
     status, said = forks.run_together(words, [variables_of_a_rank(environment)], directory or Path.cwd(), 240)
-    assert status == 0, f"{' '.join(words)}\nexit status {status}\n{said[-8000:]}"
+    assert status == 0, f"{shlex.join(words)}\nexit status {status}\n{said[-8000:]}"
     return said
 
 
 def variables_of_a_rank(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a process that trains: one thread, this checkout's test modules."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    modules = os.pathsep.join(filter(None, [str(SCRIPTS.parent), ENVIRONMENT.get("PYTHONPATH")]))
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": modules, "PATH": path, "PYTHONWARNINGS": "ignore"}
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": modules_in(SCRIPTS.parent), "PATH": path, "PYTHONWARNINGS": "ignore"}
     return {**ENVIRONMENT, **own, **(more or {})}
 
 
@@ -87,7 +87,7 @@ def run(
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{' '.join(command)}\nexit status {done.returncode}\n{done.stdout[-8000:]}"
+    assert done.returncode == 0, f"{shlex.join(command)}\nexit status {done.returncode}\n{done.stdout[-8000:]}"
     return done.stdout
 
 
