@@ -1,0 +1,69 @@
+"""The first look: what is imported, from where, and whether a training on the device can be watched at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from device_kit.report import Report
+from device_kit.setting import Setting
+
+STEPS = 20
+
+_VERSION = "import of trainmon"
+_OTHERS = "import of msprobe"
+_WATCH = f"trainmon.watch, {STEPS} steps"
+TITLES = (_VERSION, _OTHERS, _WATCH)
+
+#: What the first minute of documentation promises to measure.
+_KINDS = ("grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated")
+
+
+def run(setting: Setting, report: Report) -> None:
+    """All of it."""
+    with report.guard(_VERSION):
+        import trainmon
+
+        report.measured(_VERSION, trainmon.__version__, detail=str(Path(trainmon.__file__).parent))
+    with report.guard(_OTHERS):
+        _look_for_msprobe(report)
+    with report.guard(_WATCH):
+        _watch(setting, report)
+
+
+def _look_for_msprobe(report: Report) -> None:
+    try:
+        import msprobe.pytorch as theirs
+    except Exception as error:  # msprobe refuses to lie below a directory with a space in its name, for one
+        said = " ".join(str(error).split())
+        report.skipped(_OTHERS, f"nothing is compared with it: {type(error).__name__}: {said}")
+        return
+    report.measured(_OTHERS, "imported", detail=str(Path(theirs.__file__).parent))
+
+
+def _watch(setting: Setting, report: Report) -> None:
+    """As a user has it: no config, the public function."""
+    import torch
+    import trainmon
+
+    from device_kit import small_nets
+    from device_kit.watching import heard, rows_of
+
+    net, said = small_nets.gpt(setting), list[str]()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    place = setting.scratch / "watch"
+    with heard(said), trainmon.watch(net, optimizer, output_dir=str(place), quiet=True) as watch:
+        for batch in small_nets.batches(setting, STEPS):
+            optimizer.zero_grad()
+            small_nets.loss_of(net, batch).backward()
+            optimizer.step()
+            # A device that is steps behind is given up, and that is not what is asked here.
+            setting.synchronize()
+        account = watch.close()
+    steps = {kind: {int(row["step"]) for row in rows_of(place, kind)} for kind in _KINDS}
+    first = {"exp_avg": 1, "exp_avg_sq": 1}
+    lacking = [kind for kind in _KINDS if steps[kind] != set(range(first.get(kind, 0), STEPS))]
+    books = watch.monitor.books()
+    wrong = [*said, *(f"{kind} has not every step" for kind in lacking)]
+    if books["not_sampled"] or books["dropped"]:
+        wrong.append(f"{books['not_sampled']} not measured, {books['dropped']} dropped")
+    report.check(_WATCH, not wrong, books["observed"], "tensors", "; ".join(wrong) or account.replace("\n", "; "))
