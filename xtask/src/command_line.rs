@@ -10,7 +10,7 @@ use crate::dist::Architecture;
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{dist, fuzz, hint, load, provision, run, soak, torture, verify, workspace};
+use crate::{device_kit, dist, fuzz, hint, load, provision, run, soak, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -58,6 +58,13 @@ enum Task {
         /// For this architecture only
         #[arg(long, value_name = "ARCHITECTURE")]
         only: Option<Architecture>,
+    },
+    /// Build the folder that is run where there is a GPU: correctness, cost and captures on a device, in six minutes
+    #[command(after_help = DEVICE_KIT_HELP)]
+    DeviceKit {
+        /// Where to; an older kit there is removed first
+        #[arg(long, value_name = "DIR", default_value = "target/device-kit")]
+        out: PathBuf,
     },
     /// Give the readers of foreign files any bytes for a while; exit 1 if one panics, hangs or takes too much memory
     Fuzz {
@@ -128,6 +135,15 @@ zig, from the Python package index, compiles and links for both architectures an
 and newer, programs that need no library. Rust's libraries for them come through rustup. docs/releasing.md lists the files.
 Exit status: 0 if everything was built and looked into, else 1, with what is missing by name.";
 
+const DEVICE_KIT_HELP: &str = "\
+Examples:
+  cargo xtask device-kit                              build it
+  bash target/device-kit/run.sh --out results         run it where there is a GPU (the folder may be copied anywhere)
+  bash target/device-kit/run.sh --dry                 the same code on the CPU, small and short
+
+The folder has the published wheel, msprobe's with what it needs for Python 3.12, and scripts: at most 60 MiB. It needs
+Python with torch there, and no network. docs/device.md says what each part measures, and what came out.";
+
 const TORTURE_HELP: &str = "\
 Each training writes a line to a pipe after every step that has returned to it; what is read from the pipe after its death
 is what `trainmon recover` must find. Nine of ten are ended by SIGKILL, the tenth calls _exit. Beside them 1, then 8 busy
@@ -184,6 +200,7 @@ impl Arguments {
                 made.files.iter().for_each(|file| println!("{}", file.display()));
                 Ok(())
             }
+            Task::DeviceKit { out } => device_kit::run(&root, &out),
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
             Task::Soak { steps } => soak::run(&root, steps),

@@ -6,10 +6,16 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use xtask::command_line::Arguments;
-use xtask::hint;
+use xtask::{hint, running};
 
 fn main() -> ExitCode {
-    match Arguments::parse().run() {
+    let arguments = Arguments::parse();
+    if let Err(error) = running::end_programs_on_signals() {
+        eprintln!("note: what this starts may go on if it is interrupted: {error}");
+    }
+    let outcome = arguments.run();
+    running::wait_for_an_interruption();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", hint::render(&error));

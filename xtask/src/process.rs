@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::running;
+
 /// How often a silent program is reported as alive.
 const HEARTBEAT: Duration = Duration::from_mins(1);
 /// How long output is awaited after a program ended: a process it left behind may hold the pipe open for ever.
@@ -76,7 +78,8 @@ pub fn shown(command: &Command) -> String {
 pub fn run_visibly(command: &mut Command) -> Result<()> {
     let line = shown(command);
     eprintln!("$ {line}");
-    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    let mut program = running::spawn(command).with_context(|| format!("cannot start `{line}`"))?;
+    let status = program.wait().with_context(|| format!("cannot wait for `{line}`"))?;
     if !status.success() {
         bail!("`{line}` ended with {status}");
     }
@@ -115,11 +118,11 @@ fn capture_with(mut command: Command, grace: Duration) -> Result<Captured> {
     let line = shown(&command);
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
+    let mut child = running::spawn(&mut command).with_context(|| format!("cannot start `{line}`"))?;
     // The command holds the pipe's write end: the reader would never see the end.
     drop(command);
     let lines = read_lines(reader)?;
-    follow(child, &lines, grace).with_context(|| format!("cannot wait for `{line}`"))
+    follow(&mut child, &lines, grace).with_context(|| format!("cannot wait for `{line}`"))
 }
 
 fn read_lines(reader: PipeReader) -> Result<Receiver<String>> {
@@ -138,7 +141,7 @@ fn read_lines(reader: PipeReader) -> Result<Receiver<String>> {
     Ok(receiver)
 }
 
-fn follow(mut child: Child, lines: &Receiver<String>, grace: Duration) -> Result<Captured> {
+fn follow(child: &mut Child, lines: &Receiver<String>, grace: Duration) -> Result<Captured> {
     let started = Instant::now();
     let mut text = String::new();
     let mut ended: Option<(ExitStatus, Instant)> = None;

@@ -6,7 +6,7 @@ use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::running::{self, Program};
 use crate::{process, provision, workspace};
 
 /// Busy processes beside the trainings.
@@ -175,7 +176,7 @@ fn end_one(programs: &Programs, scene: &Path, number: u32) -> Result<Remains> {
 
 /// Runs a training, kills it so long after its first step or lets it end, and counts the steps it said it had completed.
 fn completed_by(command: &mut Command, kill_after: Option<Duration>) -> Result<u64> {
-    let mut training = Process(command.spawn().context("cannot start the training")?);
+    let mut training = Process(running::spawn(command).context("cannot start the training")?);
     let pipe = training.0.stdout.take().context("no standard output")?;
     let (begin, begun) = sync_channel(1);
     // The pipe keeps what was written to it when its writer is gone.
@@ -222,11 +223,11 @@ fn recover(programs: &Programs, scene: &Path) -> Result<Recovered> {
 fn busy() -> Result<Process> {
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-    Ok(Process(command.spawn().context("cannot start a busy process")?))
+    Ok(Process(running::spawn(&mut command).context("cannot start a busy process")?))
 }
 
 /// No process outlives this one.
-struct Process(Child);
+struct Process(Program);
 
 impl Drop for Process {
     fn drop(&mut self) {

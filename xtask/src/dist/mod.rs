@@ -81,6 +81,20 @@ pub fn run(root: &Path, out: &Path, only: Option<Architecture>) -> Result<Made> 
     Err(Hinted::new(format!("the release is not whole\n{}", failed.join("\n")), hint).into())
 }
 
+/// Builds the wheel of one architecture alone into `out`, as a release has it, and looks into it.
+///
+/// # Errors
+/// As [`run`].
+pub fn wheel(root: &Path, out: &Path, architecture: Architecture) -> Result<PathBuf> {
+    clear(out)?;
+    let tools = provision::dist_tools(root)?;
+    let release = Release { root, out, tools, version: env!("CARGO_PKG_VERSION") };
+    architecture.ensure_targets()?;
+    let wheel = release.wheel(architecture)?;
+    inspect::wheel(&release.tools, &wheel, architecture)?;
+    Ok(wheel)
+}
+
 /// Makes an empty directory; files of an older release go, those of others are not touched.
 fn clear(out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;

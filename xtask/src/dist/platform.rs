@@ -28,6 +28,11 @@ impl Architecture {
         all
     }
 
+    /// This machine's; that of most, where it is another one.
+    pub fn of_this_machine() -> Self {
+        Self::value_variants().iter().copied().find(|one| one.is_this_machines()).unwrap_or(Self::X86)
+    }
+
     /// Whether this machine can start what is built for it.
     pub(super) fn is_this_machines(self) -> bool {
         self.name() == ARCH

@@ -37,22 +37,27 @@ pub struct Libtorch {
 /// # Errors
 /// It can neither be found nor installed.
 pub(super) fn ensure(root: &Path) -> Result<Libtorch> {
-    let site = workspace::provisioned(root).join("libtorch");
+    if let Some(found) = find(root) {
+        return Ok(found);
+    }
+    let site = site(root);
+    install(&site).with_context(|| format!("cannot install libtorch {LIBTORCH_VERSION} into {}", site.display()))
+}
+
+fn site(root: &Path) -> PathBuf {
+    workspace::provisioned(root).join("libtorch")
+}
+
+/// What [`ensure`] finds, without installing any.
+pub(super) fn find(root: &Path) -> Option<Libtorch> {
     // Absolute: cargo's build scripts run elsewhere.
     if let Some(dir) = std::env::var_os("LIBTORCH").and_then(|dir| std::path::absolute(dir).ok())
         && let Some(found) = usable(&dir, "LIBTORCH")
     {
-        return Ok(found);
+        return Some(found);
     }
-    if let Some(found) = installed_earlier(&site) {
-        return Ok(found);
-    }
-    if let Some(dir) = importable()
-        && let Some(found) = usable(&dir, "the torch that python3 imports")
-    {
-        return Ok(found);
-    }
-    install(&site).with_context(|| format!("cannot install libtorch {LIBTORCH_VERSION} into {}", site.display()))
+    let importable = || usable(&importable()?, "the torch that python3 imports");
+    installed_earlier(&site(root)).or_else(importable)
 }
 
 fn usable(dir: &Path, origin: &'static str) -> Option<Libtorch> {

@@ -7,18 +7,20 @@ pub mod environment;
 mod libtorch;
 mod pip;
 mod python;
+mod recipe;
 mod system;
 mod uv;
 mod version;
 mod web;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 pub use libtorch::Libtorch;
-pub use python::{Environment, Matrix, OtherTorch};
+pub use python::{Environment, OtherTorch};
+pub use recipe::Matrix;
 pub use system::{SystemPackages, ensure_system_packages};
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
@@ -76,6 +78,27 @@ pub fn dist_tools(root: &Path) -> Result<Environment> {
 /// They cannot be installed; the error carries a hint.
 pub fn workflow_linters(root: &Path) -> Result<Environment> {
     python::workflows(root)
+}
+
+/// Where the libraries of libtorch lie, if there is one already.
+pub fn libraries_of_libtorch(root: &Path) -> Option<PathBuf> {
+    libtorch::find(root).map(|found| found.dir.join("lib"))
+}
+
+/// Makes sure of the environment with the torch and the Python that the device kit meets; half a minute and 5 GB the first time.
+///
+/// # Errors
+/// It cannot be made, or there is no such Python; the error carries a hint.
+pub fn device_kit(root: &Path) -> Result<Environment> {
+    python::device_kit(root)
+}
+
+/// Copies the wheels that the device kit takes along beside ours into `into`; they are fetched once.
+///
+/// # Errors
+/// They cannot be fetched; the error carries a hint.
+pub fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
+    python::wheels_beside(root, into)
 }
 
 /// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Error, Result};
 
 use crate::hint::Hinted;
-use crate::process;
+use crate::{process, running};
 
 /// The Python whose pip is used; in a virtual environment it is that environment's.
 pub(super) const PYTHON: &str = "python3";
@@ -23,6 +23,22 @@ const LONGEST_SHOWN: usize = 400;
 pub(super) fn install(wheels: &[&str], into: &Path, scratch: &Path) -> Result<()> {
     ensure_python("install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0")?;
     run(&mut command(wheels, into, scratch))
+}
+
+/// Fetches wheels for Python 3.12 on Linux into a directory, without what they depend on.
+///
+/// # Errors
+/// As [`install`].
+pub(super) fn download(requirements: &Path, into: &Path) -> Result<()> {
+    ensure_python("install Python 3.10 or newer with pip")?;
+    let mut command = Command::new(PYTHON);
+    command.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]);
+    command.args(["--disable-pip-version-check", "--python-version", "3.12", "--implementation", "cp"]);
+    let arch = std::env::consts::ARCH;
+    for system in ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"] {
+        command.arg("--platform").arg(format!("{system}_{arch}"));
+    }
+    run(command.arg("--dest").arg(into).arg("--requirement").arg(requirements))
 }
 
 /// Whether there is a Python to ask.
@@ -48,7 +64,7 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
         .stderr(Stdio::piped());
     let line = process::shown(command);
     eprintln!("$ {line}");
-    let mut child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
+    let mut child = running::spawn(command).with_context(|| format!("cannot start `{line}`"))?;
     let mut said = String::new();
     if let Some(stderr) = child.stderr.take() {
         for text in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {

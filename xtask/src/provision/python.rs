@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
 
+use super::recipe::{CHECKS, DEVICE_KIT, DIST, Matrix, OTLP, Recipe, VLLM, WORKFLOWS};
 use super::uv::Uv;
 use super::{cuda, disk, pip};
 use crate::hint::{self, Hinted};
@@ -17,128 +18,6 @@ const STAMP: &str = "trainmon-requirements.stamp";
 
 /// In the stamp of an environment whose torch can use a GPU.
 const WITH_CUDA: &str = "# with the libraries of CUDA\n";
-
-/// What an environment is made of.
-#[derive(Clone, Copy, Debug)]
-struct Recipe {
-    /// Its directory below `target/python`.
-    name: &'static str,
-    /// Files of agent/python/requirements: what to install, and the versions of what that depends on.
-    requirements: &'static str,
-    constraints: Option<&'static str>,
-    /// Whether the first file names every package: what they say they depend on is not asked.
-    is_complete: bool,
-    /// Whether torch is among them.
-    has_torch: bool,
-    /// What the installation takes while it runs, in GiB.
-    gigabytes: u64,
-    /// What is fetched, for the one who waits.
-    download: &'static str,
-    /// The last Python that has wheels of it.
-    last_python: Option<(u32, u32)>,
-}
-
-const CHECKS: Recipe = Recipe {
-    name: "main",
-    requirements: "test.txt",
-    constraints: Some("constraints.txt"),
-    is_complete: false,
-    has_torch: true,
-    gigabytes: 10,
-    download: "3 GB",
-    last_python: None,
-};
-
-/// The receiver of the OTLP tests, apart from the checks' environment: Rust tests use it, before that one exists.
-const OTLP: Recipe = Recipe {
-    name: "otlp",
-    requirements: "otlp.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    gigabytes: 1,
-    download: "20 MB",
-    last_python: None,
-};
-
-/// What builds a release: for other systems than this one too.
-const DIST: Recipe = Recipe {
-    name: "dist",
-    requirements: "dist.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    gigabytes: 1,
-    download: "100 MB",
-    last_python: None,
-};
-
-/// What reads the workflows of a public forge.
-const WORKFLOWS: Recipe = Recipe {
-    name: "workflows",
-    requirements: "workflows.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    gigabytes: 1,
-    download: "15 MB",
-    last_python: None,
-};
-
-/// The oldest torch the wheel is tried on.
-const OLDEST_TORCH: Recipe = Recipe {
-    name: "torch21",
-    requirements: "torch21.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: true,
-    gigabytes: 8,
-    download: "3 GB",
-    last_python: Some((3, 11)),
-};
-
-/// A torch between the oldest and that of the checks.
-const MIDDLE_TORCH: Recipe = Recipe {
-    name: "torch26",
-    requirements: "torch26.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: true,
-    gigabytes: 8,
-    download: "3 GB",
-    // Torch has wheels for 3.13, this numpy has not.
-    last_python: Some((3, 12)),
-};
-
-/// vLLM, which the plugin's check runs: it asks for a torch that the package index has not, and works with another.
-const VLLM: Recipe = Recipe {
-    name: "vllm",
-    requirements: "vllm.txt",
-    constraints: None,
-    is_complete: true,
-    has_torch: true,
-    gigabytes: 9,
-    download: "3 GB",
-    last_python: None,
-};
-
-/// Which versions of torch, besides that of the checks, the wheel is tried on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Matrix {
-    /// The oldest.
-    Short,
-    /// All.
-    Full,
-}
-
-impl Matrix {
-    fn other_torches(self) -> &'static [Recipe] {
-        match self {
-            Self::Short => &[OLDEST_TORCH],
-            Self::Full => &[OLDEST_TORCH, MIDDLE_TORCH],
-        }
-    }
-}
 
 /// An environment with another torch, or why there is none.
 #[derive(Debug)]
@@ -229,6 +108,40 @@ pub(super) fn vllm(root: &Path) -> Result<Environment> {
     make(root, VLLM)
 }
 
+/// Finds or makes the environment with the torch and the Python that the device kit meets.
+///
+/// # Errors
+/// As [`ensure`]; or there is no such Python.
+pub(super) fn device_kit(root: &Path) -> Result<Environment> {
+    make(root, DEVICE_KIT)
+}
+
+/// Fetches the wheels that the device kit takes along beside ours, once, and copies them into `into`.
+///
+/// # Errors
+/// No pip, no network: each with a hint.
+pub(super) fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
+    let requirements = requirements_dir(root).join("device-kit.txt");
+    let wanted =
+        fs::read_to_string(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let place = workspace::provisioned(root).join("python/device-kit-wheels");
+    let stamp = place.join(STAMP);
+    if !fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == wanted) {
+        if place.exists() {
+            fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+        }
+        pip::download(&requirements, &place)?;
+        fs::write(&stamp, wanted).context("cannot write the stamp")?;
+    }
+    for entry in fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))? {
+        let wheel = entry?.path();
+        if let Some(name) = wheel.file_name().filter(|_| wheel.extension().is_some_and(|kind| kind == "whl")) {
+            fs::copy(&wheel, into.join(name)).with_context(|| format!("cannot copy {}", wheel.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.
 ///
 /// # Errors
@@ -238,7 +151,7 @@ pub(super) fn empty(place: &Path, beside: Option<&Path>) -> Result<Environment> 
         fs::remove_dir_all(place).with_context(|| format!("cannot remove {}", place.display()))?;
     }
     let environment = Environment { dir: place.to_path_buf() };
-    make_bare(&environment)?;
+    make_bare(&environment, Path::new(pip::PYTHON))?;
     if let Some(beside) = beside {
         let listing = environment.packages()?.join("beside.pth");
         fs::write(&listing, format!("{}\n", beside.display()))
@@ -247,8 +160,8 @@ pub(super) fn empty(place: &Path, beside: Option<&Path>) -> Result<Environment> 
     Ok(environment)
 }
 
-fn make_bare(environment: &Environment) -> Result<()> {
-    let mut make = Command::new(pip::PYTHON);
+fn make_bare(environment: &Environment, python: &Path) -> Result<()> {
+    let mut make = Command::new(python);
     // Without pip: Debian's Python cannot put one in, and the system's serves.
     make.args(["-m", "venv", "--without-pip"]).arg(&environment.dir).stdout(std::io::stderr());
     process::run_visibly(&mut make)
@@ -337,11 +250,11 @@ fn stamp_of(requirements: &Path, recipe: Recipe, is_without_cuda: bool) -> Resul
 }
 
 fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()> {
-    if !environment.program("python").exists() {
-        make_bare(environment)?;
-    }
     let place = environment.dir.parent().context("no parent directory")?;
     let uv = Uv::ensure(place);
+    if !environment.program("python").exists() {
+        make_bare(environment, &interpreter(recipe, uv.as_ref().ok())?)?;
+    }
     let with_uv = uv.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|uv| {
         let command = uv.install_command(&environment.program("python"));
         pip::run(&mut with_requirements(root, recipe, command))
@@ -355,6 +268,17 @@ fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()>
         without_gpu(environment, uv.as_ref().ok())?;
     }
     Ok(())
+}
+
+/// The Python an environment is made with. One that is not on PATH is found where uv knows of it.
+fn interpreter(recipe: Recipe, uv: Option<&Uv>) -> Result<PathBuf> {
+    let Some(version) = recipe.python else { return Ok(PathBuf::from(pip::PYTHON)) };
+    let found = uv.and_then(|uv| uv.find_python(version));
+    found.ok_or_else(|| {
+        let hint =
+            format!("install Python {version}, for instance your system's python{version} with its venv package");
+        Hinted::new(format!("there is no Python {version}"), hint).into()
+    })
 }
 
 /// Leaves out what torch brings for a GPU: 3 GB of CUDA, and the compiler of its kernels, which nothing loads here.

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::{cuda, pip};
+use crate::process;
 
 /// Part of its directory's name: another version is installed beside it.
 const VERSION: &str = "0.13.9";
@@ -58,6 +59,13 @@ impl Uv {
         let mut command = self.install_command(Path::new(pip::PYTHON));
         command.arg("--no-deps").arg("--target").arg(dir).args(wheels);
         pip::run(&mut command)
+    }
+
+    /// A Python of this version that is installed somewhere; none is fetched.
+    pub(super) fn find_python(&self, version: &str) -> Option<PathBuf> {
+        let arguments = ["python", "find", "--no-config", "--no-python-downloads", "--system", version];
+        let found = process::output(&self.program, &arguments).ok()?;
+        Some(PathBuf::from(found.trim())).filter(|python| python.is_file())
     }
 
     /// `uv pip install` into the environment of this Python.

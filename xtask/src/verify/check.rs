@@ -31,6 +31,8 @@ pub enum Check {
     PythonLint,
     /// Python: the tests of the front, in the environment of the checks
     PythonTests,
+    /// The device kit, put together: without a GPU its table is complete; with --full as it is built for use
+    DeviceKit,
     /// The wheel in an environment with nothing else: its command, and the README's example; with --full the whole release
     Install,
     /// The workflows of a public forge are what its schema and a linter want
@@ -53,6 +55,7 @@ impl Check {
             Self::Sanitizer => "sanitizer",
             Self::PythonLint => "python-lint",
             Self::PythonTests => "python-tests",
+            Self::DeviceKit => "device-kit",
             Self::Install => "install",
             Self::Workflows => "workflows",
         }
@@ -73,7 +76,7 @@ impl Check {
 
     /// Whether it needs the Python environment, which it makes itself.
     pub(super) fn is_python(self) -> bool {
-        matches!(self, Self::PythonLint | Self::PythonTests | Self::Install | Self::Workflows)
+        matches!(self, Self::PythonLint | Self::PythonTests | Self::DeviceKit | Self::Install | Self::Workflows)
     }
 }
 
@@ -115,7 +118,7 @@ mod tests {
         let checks = Selection { quick: true, ..Selection::default() }.checks();
         assert!(!checks.contains(&Check::Provision));
         assert!(!checks.iter().any(|check| check.is_python()));
-        assert_eq!(checks.len(), Check::value_variants().len() - 5);
+        assert_eq!(checks.len(), Check::value_variants().len() - 6);
     }
 
     #[test]

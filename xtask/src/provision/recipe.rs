@@ -1,0 +1,145 @@
+//! What the Python environments are made of.
+
+/// What an environment is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recipe {
+    /// Its directory below `target/python`.
+    pub(super) name: &'static str,
+    /// Files of agent/python/requirements: what to install, and the versions of what that depends on.
+    pub(super) requirements: &'static str,
+    pub(super) constraints: Option<&'static str>,
+    /// Whether the first file names every package: what they say they depend on is not asked.
+    pub(super) is_complete: bool,
+    /// Whether torch is among them.
+    pub(super) has_torch: bool,
+    /// What the installation takes while it runs, in GiB.
+    pub(super) gigabytes: u64,
+    /// What is fetched, for the one who waits.
+    pub(super) download: &'static str,
+    /// The last Python that has wheels of it.
+    pub(super) last_python: Option<(u32, u32)>,
+    /// The Python it is made with; that of the PATH if none is named.
+    pub(super) python: Option<&'static str>,
+}
+
+pub(super) const CHECKS: Recipe = Recipe {
+    name: "main",
+    requirements: "test.txt",
+    constraints: Some("constraints.txt"),
+    is_complete: false,
+    has_torch: true,
+    gigabytes: 10,
+    download: "3 GB",
+    last_python: None,
+    python: None,
+};
+
+/// The receiver of the OTLP tests, apart from the checks' environment: Rust tests use it, before that one exists.
+pub(super) const OTLP: Recipe = Recipe {
+    name: "otlp",
+    requirements: "otlp.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: false,
+    gigabytes: 1,
+    download: "20 MB",
+    last_python: None,
+    python: None,
+};
+
+/// What builds a release: for other systems than this one too.
+pub(super) const DIST: Recipe = Recipe {
+    name: "dist",
+    requirements: "dist.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: false,
+    gigabytes: 1,
+    download: "100 MB",
+    last_python: None,
+    python: None,
+};
+
+/// What reads the workflows of a public forge.
+pub(super) const WORKFLOWS: Recipe = Recipe {
+    name: "workflows",
+    requirements: "workflows.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: false,
+    gigabytes: 1,
+    download: "15 MB",
+    last_python: None,
+    python: None,
+};
+
+/// The oldest torch the wheel is tried on.
+pub(super) const OLDEST_TORCH: Recipe = Recipe {
+    name: "torch21",
+    requirements: "torch21.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: true,
+    gigabytes: 8,
+    download: "3 GB",
+    last_python: Some((3, 11)),
+    python: None,
+};
+
+/// A torch between the oldest and that of the checks.
+pub(super) const MIDDLE_TORCH: Recipe = Recipe {
+    name: "torch26",
+    requirements: "torch26.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: true,
+    gigabytes: 8,
+    download: "3 GB",
+    // Torch has wheels for 3.13, this numpy has not.
+    last_python: Some((3, 12)),
+    python: None,
+};
+
+/// vLLM, which the plugin's check runs: it asks for a torch that the package index has not, and works with another.
+pub(super) const VLLM: Recipe = Recipe {
+    name: "vllm",
+    requirements: "vllm.txt",
+    constraints: None,
+    is_complete: true,
+    has_torch: true,
+    gigabytes: 9,
+    download: "3 GB",
+    last_python: None,
+    python: None,
+};
+
+/// Torch and Python of the machines with a GPU that the device kit is run on, and nothing else.
+pub(super) const DEVICE_KIT: Recipe = Recipe {
+    name: "torch211",
+    requirements: "torch211.txt",
+    constraints: None,
+    is_complete: false,
+    has_torch: true,
+    gigabytes: 8,
+    download: "3 GB",
+    last_python: None,
+    python: Some("3.12"),
+};
+
+/// Which versions of torch, besides that of the checks, the wheel is tried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matrix {
+    /// The oldest.
+    Short,
+    /// All.
+    Full,
+}
+
+impl Matrix {
+    pub(super) fn other_torches(self) -> &'static [Recipe] {
+        match self {
+            Self::Short => &[OLDEST_TORCH],
+            Self::Full => &[OLDEST_TORCH, MIDDLE_TORCH],
+        }
+    }
+}
