@@ -127,7 +127,7 @@ fn read(
         }
         let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
         let is_debug = pair.target.is_debug();
-        let evaluation = Evaluation::new(&target, options.is_for_tables);
+        let evaluation = Evaluation::new(&target, &golden, options.is_for_tables);
         let (rank, pairs) = (pair.rank, Vec::new());
         Ok(RankCaptures { rank, target, golden, spreads, pairs, evaluation, is_alone, is_debug })
     });

@@ -4,11 +4,12 @@ use std::sync::OnceLock;
 
 use trainmon_core::Dtype;
 
-use super::deviation::{Deviation, deviation};
+use super::deviation::{Deviation, What, deviation};
 use super::distance::{Distance, Quotient};
 use super::euclidean::euclidean;
 use super::item::{Address, Item};
 use super::tensors::{TensorPair, read_pair};
+use super::unwritten::Unwritten;
 use crate::input::Capture;
 
 /// A value beside its counterpart.
@@ -60,11 +61,13 @@ pub struct Evaluation {
     of: Vec<OnceLock<Evaluated>>,
     /// Whether what tables need of tensors is measured too.
     is_for_tables: bool,
+    /// Whose numbers say nothing.
+    unwritten: Unwritten,
 }
 
 impl Evaluation {
     /// Nothing is known yet. `is_for_tables`: tables will be made, which need more of tensors than the search.
-    pub fn new(target: &Capture, is_for_tables: bool) -> Self {
+    pub fn new(target: &Capture, golden: &Capture, is_for_tables: bool) -> Self {
         let mut starts = Vec::with_capacity(target.document.operators.len());
         let mut count = 0;
         for operator in &target.document.operators {
@@ -73,7 +76,7 @@ impl Evaluation {
         }
         let mut of = Vec::new();
         of.resize_with(count, OnceLock::new);
-        Self { starts, of, is_for_tables }
+        Self { starts, of, is_for_tables, unwritten: Unwritten::of(target, golden) }
     }
 }
 
@@ -105,6 +108,12 @@ impl<'c> Sides<'c> {
         })
     }
 
+    /// Whether both values are memory that nobody had written yet.
+    pub(crate) fn is_unwritten(self, target: Address, golden: Address) -> bool {
+        let (one, other) = self.items(target, golden);
+        self.evaluation.unwritten.has(one, other)
+    }
+
     /// Both values.
     pub(crate) fn items(self, target: Address, golden: Address) -> (Item<'c>, Item<'c>) {
         (self.target.at(target), self.golden.at(golden))
@@ -113,7 +122,11 @@ impl<'c> Sides<'c> {
     fn evaluated<R>(self, target: Address, golden: Address, see: impl FnOnce(&Evaluated) -> R) -> R {
         let evaluate = || {
             let (one, other) = self.items(target, golden);
-            Evaluated { golden, deviation: deviation(one, other), elements: OnceLock::new() }
+            let found = deviation(one, other);
+            let says_nothing = matches!(found.what, What::Numbers | What::NotFinite | What::Digest);
+            let is_left_out = says_nothing && self.evaluation.unwritten.has(one, other);
+            let deviation = if is_left_out { Deviation::NONE } else { found };
+            Evaluated { golden, deviation, elements: OnceLock::new() }
         };
         let Evaluation { starts, of, .. } = self.evaluation;
         let known = of[starts[target.operator as usize] + target.value as usize].get_or_init(evaluate);

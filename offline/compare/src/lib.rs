@@ -16,6 +16,7 @@ mod error;
 mod euclidean;
 mod evaluation;
 mod evidence;
+mod fingerprint;
 mod first;
 mod input;
 mod item;
@@ -40,6 +41,7 @@ mod table;
 mod tensors;
 mod text;
 mod thresholds;
+mod unwritten;
 mod verdict;
 mod write;
 

@@ -3,6 +3,21 @@
 /// For maps that are asked for each value or operator: seeded by chance, and quick on short keys.
 pub(crate) type Hashes = foldhash::fast::RandomState;
 
+/// Operations whose result is memory that nobody has written yet, in every family that has them.
+const ALLOCATIONS: [&str; 11] = [
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_quantized",
+    "empty_strided",
+    "empty_with_format",
+    "new_empty",
+    "new_empty_strided",
+    "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized",
+    "empty_strided_p2p",
+];
+
 /// Which way a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -49,6 +64,19 @@ impl<'n> OperatorName<'n> {
         self.callee.split('.').next().unwrap_or(self.callee)
     }
 
+    /// What is computed, whichever overload of it was called: `empty` of `Aten.empty.memory_format`.
+    pub fn operation(&self) -> &'n str {
+        match self.callee.strip_prefix("Aten.") {
+            Some(kernel) => kernel.split('.').next().unwrap_or(kernel),
+            None => self.function(),
+        }
+    }
+
+    /// Whether what it gives is memory that nobody has written yet: only its dtype and its shape say something of a run.
+    pub fn gives_unwritten_memory(&self) -> bool {
+        self.is_operator && self.direction == Direction::Forward && ALLOCATIONS.contains(&self.operation())
+    }
+
     /// Whether ranks speak to each other in it.
     pub fn is_communication(&self) -> bool {
         matches!(self.family(), "Distributed" | "MintDistributed" | "NPU" if is_collective(self.function()) || self.family() != "NPU")
@@ -85,8 +113,27 @@ mod tests {
             ("Module.0.fc.Linear", 1, Direction::ParameterGradient)
         );
         assert_eq!((module.function(), module.family(), module.is_operator), ("Linear", "Module", false));
+        let kernel = OperatorName::parse("Aten.native_layer_norm.default.4.forward").unwrap();
+        assert_eq!((kernel.operation(), kernel.function()), ("native_layer_norm", "default"));
         for none in ["optimizer", "y.0.debug", "Torch.relu.forward", "Module.a.forward.b"] {
             assert_eq!(OperatorName::parse(none), None, "{none}");
+        }
+    }
+    #[test]
+    fn what_gives_unwritten_memory_is_known_in_every_family() {
+        let gives = |name: &str| OperatorName::parse(name).unwrap().gives_unwritten_memory();
+        for name in [
+            "Torch.empty.0.forward",
+            "Tensor.new_empty.3.forward",
+            "Aten.empty.memory_format.1.forward",
+            "Aten.empty_like.default.0.forward",
+            "Mint.empty.0.forward",
+            "NPU.empty_with_format.0.forward",
+        ] {
+            assert!(gives(name), "{name}");
+        }
+        for name in ["Torch.zeros.0.forward", "Aten.zeros.default.0.forward", "Module.pool.empty.forward.0"] {
+            assert!(!gives(name), "{name}");
         }
     }
 }

@@ -197,7 +197,10 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
             let (item, twin) = sides.items(one, other);
-            row.deviation = row.shared.distance.as_deref().map_or_else(|| sides.deviation(one, other), elementwise);
+            let is_unwritten = sides.is_unwritten(one, other);
+            let elements = row.shared.distance.as_deref().filter(|_| !is_unwritten);
+            row.deviation = elements.map_or_else(|| sides.deviation(one, other), elementwise);
+            row.notes.extend(is_unwritten.then(|| "memory that nobody had written yet".to_owned()));
             row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
                 row.level = Level::Warning;
                 format!("only statistics were compared: {trouble}")

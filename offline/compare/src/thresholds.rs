@@ -21,7 +21,7 @@ pub struct Thresholds {
     pub ceiling: f64,
     /// A value may be so many times further apart than the golden runs are among themselves.
     pub spread_factor: f64,
-    /// What gives memory nobody has written: not judged. Names without call numbers.
+    /// Operators that are not judged, by name without call number. What gives memory nobody has written yet never is.
     pub ignore: Vec<String>,
     /// Bounds of single operators, by name without call number: a relative difference.
     pub operators: BTreeMap<String, f64>,
@@ -29,15 +29,13 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        let ignore = ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format"];
-        let of = |family: &str| ignore.iter().map(|function| format!("{family}.{function}")).collect::<Vec<_>>();
         Self {
             rounding_factor: 8.0,
             growth: 32.0,
             module_growth: 1024.0,
             ceiling: 3e-4,
             spread_factor: 3.0,
-            ignore: [of("Torch"), of("Tensor")].concat(),
+            ignore: Vec::new(),
             operators: BTreeMap::new(),
         }
     }
@@ -103,7 +101,7 @@ impl Thresholds {
 
     /// Whether an operator's values are not judged.
     pub fn ignores(&self, name: OperatorName<'_>) -> bool {
-        self.ignore.iter().any(|ignored| ignored == name.callee)
+        name.gives_unwritten_memory() || self.ignore.iter().any(|ignored| ignored == name.callee)
     }
 
     /// The bound set for an operator.

@@ -3,7 +3,7 @@
 use trainmon_dump::capture::Operator;
 
 use super::finding::Compared;
-use super::fingerprint::unit;
+use super::magnitude::unit;
 use super::memory::numbers;
 use super::rewritten::looks;
 use super::walker::Walker;

@@ -54,7 +54,7 @@ impl<'c> Comparer<'c> {
     fn pair(self, target: Address, golden: Address, is_close: bool) -> Compared<'c> {
         let (item, twin) = self.sides.items(target, golden);
         let (mut deviation, mut is_unread) = (self.sides.deviation(target, golden), false);
-        if is_close && deviation.relative.is_finite() {
+        if is_close && deviation.relative.is_finite() && !self.sides.is_unwritten(target, golden) {
             self.sides.elements(target, golden, |elements| {
                 is_unread = matches!(elements, Some(Elements::Unreadable(_)));
                 deviation = with_elements(deviation, elements);

@@ -9,10 +9,11 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
-use super::fingerprint::{Fingerprint, takes_weights};
+use super::magnitude::takes_weights;
 use super::noise::Produced;
 use super::rewritten::looks;
 use super::walker::Walker;
+use crate::fingerprint::Fingerprint;
 
 /// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
 pub(super) const SAME_AS_PRODUCED: f64 = 4.0;

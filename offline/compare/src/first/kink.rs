@@ -4,7 +4,7 @@
 use trainmon_dump::capture::TensorFacts;
 
 use super::finding::Compared;
-use super::fingerprint::unit;
+use super::magnitude::unit;
 use super::memory::numbers;
 use super::walker::Walker;
 use crate::deviation::{SINGLE, What};

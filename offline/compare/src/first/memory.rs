@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use trainmon_dump::capture::{Leaf, Section, TensorFacts};
 
 use super::finding::Compared;
-use super::fingerprint::Fingerprint;
 use super::update::SPREAD_OF_QUOTIENTS;
 use crate::deviation::What;
 use crate::evaluation::Sides;
+use crate::fingerprint::Fingerprint;
 use crate::input::Capture;
 use crate::item::{Address, Item};
 use crate::matching::Alignment;

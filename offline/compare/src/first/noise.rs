@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use trainmon_dump::capture::TensorFacts;
 
-use super::fingerprint::Fingerprint;
 use super::memory::Parameters;
+use crate::fingerprint::Fingerprint;
 use crate::name::Hashes;
 use crate::rounding::unit_roundoff;
 

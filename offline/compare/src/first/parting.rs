@@ -8,8 +8,8 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
-use super::fingerprint::{Magnitude, cancels};
 use super::fresh::SAME_AS_PRODUCED;
+use super::magnitude::{Magnitude, cancels};
 use super::update::quotient_bound;
 use super::walker::Walker;
 

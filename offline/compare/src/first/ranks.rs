@@ -7,11 +7,11 @@ use trainmon_dump::capture::{Operator, Section, Task};
 
 use super::communication::Communication;
 use super::finding::{Finding, Kind, Suspect, Walked};
-use super::fingerprint::Fingerprint;
 use super::memory::{numbers, uncomputed};
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::evaluation::Sides;
+use crate::fingerprint::Fingerprint;
 use crate::input::Capture;
 use crate::item::Item;
 use crate::judge::{GoldenSpreads, Judge};

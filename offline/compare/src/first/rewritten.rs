@@ -10,8 +10,9 @@ use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::{Candidate, Compared, Finding, Kind, OneSidedCall, Rewritten, suspect};
-use super::fingerprint::{Fingerprint, takes_weights};
+use super::magnitude::takes_weights;
 use super::walker::Walker;
+use crate::fingerprint::Fingerprint;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
 pub(super) const NEAR: usize = 48;

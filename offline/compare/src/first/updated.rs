@@ -7,9 +7,10 @@ use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
-use super::fingerprint::{Fingerprint, Magnitude, takes_weights};
+use super::magnitude::{Magnitude, takes_weights};
 use super::memory::{Shift, key, numbers, path};
 use super::walker::Walker;
+use crate::fingerprint::Fingerprint;
 
 impl<'c> Walker<'c> {
     /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.

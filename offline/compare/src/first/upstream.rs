@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use trainmon_dump::capture::Operator;
 
 use super::finding::Rewritten;
-use super::fingerprint::Fingerprint;
 use super::rewritten::{NEAR, inputs, results};
 use super::walker::Walker;
+use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 
 impl Walker<'_> {

@@ -14,11 +14,12 @@ use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Candidate, Compared, Finding, Kind, Walked};
-use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::kink::is_kinked;
+use super::magnitude::{Magnitude, unit};
 use super::noise::{Produced, Rounding};
 use super::parting::{is_another_node, is_another_tensor, is_of_one_shape};
 use super::walker::{Excused, Walker};
+use crate::fingerprint::Fingerprint;
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
 const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;

@@ -7,8 +7,9 @@ use crate::judge::Judge;
 
 use super::compared::Comparer;
 use super::finding::{Finding, Walked};
-use super::fingerprint::{Fingerprint, Magnitude};
+use super::magnitude::Magnitude;
 use super::noise::Rounding;
+use crate::fingerprint::Fingerprint;
 
 /// A rank on its way through its operators.
 pub(super) struct Walker<'c> {

@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
 
-use super::non_finite::{is_bad, is_receive_buffer};
+use super::non_finite::{is_bad, is_overwritten, is_receive_buffer};
 use crate::name::OperatorName;
 
 /// How bad. The levels are msprobe's.
@@ -34,15 +34,12 @@ const GROWTH: f64 = 100.0;
 /// out.
 pub fn level(operator: &Operator) -> Option<Level> {
     let name = OperatorName::parse(&operator.name)?;
-    if name.function().contains("empty") {
+    if name.gives_unwritten_memory() {
         return None;
     }
-    let is_masked = name.function() == "masked_fill_";
     let inputs = || {
         operator.values.iter().filter(move |value| {
-            value.section.is_input()
-                && !is_receive_buffer(name, &value.place)
-                && !(is_masked && &*value.place == ".input.0")
+            value.section.is_input() && !is_receive_buffer(name, &value.place) && !is_overwritten(name, &value.place)
         })
     };
     let outputs = || operator.values.iter().filter(|value| !value.section.is_input());

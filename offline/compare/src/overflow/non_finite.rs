@@ -49,3 +49,22 @@ pub(super) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
     let is_first = place == ".input.0" || place.starts_with(".input.0.") || place == ".input.tensor";
     (first.contains(&name.function()) && is_first) || (name.function() == "gather" && place.starts_with(".input.1"))
 }
+
+/// Whether an operator writes all of its first input, or fills what is bad in it, without reading it.
+pub(super) fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
+    let writes = [
+        "bernoulli_",
+        "cauchy_",
+        "copy_",
+        "exponential_",
+        "fill_",
+        "geometric_",
+        "log_normal_",
+        "masked_fill_",
+        "normal_",
+        "random_",
+        "uniform_",
+        "zero_",
+    ];
+    place == ".input.0" && writes.contains(&name.operation())
+}

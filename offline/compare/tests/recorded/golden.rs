@@ -93,7 +93,7 @@ fn every_cell_is_msprobes() {
             files += 1;
             let (pairs, gate) = pairs(&case, &target, &golden);
             let table = compat::table(
-                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, true) },
+                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, &golden, true) },
                 &pairs,
                 mode(&target),
                 gate,
@@ -154,7 +154,7 @@ fn every_first_difference_is_msprobes() {
             let (target, golden) = (Capture::read(target).unwrap(), Capture::read(golden).unwrap());
             let mode = if mode(&target) == compat::Mode::Tensor { compat::Mode::Statistics } else { mode(&target) };
             let table = compat::table(
-                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, true) },
+                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, &golden, true) },
                 &matching::exact(&target, &golden),
                 mode,
                 true,

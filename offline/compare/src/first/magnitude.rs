@@ -1,4 +1,4 @@
-//! By what a tensor is known again, and how large it is: what there is to go by without its elements.
+//! How large a tensor is, and what kind of function takes it: what there is to go by without its elements.
 
 use trainmon_dump::capture::TensorFacts;
 
@@ -52,19 +52,4 @@ impl Magnitude {
 /// Units of round-off of a tensor's dtype; 0 where it has none.
 pub(super) fn unit(tensor: &TensorFacts) -> f64 {
     tensor.dtype.text().and_then(unit_roundoff).unwrap_or(0.0)
-}
-
-/// By what a tensor is known again: views and transposes keep it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Fingerprint {
-    elements: u64,
-    max: u64,
-    min: u64,
-}
-
-impl Fingerprint {
-    pub(super) fn of(tensor: &TensorFacts) -> Self {
-        let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
-        Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }
-    }
 }

@@ -1,0 +1,101 @@
+//! Memory that an operator gave before anybody wrote there: what is in it says nothing of a run.
+
+use std::collections::{HashMap, HashSet};
+
+use trainmon_dump::capture::{Operator, Section, TensorFacts};
+
+use super::fingerprint::Fingerprint;
+use super::input::Capture;
+use super::item::Item;
+use super::name::{Direction, Hashes, OperatorName};
+
+/// Functions whose result lies in the memory of their first input.
+const VIEWS: [&str; 26] = [
+    "__getitem__",
+    "alias",
+    "as_strided",
+    "chunk",
+    "detach",
+    "diagonal",
+    "expand",
+    "flatten",
+    "movedim",
+    "narrow",
+    "permute",
+    "reshape",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "swapaxes",
+    "t",
+    "tensor_split",
+    "transpose",
+    "unbind",
+    "unflatten",
+    "unfold",
+    "unsqueeze",
+    "view",
+];
+
+/// What two captures have in unwritten memory: a tensor of the target, and the golden's at the same place.
+///
+/// A tensor is known by its statistics. Both have to be those of one call that gave memory: a tensor of zeros that somebody
+/// computed is not left out because unwritten memory is often zero.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    pairs: HashSet<(Fingerprint, Fingerprint)>,
+}
+
+impl Unwritten {
+    /// Looks through the calls that both captures name alike, in the order of the target's.
+    pub(crate) fn of(target: &Capture, golden: &Capture) -> Self {
+        let mut unwritten = Self::default();
+        let of_golden: HashMap<&str, &Operator, Hashes> =
+            calls(golden).map(|(operator, _)| (&*operator.name, operator)).collect();
+        for (operator, gives) in calls(target) {
+            let Some(twin) = of_golden.get(&*operator.name) else { continue };
+            if gives || unwritten.is_view_of_it(operator, twin) {
+                unwritten.pairs.extend(pairs(operator, twin, Section::Output));
+            }
+        }
+        unwritten
+    }
+
+    /// Whether both values are such memory.
+    pub(crate) fn has(&self, target: Item<'_>, golden: Item<'_>) -> bool {
+        let tensors = || Some((seen(target.tensor()?)?, seen(golden.tensor()?)?));
+        !self.pairs.is_empty() && tensors().is_some_and(|pair| self.pairs.contains(&pair))
+    }
+
+    fn is_view_of_it(&self, operator: &Operator, twin: &Operator) -> bool {
+        pairs(operator, twin, Section::Input).next().is_some_and(|first| self.pairs.contains(&first))
+    }
+}
+
+/// The calls that give such memory, and those that may give a view of it; with whether they are of the first sort. None where
+/// no call gives any.
+fn calls(capture: &Capture) -> impl Iterator<Item = (&Operator, bool)> {
+    let named = capture.document.operators.iter().filter_map(|one| Some((one, OperatorName::parse(&one.name)?)));
+    let is_view = |name: OperatorName<'_>| name.direction == Direction::Forward && VIEWS.contains(&name.operation());
+    let judged = named.map(move |(operator, name)| (operator, name.gives_unwritten_memory(), is_view(name)));
+    let of_interest =
+        judged.filter(|&(_, gives, is_view)| gives || is_view).map(|(operator, gives, _)| (operator, gives));
+    of_interest.skip_while(|(_, gives)| !gives)
+}
+
+/// The tensors of a section, each beside the golden's.
+fn pairs(operator: &Operator, twin: &Operator, section: Section) -> impl Iterator<Item = (Fingerprint, Fingerprint)> {
+    let values = operator.values.iter().filter(move |value| value.section == section);
+    values.filter_map(|value| {
+        let other = twin.values.iter().find(|other| other.place == value.place)?;
+        let (one, other) = (Item { operator, value }, Item { operator: twin, value: other });
+        Some((seen(one.tensor()?)?, seen(other.tensor()?)?))
+    })
+}
+
+/// A tensor without statistics is not known again.
+fn seen(tensor: &TensorFacts) -> Option<Fingerprint> {
+    tensor.statistics[0].number().map(|_| Fingerprint::of(tensor))
+}
