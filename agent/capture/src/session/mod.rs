@@ -84,6 +84,7 @@ pub struct Session {
     fork: ForkGuard,
     notices: Notices,
     directory: Mutex<RankDirectory>,
+    set_aside: Option<PathBuf>,
     records: Arc<Records>,
     state: Mutex<State>,
     files: Mutex<Option<Arc<Files>>>,
@@ -115,7 +116,7 @@ impl Session {
         let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
         let bench = against.map(|path| Bench::load(path, place.step, place.rank.unwrap_or(0))).transpose()?;
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
-        if let Some(aside) = opened.set_aside {
+        if let Some(aside) = &opened.set_aside {
             let now = opened.directory.path();
             let hint = "nothing of it was changed; remove it when it is not needed, or name another `dump_path`";
             let message = format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display());
@@ -150,6 +151,7 @@ impl Session {
             fork: ForkGuard::of_this_process(),
             notices,
             directory: Mutex::new(opened.directory),
+            set_aside: opened.set_aside,
             records: Arc::new(records),
             state: Mutex::default(),
             files: Mutex::default(),
@@ -257,6 +259,11 @@ impl Session {
 
     pub(crate) fn new_hole(&self) -> Hole {
         Hole(self.next_hole.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Where the capture that an earlier run left in this place was renamed to.
+    pub fn set_aside(&self) -> Option<&Path> {
+        self.set_aside.as_deref()
     }
 
     /// A tensor of so many bytes is among the values.

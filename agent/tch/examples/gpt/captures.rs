@@ -1,6 +1,6 @@
 //! Captures of steps that were asked for on the command line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -43,10 +43,22 @@ impl Captures {
     }
 }
 
-/// Ends a capture, and says where it is.
-pub(crate) fn finish(capture: Capture) -> Result<()> {
-    if let Some(made) = capture.finish()? {
-        println!("capture: {} entries in {}", made.entries, made.document.display());
-    }
-    Ok(())
+/// A capture that was made.
+pub(crate) struct Finished {
+    pub(crate) step: u64,
+    pub(crate) entries: usize,
+    /// The directory of its rank.
+    pub(crate) directory: PathBuf,
+    /// Where an earlier run's capture of the same step is now.
+    pub(crate) earlier: Option<PathBuf>,
+}
+
+/// Ends the capture of a step.
+pub(crate) fn finish(capture: Capture, step: u64) -> Result<Option<Finished>> {
+    let earlier = capture.set_aside().map(Path::to_path_buf);
+    let made = capture.finish()?;
+    Ok(made.map(|made| {
+        let directory = made.document.parent().unwrap_or(&made.document).to_path_buf();
+        Finished { step, entries: made.entries, directory, earlier }
+    }))
 }

@@ -1,35 +1,30 @@
-//! The text to learn: this repository's own sources and documents, character by character.
+//! The text to learn, character by character: this project's documents as they once were, so that two trainings are the same
+//! whatever was written in between.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use flate2::read::GzDecoder;
 use tch::Tensor;
 
-const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "json"];
+/// README.md and docs/, one file after the other, a NUL in place of each character outside ASCII; gzip.
+const TEXT: &[u8] = include_bytes!("text.txt.gz");
 /// The share of the text that is kept back for validation: its end, one contiguous piece.
 const VALIDATION_SHARE: f64 = 0.1;
 
 /// A text as numbers, split in two.
 pub(crate) struct Corpus {
     pub(crate) vocabulary: i64,
-    pub(crate) files: usize,
     pub(crate) training: Vec<i64>,
     pub(crate) validation: Vec<i64>,
 }
 
 impl Corpus {
-    /// Reads every source and document below `root`. Characters outside ASCII become one character.
-    pub(crate) fn read(root: &Path) -> Result<Self> {
-        let mut files = Vec::new();
-        collect_files(root, &mut files)?;
-        files.sort();
+    /// The text that comes with the demo.
+    pub(crate) fn unpack() -> Result<Self> {
         let mut text = Vec::new();
-        for file in &files {
-            let content = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-            text.extend(content.chars().map(|character| if character.is_ascii() { character as u8 } else { 0 }));
-        }
+        GzDecoder::new(TEXT).read_to_end(&mut text).context("the demo's text is damaged")?;
         let alphabet: Vec<u8> = text.iter().copied().collect::<BTreeSet<u8>>().into_iter().collect();
         let mut number = [0; 256];
         for (index, &byte) in alphabet.iter().enumerate() {
@@ -37,26 +32,8 @@ impl Corpus {
         }
         let mut training: Vec<i64> = text.into_iter().map(|byte| number[usize::from(byte)]).collect();
         let validation = training.split_off((training.len() as f64 * (1.0 - VALIDATION_SHARE)) as usize);
-        ensure!(validation.len() > 1000, "{} holds too little text to learn from", root.display());
-        Ok(Self { vocabulary: alphabet.len() as i64, files: files.len(), training, validation })
+        Ok(Self { vocabulary: alphabet.len() as i64, training, validation })
     }
-}
-
-fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_generated = name.starts_with('.') || ["target", "node_modules", "monitor_output"].contains(&&*name);
-        if is_generated || path.is_symlink() {
-            continue;
-        }
-        if path.is_dir() {
-            collect_files(&path, files)?;
-        } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)) {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Draws batches of windows from a text, the same ones for the same seed.

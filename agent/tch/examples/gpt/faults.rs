@@ -104,18 +104,10 @@ impl Faults {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// Sets the model's switches for this step.
-    pub(crate) fn begin_step(&self, step: u64) {
+    /// Sets the model's switches for this step, and lets the weights of a layer drift.
+    pub(crate) fn begin_step(&self, step: u64, layer: &[Tensor]) {
         self.switches.poisoned_attention.store(self.strikes(FaultKind::Nan, step), Ordering::Relaxed);
         self.switches.dead_layer.store(self.lasts(FaultKind::Dead, step), Ordering::Relaxed);
-    }
-
-    pub(crate) fn loss(&self, step: u64, loss: Tensor) -> Tensor {
-        if self.strikes(FaultKind::Spike, step) { loss * SPIKE_FACTOR } else { loss }
-    }
-
-    /// Lets the weights of a layer drift.
-    pub(crate) fn end_step(&self, step: u64, layer: &[Tensor]) {
         if self.lasts(FaultKind::Drift, step) {
             tch::no_grad(|| {
                 for weight in layer {
@@ -123,6 +115,10 @@ impl Faults {
                 }
             });
         }
+    }
+
+    pub(crate) fn loss(&self, step: u64, loss: Tensor) -> Tensor {
+        if self.strikes(FaultKind::Spike, step) { loss * SPIKE_FACTOR } else { loss }
     }
 
     fn strikes(&self, kind: FaultKind, step: u64) -> bool {

@@ -1,4 +1,4 @@
-//! Trains a small GPT on this repository's own text, with trainmon watching.
+//! Trains a small GPT on this project's documents, with trainmon watching.
 
 #![expect(clippy::print_stdout, reason = "a program for people to look at")]
 
@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use trainmon_agent::core::config::Config;
 use trainmon_agent::{Monitor, Options};
+use trainmon_tch::Watch;
 
 use captures::Captures;
 use data::Corpus;
@@ -23,7 +24,7 @@ use faults::{Fault, Faults};
 use report::Progress;
 use trainer::Trainer;
 
-/// Train a character-level GPT on this repository's own text, watched by trainmon
+/// Train a character-level GPT on this project's documents, watched by trainmon
 #[derive(Parser)]
 struct Arguments {
     /// Optimizer steps
@@ -58,11 +59,10 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let root = repository_root()?;
-    let corpus = Corpus::read(&root)?;
+    let corpus = Corpus::unpack()?;
     println!(
-        "text: {} characters of {} files, alphabet of {}; {} more are kept for validation",
+        "text: {} characters, alphabet of {}; {} more are kept for validation",
         corpus.training.len(),
-        corpus.files,
         corpus.vocabulary,
         corpus.validation.len()
     );
@@ -112,16 +112,16 @@ fn train(corpus: &Corpus, arguments: Arguments, monitor: Option<Monitor>) -> Res
     let progress = Progress::new(arguments.steps, monitor.clone());
     let mut trainer = Trainer::new(corpus, arguments.steps, Faults::new(arguments.inject), monitor)?;
     println!("model: {} parameters; loss before training {:.4}", trainer.parameters(), trainer.validation_loss()?);
+    let mut made = Vec::new();
     for step in 0..arguments.steps {
         let capture = captures.begin(step)?;
         progress.show(&trainer.step()?);
         if let Some(capture) = capture {
-            captures::finish(capture)?;
+            made.extend(captures::finish(capture, step)?);
         }
     }
     println!("validation loss {:.4}", trainer.validation_loss()?);
-    if let Some(watch) = trainer.into_watch() {
-        report::show_closing_words(&watch.finish());
-    }
+    let report = trainer.into_watch().map(Watch::finish);
+    report::show_closing_words(report.as_ref(), &made);
     Ok(())
 }

@@ -12,8 +12,6 @@ const BLOCKS: usize = 4;
 const WIDTH: i64 = 160;
 const HEADS: i64 = 4;
 
-/// The modules whose activations are watched.
-const WATCHED: [&str; 4] = ["blocks.0.attn", "blocks.0.mlp", "blocks.3.attn", "blocks.3.mlp"];
 /// The blocks in which faults are injected.
 const POISONED_BLOCK: usize = 1;
 const DEAD_BLOCK: usize = 2;
@@ -118,11 +116,9 @@ impl Gpt {
         Self { tokens, positions, blocks, norm, head }
     }
 
-    /// The same model, with four of its modules watched.
+    /// The same model, with the attention and the MLP of every block watched.
     pub(crate) fn watched(mut self, watch: &Watch) -> Self {
-        let wrap = |name: &str, module: Box<dyn Module>| -> Box<dyn Module> {
-            if WATCHED.contains(&name) { Box::new(watch.module(name, Boxed(module))) } else { module }
-        };
+        let wrap = |name: &str, module| -> Box<dyn Module> { Box::new(watch.module(name, Boxed(module))) };
         self.blocks = std::mem::take(&mut self.blocks)
             .into_iter()
             .enumerate()

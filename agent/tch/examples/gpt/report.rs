@@ -6,6 +6,7 @@ use std::time::Instant;
 use trainmon_agent::Report;
 use trainmon_tch::Monitor;
 
+use crate::captures::Finished;
 use crate::trainer::Figures;
 
 /// On a terminal the line is redrawn every step; elsewhere one line in this many steps is printed.
@@ -49,13 +50,18 @@ impl Progress {
 }
 
 /// What was written, where, what it cost, and what to open.
-pub(crate) fn show_closing_words(report: &Report) {
-    println!("\n{report}");
-    if !report.balances() {
-        println!("the books do not balance: please report this");
+pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished]) {
+    if let Some(report) = report {
+        println!("\n{report}");
+        if !report.balances() {
+            println!("the books do not balance: please report this");
+        }
     }
-    println!("\nOpen next:");
-    for sink in &report.sinks {
+    let sinks = report.map_or(&[][..], |report| &report.sinks);
+    if !sinks.is_empty() || !captures.is_empty() {
+        println!("\nOpen next:");
+    }
+    for sink in sinks {
         let what = match sink.name {
             "csv" => "one CSV file per signal, a row per tensor and step; steps.csv has the run's own curves",
             "prometheus" => "the live page, and Prometheus' page; they are there while a training runs",
@@ -64,5 +70,21 @@ pub(crate) fn show_closing_words(report: &Report) {
         for place in &sink.whereabouts {
             println!("  {place}  ({}: {what})", sink.name);
         }
+    }
+    for capture in captures {
+        show_capture(capture);
+    }
+}
+
+/// Where a capture is, and the command that compares it.
+fn show_capture(Finished { step, entries, directory, earlier }: &Finished) {
+    let here = directory.display();
+    println!("  {here}  (capture of step {step}: {entries} calls)");
+    match earlier {
+        Some(earlier) => {
+            println!("  {}  (the capture that an earlier run left there)", earlier.display());
+            println!("  to compare both: trainmon compare '{here}' '{}'", earlier.display());
+        }
+        None => println!("  to compare it with another run's: trainmon compare '{here}' OTHER"),
     }
 }

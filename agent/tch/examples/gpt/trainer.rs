@@ -68,7 +68,7 @@ impl<'a> Trainer<'a> {
     /// One optimizer step over two micro-batches.
     pub(crate) fn step(&mut self) -> Result<Figures> {
         let step = self.step;
-        self.faults.begin_step(step);
+        self.faults.begin_step(step, &self.drifting);
         self.optimizer.set_lr(self.learning_rate())?;
         self.optimizer.zero_grad()?;
         let mut loss = 0.0;
@@ -81,7 +81,6 @@ impl<'a> Trainer<'a> {
         let grad_norm = self.optimizer.clip_grad_norm(CLIP_NORM)?;
         let was_skipped = !grad_norm.is_finite();
         self.optimizer_step(loss, was_skipped)?;
-        self.faults.end_step(step, &self.drifting);
         self.step += 1;
         let skipped = was_skipped.then(|| "update skipped: the gradient is not finite".to_owned());
         let notes: Vec<String> = self.faults.beginning_at(step).into_iter().chain(skipped).collect();

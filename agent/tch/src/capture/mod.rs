@@ -141,6 +141,11 @@ impl Capture {
         self.active.session.progress()
     }
 
+    /// Where the capture that an earlier run left in this one's place was renamed to; `None` if there was none.
+    pub fn set_aside(&self) -> Option<&Path> {
+        self.active.session.set_aside()
+    }
+
     /// Captures nothing more, waits for the tensors' files and writes the documents: what [`progress`](Self::progress) says
     /// then is all.
     ///
