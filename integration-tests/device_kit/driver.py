@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: How long all parts together may take: six minutes, less the writing.
 USUAL_SECONDS = 355.0
 
-#: How long a program may take that only says what there is, and how long one that is told to end may take for that.
+#: How long importing torch may take, and how long one that is told to end may take for that.
 _PATIENCE_S = 60.0
 _LAST_WORDS_S = 5.0
 
@@ -167,6 +167,9 @@ class Driver:
 
     def _run_one(self, process: Process) -> None:
         part, began = process.part, time.monotonic()
+        patience = began + min(_PATIENCE_S, self._left())
+        while not process.rows.exists() and process.popen.poll() is None and time.monotonic() < patience:
+            time.sleep(0.01)
         limit = min(part.seconds * self._generosity, self._left())
         sys.stderr.write(f"device kit: {part.name}: at most {limit:.0f} s\n")
         sys.stderr.flush()
