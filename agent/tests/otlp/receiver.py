@@ -7,6 +7,7 @@ is being answered is answered. `--mode` makes it misbehave.
 import argparse
 import gzip
 import json
+import os
 import signal
 import ssl
 import threading
@@ -147,7 +148,9 @@ def serve_grpc(receiver, arguments):
     else:
         port = server.add_insecure_port(address)
     server.start()
-    return port, lambda: server.stop(grace=None if arguments.mode == "hang" else 30).wait()
+    # After its grace nothing is being answered any more, whether or not its own threads have heard of it.
+    grace = 0 if arguments.mode == "hang" else 30
+    return port, lambda: server.stop(grace or None).wait(grace + 5)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -240,14 +243,16 @@ def main():
     parser.add_argument("--key")
     parser.add_argument("--client-ca")
     arguments = parser.parse_args()
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    # Waited for below: a handler could run while this thread holds the lock that it needs. Threads to come inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     receiver = Receiver(arguments)
     serve = serve_grpc if arguments.protocol == "grpc" else serve_http
     port, stop = serve(receiver, arguments)
     print(f"ready {port}", flush=True)
-    ended.wait()
+    signal.sigwait([signal.SIGTERM])
     stop()
+    # Every line is in the file: the threads of a server in the middle of its end are waited for by nobody.
+    os._exit(0)
 
 
 if __name__ == "__main__":
