@@ -292,9 +292,13 @@ def test_the_thread_sleeps_while_there_is_nothing_to_look_for(monkeypatch: pytes
         member.submit(0, 1.0, sums.done(0))
     for _, _, sums in members:
         sums.await_all(1)
-    time.sleep(0.05)
-    looked = len(looks)
-    time.sleep(0.3)
-    assert len(looks) == looked
+
+    def is_asleep() -> bool:
+        looked = len(looks)
+        time.sleep(0.6)
+        return len(looks) == looked
+
+    # On a busy machine its last look may still be to come.
+    assert any(is_asleep() for _ in range(20))
     for member, _, _ in members:
         member.close(0)
