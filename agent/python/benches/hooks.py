@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from overhead import SMALL, build
+from gpts import SMALL, build
 from torch.nn import functional
 
 import trainmon

@@ -1,6 +1,7 @@
 """What a monitor adds to a training step: none, trainmon and the real msprobe, the same model, step by step in turn.
 
     python overhead.py [--rounds 15] [--starts 3] [--batch 4] [--only wg,xy] [--json FILE]
+    python overhead.py --device cuda --dtype bfloat16 --size 1b [--seconds 60] ...
 
 Each contender trains in a process of its own (msprobe's hooks cannot be taken off again). The processes step one at a
 time in rotating order, so that whatever else the machine does meets all of them alike. The added time of a round is
@@ -10,6 +11,11 @@ are started anew several times, and the rounds of all starts count. Reading grad
 same time at any batch size, and a step's noise grows with its length: `--batch 1` shows small differences best.
 
 "Read-only" is one pass over every tensor the configuration looks at, each read once and nothing computed: the floor.
+It is measured on the host only: on a device the kernels of torch compute as well, so that their pass is no floor.
+
+On a device a step ends when the device has done it, before both clocks are read. All contenders share one card: without
+`--batch` it is as large as fits, the same for all, and is halved where one of them runs out of memory. Torch is told to
+be deterministic there, so that equal trainings have equal losses.
 """
 
 from __future__ import annotations
@@ -17,15 +23,18 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import operator
 import os
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from gpts import LARGE, SIZES, SMALL, Place, Size, batch_that_fits, build_at
 
 CONTENDERS = ("none", "trainmon", "msprobe")
 
@@ -37,99 +46,70 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Size:
-    """A GPT."""
-
-    vocabulary: int
-    width: int
-    heads: int
-    layers: int
-    length: int
-    batch: int
+#: Rounds that count which a race has at least, however little time it is given.
+FEWEST_ROUNDS = 3
 
 
-#: 33.9 M parameters.
-LARGE = Size(vocabulary=8192, width=512, heads=8, layers=8, length=128, batch=4)
-#: For a quick look, and for the test that the benchmark runs.
-SMALL = Size(vocabulary=256, width=64, heads=4, layers=2, length=32, batch=2)
+class TooLargeError(Exception):
+    """A contender ran out of memory with this batch."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(f"out of memory with {batch} sequences in a step")
+        self.batch = batch
 
 
-def build(size: Size) -> Any:
-    """The model: pre-norm, untied head, written with plain modules."""
-    import torch
-    from torch import nn
-    from torch.nn import functional
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ln1, self.ln2 = nn.LayerNorm(size.width), nn.LayerNorm(size.width)
-            self.qkv, self.out = nn.Linear(size.width, 3 * size.width), nn.Linear(size.width, size.width)
-            self.fc1, self.fc2 = nn.Linear(size.width, 4 * size.width), nn.Linear(4 * size.width, size.width)
-            self.act = nn.GELU()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            b, t, d = x.shape
-            q, k, v = (one.view(b, t, size.heads, -1).transpose(1, 2) for one in self.qkv(self.ln1(x)).chunk(3, -1))
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
-            mixed: torch.Tensor = x + self.fc2(self.act(self.fc1(self.ln2(x))))
-            return mixed
-
-    class Gpt(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens = nn.Embedding(size.vocabulary, size.width)
-            self.positions = nn.Embedding(size.length, size.width)
-            self.layers = nn.ModuleList(Block() for _ in range(size.layers))
-            self.ln = nn.LayerNorm(size.width)
-            self.head = nn.Linear(size.width, size.vocabulary, bias=False)
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            x = self.tokens(tokens) + self.positions(torch.arange(size.length))
-            for layer in self.layers:
-                x = layer(x)
-            logits: torch.Tensor = self.head(self.ln(x))
-            return logits
-
-    torch.manual_seed(1)
-    return Gpt()
+def monitor_of(contender: str, config: dict[str, Any], net: Any, optimizer: Any, output: str) -> Any:
+    """Starts the contender's monitor; None has none."""
+    if contender == "none":
+        return None
+    file = Path(output) / "config.json"
+    file.write_text(json.dumps({"targets": {}, "format": "csv", "ops": OPS, **config}))
+    if contender == "trainmon":
+        from trainmon import TrainerMon
+    else:
+        from msprobe.pytorch import TrainerMon
+    monitor = TrainerMon(str(file), params_have_main_grad=False)
+    monitor.set_monitor(net, grad_acc_steps=1, optimizer=optimizer)
+    return monitor
 
 
-def train(contender: str, config: dict[str, Any], size: Size, output: str, pipe: Connection) -> None:
-    """One contender: makes a step whenever it is told to, and says how long it took."""
+def train(contender: str, config: dict[str, Any], size: Size, place: Place, output: str, pipe: Connection) -> None:
+    """One contender: makes a step of as many sequences as it is told, and says how long it took."""
     os.environ["MONITOR_OUTPUT_DIR"] = output
     # Where Megatron can be imported msprobe takes every model for Megatron's and skips gradients: not a fair race.
     sys.modules["megatron"] = None  # type: ignore[assignment]
     import torch
     from torch.nn import functional
 
-    net = build(size).train()
+    is_cuda = place.device == "cuda"
+    wait = torch.cuda.synchronize if is_cuda else lambda: None
+    net = build_at(size, place).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
-    file = Path(output) / "config.json"
-    file.write_text(json.dumps({"targets": {}, "format": "csv", "ops": OPS, **config}))
-    monitor: Any = None
-    if contender != "none":
-        if contender == "trainmon":
-            from trainmon import TrainerMon
-        else:
-            from msprobe.pytorch import TrainerMon
-        monitor = TrainerMon(str(file), params_have_main_grad=False)
-        monitor.set_monitor(net, grad_acc_steps=1, optimizer=optimizer)
+    monitor = monitor_of(contender, config, net, optimizer, output)
     generator = torch.Generator().manual_seed(2)
-    pipe.send(sum(parameter.numel() for parameter in net.parameters()))
-    while pipe.recv() == "step":
-        tokens = torch.randint(0, size.vocabulary, (size.batch, size.length + 1), generator=generator)
+    free = torch.cuda.mem_get_info()[0] if is_cuda else 0
+    pipe.send((sum(parameter.numel() for parameter in net.parameters()), free))
+    while batch := pipe.recv():
+        tokens = torch.randint(0, size.vocabulary, (batch, size.length + 1), generator=generator).to(place.device)
+        wait()
         cpu, started = time.process_time(), time.perf_counter()
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
+        try:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            wait()
+        except torch.cuda.OutOfMemoryError:
+            pipe.send(None)
+            continue
         pipe.send((time.perf_counter() - started, time.process_time() - cpu, float(loss.detach())))
-    pipe.send(floor(net, optimizer, config, size) if contender == "trainmon" else 0.0)
+    last: dict[str, Any] = {"peak_bytes": torch.cuda.max_memory_reserved() if is_cuda else None}
     if contender == "trainmon":
+        last["floor"] = None if is_cuda else floor(net, optimizer, config, size)
         monitor.close()
+        books = monitor._watches[0].monitor.books()
+        last["not_measured"] = books["not_sampled"] + books["dropped"]
+    pipe.send(last)
     pipe.close()
     os._exit(0)
 
@@ -179,57 +159,89 @@ def looked_at(net: Any, optimizer: Any, config: dict[str, Any], size: Size) -> l
     return tensors
 
 
-def race(name: str, size: Size, rounds: int, warm: int) -> dict[str, Any]:
+def race(name: str, size: Size, arguments: argparse.Namespace) -> dict[str, Any]:
     """All contenders with one config."""
     context = multiprocessing.get_context("spawn")
+    contenders, place = arguments.contenders, Place(arguments.device, arguments.dtype)
     pipes: dict[str, Any] = {}
     workers = []
     with tempfile.TemporaryDirectory() as base:
-        for contender in CONTENDERS:
-            output = str(Path(base) / contender)
-            Path(output).mkdir()
-            ours, theirs = context.Pipe()
-            worker = context.Process(target=train, args=(contender, CONFIGS[name], size, output, theirs))
-            worker.start()
-            pipes[contender] = ours
-            workers.append(worker)
-        parameters = {contender: pipe.recv() for contender, pipe in pipes.items()}
-        taken: dict[str, list[tuple[float, float]]] = {contender: [] for contender in CONTENDERS}
-        losses: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
-        for number in range(warm + rounds):
-            for place in range(len(CONTENDERS)):
-                contender = CONTENDERS[(number + place) % len(CONTENDERS)]
-                pipes[contender].send("step")
-                wall, cpu, loss = pipes[contender].recv()
-                losses[contender].append(loss)
-                if number >= warm:
-                    taken[contender].append((wall, cpu))
-            if sys.stderr.isatty():
-                print(f"\r{name}: round {number + 1} of {warm + rounds}", end="", file=sys.stderr)
-        floors = {}
-        for contender, pipe in pipes.items():
-            pipe.send("end")
-            floors[contender] = pipe.recv()
-        for worker in workers:
-            worker.join()
-    return {
-        "config": name,
-        "parameters": parameters["none"],
-        "taken": taken,
-        "floor": floors["trainmon"],
-        "same_losses": {contender: losses[contender] == losses["none"] for contender in CONTENDERS},
-    }
+        try:
+            for contender in contenders:
+                output = str(Path(base) / contender)
+                Path(output).mkdir()
+                ours, theirs = context.Pipe()
+                given = (contender, CONFIGS[name], size, place, output, theirs)
+                worker = context.Process(target=train, args=given)
+                worker.start()
+                # Or the end of a worker would not be seen.
+                theirs.close()
+                pipes[contender] = ours
+                workers.append(worker)
+            return {"config": name, **raced(name, size, place, arguments, pipes)}
+        finally:
+            for worker in workers:
+                worker.join(60 if sys.exc_info()[0] is None else 0)
+                worker.terminate()
+
+
+def raced(name: str, size: Size, place: Place, arguments: argparse.Namespace, pipes: dict[str, Any]) -> dict[str, Any]:
+    """The rounds of processes that were just started. Raises `TooLargeError` where one of them runs out of memory."""
+    deadline = time.monotonic() + arguments.seconds
+    contenders, warm, rounds = list(pipes), arguments.warm, arguments.rounds
+    ready = {contender: pipe.recv() for contender, pipe in pipes.items()}
+    parameters = ready["none"][0]
+    free = min(there for _, there in ready.values())
+    batch = size.batch or batch_that_fits(size, place, name, free, parameters, len(contenders))
+    taken: dict[str, list[tuple[float, float]]] = {contender: [] for contender in contenders}
+    losses: dict[str, list[float]] = {contender: [] for contender in contenders}
+    for number in range(warm + rounds):
+        for turn in range(len(contenders)):
+            contender = contenders[(number + turn) % len(contenders)]
+            pipes[contender].send(batch)
+            answer = pipes[contender].recv()
+            if answer is None:
+                raise TooLargeError(batch)
+            wall, cpu, loss = answer
+            losses[contender].append(loss)
+            if number >= warm:
+                taken[contender].append((wall, cpu))
+        if sys.stderr.isatty():
+            print(f"\r{name}: round {number + 1} of {warm + rounds}", end="", file=sys.stderr)
+        if number + 1 >= warm + FEWEST_ROUNDS and time.monotonic() > deadline:
+            break
+    last = {}
+    for contender, pipe in pipes.items():
+        pipe.send(0)
+        last[contender] = pipe.recv()
+    same = {who: sum(map(operator.eq, losses[who], losses["none"])) for who in contenders}
+    answers = {"parameters": parameters, "batch": batch, "taken": taken, "losses": len(losses["none"]), "same": same}
+    return {**answers, "last": last}
 
 
 def races(name: str, size: Size, arguments: argparse.Namespace) -> dict[str, Any]:
     """The race with as many sets of fresh processes as asked for, as one."""
-    runs = [race(name, size, arguments.rounds, arguments.warm) for _ in range(arguments.starts)]
-    first = runs[0]
+    runs: list[dict[str, Any]] = []
+    while len(runs) < arguments.starts:
+        try:
+            runs.append(race(name, size, arguments))
+        except TooLargeError as error:
+            if error.batch == 1:
+                raise
+            print(f"{name}: {error}, half of it is tried")
+            # All starts have the same.
+            size, runs = replace(size, batch=error.batch // 2), []
+            continue
+        size = replace(size, batch=runs[0]["batch"])
+    first, contenders = runs[0], arguments.contenders
+    floors = [run["last"]["trainmon"]["floor"] for run in runs if "trainmon" in contenders]
     return {
         **first,
-        "taken": {contender: [one for run in runs for one in run["taken"][contender]] for contender in CONTENDERS},
-        "floor": statistics.median(run["floor"] for run in runs),
-        "same_losses": {contender: all(run["same_losses"][contender] for run in runs) for contender in CONTENDERS},
+        "taken": {contender: [one for run in runs for one in run["taken"][contender]] for contender in contenders},
+        "floor": statistics.median(floors) if floors and floors[0] is not None else None,
+        "losses": sum(run["losses"] for run in runs),
+        "same": {contender: sum(run["same"][contender] for run in runs) for contender in contenders},
+        "last": {contender: [run["last"][contender] for run in runs] for contender in contenders},
     }
 
 
@@ -242,25 +254,30 @@ def summary(values: list[float]) -> tuple[float, float, float]:
 
 def show(result: dict[str, Any]) -> dict[str, Any]:
     """Prints one race; gives the figures for a script."""
-    taken = result["taken"]
-    figures: dict[str, Any] = {"config": result["config"], "floor_ms": 1e3 * result["floor"]}
+    taken, floor_s = result["taken"], result["floor"]
+    figures: dict[str, Any] = {name: result[name] for name in ("config", "parameters", "batch", "losses", "same")}
+    figures |= {"floor_ms": None if floor_s is None else 1e3 * floor_s, "rounds": len(taken["none"])}
+    figures["last"] = result["last"]
     print(f"\n{result['config']}: {result['parameters'] / 1e6:.1f} M parameters, {len(taken['none'])} rounds")
     for clock, index in (("wall", 0), ("cpu", 1)):
         base = [times[index] for times in taken["none"]]
-        print(f"  {clock}: step without a monitor {1e3 * statistics.median(base):.1f} ms")
+        step_ms = figures[f"{clock}_step_ms"] = 1e3 * statistics.median(base)
+        print(f"  {clock}: step without a monitor {step_ms:.1f} ms")
         added = {}
-        for contender in CONTENDERS[1:]:
+        for contender in [one for one in taken if one != "none"]:
             extra = [1e3 * (times[index] - one) for times, one in zip(taken[contender], base, strict=True)]
             middle, low, high = summary(extra)
             added[contender] = middle
-            share = 100 * middle / (1e3 * statistics.median(base))
+            share = 100 * middle / step_ms
             print(f"    {contender:<9} adds {middle:8.2f} ms [{low:.2f} .. {high:.2f}], {share:+.1f} % of the step")
             figures[f"{clock}_{contender}_ms"] = [middle, low, high]
-        figures[f"{clock}_ratio"] = added["trainmon"] / added["msprobe"]
-        print(f"    ratio of added times: {added['trainmon'] / added['msprobe']:.3f}")
-    print(f"  read-only pass over the same tensors: {1e3 * result['floor']:.2f} ms")
-    for contender, same in result["same_losses"].items():
-        if not same:
+        if len(added) == 2:
+            figures[f"{clock}_ratio"] = added["trainmon"] / added["msprobe"]
+            print(f"    ratio of added times: {figures[f'{clock}_ratio']:.3f}")
+    if floor_s is not None:
+        print(f"  read-only pass over the same tensors: {1e3 * floor_s:.2f} ms")
+    for contender, same in result["same"].items():
+        if same != result["losses"]:
             print(f"  note: the losses with {contender} differ from those without")
     return figures
 
@@ -276,14 +293,22 @@ def main() -> None:
         "--starts", type=int, default=3, help="sets of fresh processes that do so (default %(default)s)"
     )
     parser.add_argument("--only", default=",".join(CONFIGS), help="configurations, comma-separated (default: all)")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS), help="`none` and others (default: %(default)s)")
+    parser.add_argument("--size", choices=SIZES, default="large", help="of the model (default %(default)s)")
     parser.add_argument(
         "--small", action="store_true", help="a tiny model: shows that the benchmark runs, measures nothing"
     )
-    parser.add_argument("--batch", type=int, help=f"sequences in a step (default {LARGE.batch})")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    parser.add_argument("--batch", type=int, help=f"sequences in a step (default {LARGE.batch}; on a device what fits)")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="of a race, after which it has no further rounds"
+    )
     parser.add_argument("--json", help="write the figures here as well")
     arguments = parser.parse_args()
-    size = SMALL if arguments.small else LARGE
-    size = replace(size, batch=arguments.batch or size.batch)
+    arguments.contenders = arguments.contenders.split(",")
+    size = SMALL if arguments.small else SIZES[arguments.size]
+    size = replace(size, batch=arguments.batch or (size.batch if arguments.device == "cpu" else 0))
     figures = [show(races(name, size, arguments)) for name in arguments.only.split(",")]
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures, indent=1))

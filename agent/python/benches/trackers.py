@@ -24,7 +24,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from overhead import LARGE, OPS, SMALL, Size, build, summary
+from gpts import LARGE, SMALL, Size, build
+from overhead import OPS, summary
 
 CONTENDERS = (
     "none",
