@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 USUAL_SECONDS = 355.0
 
 #: How long importing torch may take, and how long one that is told to end may take for that.
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 _LAST_WORDS_S = 5.0
 
 #: The last lines of what a part that failed said.

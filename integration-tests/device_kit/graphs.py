@@ -15,21 +15,22 @@ from device_kit.training import Outcome, left_by, steady, tell
 from device_kit.watching import Watching, watched
 
 #: Steps before the capture, replays of it, and steps after them.
-WARM, REPLAYS, AFTER = 3, 10, 3
+WARM, REPLAYS, AFTER = 3, 6, 3
 
 _BITS = "CUDA graph of a watched step: same bits"
 _ROWS = "CUDA graph: rows of the steps before and after it"
 _FORWARD = "CUDA graph of the forward and backward pass only: same bits"
-TITLES = (_BITS, _ROWS, _FORWARD)
+TITLES = (_FORWARD, _BITS, _ROWS)
 
 
 def run(setting: Setting, report: Report) -> None:
     """A graph of all, and one that leaves the optimizer out."""
     steady()
-    with report.guard(_BITS):
-        _compare(setting, report, _BITS, is_whole=True)
+    # This one first: a capture that fails may leave torch in disorder.
     with report.guard(_FORWARD):
         _compare(setting, report, _FORWARD, is_whole=False)
+    with report.guard(_BITS):
+        _compare(setting, report, _BITS, is_whole=True)
 
 
 def _compare(setting: Setting, report: Report, title: str, *, is_whole: bool) -> None:

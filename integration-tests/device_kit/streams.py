@@ -15,7 +15,7 @@ from device_kit.training import steady
 from device_kit.truth import Comparison, Statistics, by_name, statistics
 from device_kit.watching import heard, rows_of, start_monitor, watched
 
-STEPS = 6
+STEPS = 4
 
 _SIDE = "gradients that come on a side stream"
 _TWO = "two trainings in turns, each on a stream of its own"

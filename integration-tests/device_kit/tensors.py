@@ -64,8 +64,9 @@ def samples(setting: Setting, dtype: torch.dtype) -> Iterator[tuple[str, torch.T
     yield "large", there(large)
     yield "large, transposed", there(large).t()
     yield "large, strided", there(large)[:, ::2]
-    pieces = torch.randn(2, setting.size(4_500_001, 2_200_001), generator=random)
-    yield "in pieces", there(pieces if dtype.is_signed else pieces.abs())
+    if not setting.is_dry:
+        # In the dry form the huge ones are as large as this.
+        yield "in pieces", there(torch.randn(2, 4_500_001, generator=random).abs())
     if dtype.is_floating_point:
         yield from _odd(there, base, large, dtype)
 

@@ -84,7 +84,7 @@ def train(setting: Setting, way: Way, watching: Callable[..., Any] | None = None
     scaler = torch.amp.GradScaler(setting.device, **options)
     outcome: Outcome = {"losses": []}
     with contextlib.nullcontext() if watching is None else watching(net, optimizer):
-        for number, batch in enumerate(small_nets.batches(setting, setting.size(20, 10))):
+        for number, batch in enumerate(small_nets.batches(setting, setting.size(20, 6))):
             optimizer.zero_grad()
             with torch.autocast(setting.device, dtype=way.autocast, enabled=way.autocast is not None):
                 loss = small_nets.loss_of(net, batch)
