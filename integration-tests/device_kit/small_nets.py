@@ -25,7 +25,7 @@ class Size:
 
 
 #: One matrix with more elements than are measured in one piece, several that are measured one by one, many small ones.
-REAL = Size(vocabulary=17000, width=256, heads=4, layers=2, length=64, batch=8)
+REAL = Size(vocabulary=17000, width=256, heads=4, layers=2, length=64, batch=4)
 DRY = Size(vocabulary=600, width=32, heads=2, layers=1, length=8, batch=2)
 
 

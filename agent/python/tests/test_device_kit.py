@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.environment import ENVIRONMENT
+from support.environment import ENVIRONMENT, modules_in
 
 CHECKOUT = Path(__file__).parents[3]
 PACKAGE = CHECKOUT / "integration-tests" / "device_kit"
@@ -61,11 +60,11 @@ def kit(tmp_path: Path) -> Path:
     return folder
 
 
-def run(kit: Path, *words: object, **environment: str) -> Done:
+def run(kit: Path, *words: object) -> Done:
     """Runs the kit with this Python, from a directory of no matter."""
     out = kit.parent / "what came out"
     command = ["sh", str(kit / "run.sh"), "--out", str(out), *map(str, words)]
-    variables = {**ENVIRONMENT, "PYTHON": sys.executable, **environment}
+    variables = {**ENVIRONMENT, "PYTHON": sys.executable}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=variables, cwd=kit.parent, timeout=PATIENCE_S
     )
@@ -228,7 +227,7 @@ table.write(out, run, {})
 def test_parts_that_no_time_is_left_for_say_so_by_name(kit: Path) -> None:
     with_parts(kit, **dict.fromkeys(("first", "second", "third"), "    report.check('one', True)"))
     out = kit.parent / "out"
-    variables = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(kit), ENVIRONMENT.get("PYTHONPATH", "")])}
+    variables = {**ENVIRONMENT, "PYTHONPATH": modules_in(kit)}
     subprocess.run([sys.executable, "-c", LATE, str(out)], check=True, env=variables, timeout=PATIENCE_S)
     done = Done(0, "", out)
     assert [row["verdict"] for row in done.rows("first")] == ["ok"]
@@ -277,7 +276,7 @@ def test_our_wheel_comes_first_and_the_others_last(kit: Path) -> None:
     exec({looks!r}, space)
     report.measured('two', space['found'])"""
     with_parts(kit, looks=body)
-    done = run(kit, "--dry", "--seconds", SECONDS, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+    done = run(kit, "--dry", "--seconds", SECONDS)
     assert done.status == 0, done.said
     numpy = importlib.import_module("numpy").__version__
     assert [row["value"] for row in done.rows("looks")] == [f"9 {numpy} 3"] * 2
