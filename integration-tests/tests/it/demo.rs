@@ -44,28 +44,90 @@ fn the_demo_counts_its_steps_as_the_files_do() -> Result<()> {
     Ok(())
 }
 
-/// docs/capture-files.md: a step captured twice is the same, and a step that went wrong is not.
-#[test]
-fn the_demo_captures_a_step_and_two_runs_agree() -> Result<()> {
-    let Some(trainmon) = program("the_demo_captures_a_step_and_two_runs_agree")? else { return Ok(()) };
-    let directory = tempfile::tempdir()?;
-    let capture = |to: &str, more: &[&str]| -> Result<PathBuf> {
-        let captured = directory.path().join(to);
+/// A place where demos train and are compared.
+struct Desk {
+    trainmon: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new(trainmon: PathBuf) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        // With a monitor, for it names the modules; without the usual port, which another training may have.
+        std::fs::write(directory.path().join("monitor.json"), r#"{"wg_distribution": true, "format": "csv"}"#)?;
+        Ok(Self { trainmon, directory })
+    }
+
+    /// Trains as a visitor does, and gives what was said at the end.
+    fn train(&self, arguments: &[&str]) -> Result<String> {
         let mut command = demo()?;
-        command.args(["--no-monitor", "--steps", "2", "--capture", "1", "--capture-to"]).arg(&captured).args(more);
-        let output = command.current_dir(directory.path()).output()?;
+        // Two threads, as on any machine: kernels then use memory that nobody has written yet. They must not wait by spinning,
+        // for the cores belong to other tests too.
+        command.env("OMP_NUM_THREADS", "2").env("OMP_WAIT_POLICY", "passive");
+        command.args(arguments).args(["--config", "monitor.json"]).current_dir(self.directory.path());
+        let output = command.output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(captured)
-    };
-    let (once, twice, wrong) =
-        (capture("once", &[])?, capture("twice", &[])?, capture("wrong", &["--inject", "nan@1"])?);
-    let compare = |target: &Path| -> Result<(Option<i32>, String)> {
-        let output = Command::new(&trainmon).arg("compare").arg(target).arg(&once).output()?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The exit code and the answer.
+    fn compare(&self, target: &str, golden: &str) -> Result<(Option<i32>, String)> {
+        let mut command = Command::new(&self.trainmon);
+        let output = command.args(["compare", target, golden]).current_dir(self.directory.path()).output()?;
         Ok((output.status.code(), String::from_utf8(output.stdout)?))
-    };
-    let (code, said) = compare(&twice)?;
+    }
+}
+
+/// Equal trainings are the same, and every fault is named by its step and its place.
+#[test]
+fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
+    let Some(trainmon) = program("every_fault_of_the_demo_is_found_and_nothing_in_clean_runs")? else { return Ok(()) };
+    let desk = Desk::new(trainmon)?;
+    let short = ["--steps", "3", "--capture", "2"];
+    let train = |more: &[&str]| desk.train(&[&short[..], more].concat());
+    train(&[])?;
+    // The second one in the same place says where the first one's is now, and how both are compared.
+    let said = train(&[])?;
+    let command = said.lines().find_map(|line| line.trim().strip_prefix("to compare both: trainmon compare "));
+    let command = command.with_context(|| format!("no command in {said}"))?;
+    let words: Vec<&str> = command.split('\'').filter(|word| !word.trim().is_empty()).collect();
+    let [now, earlier] = words[..] else { anyhow::bail!("not two captures: {command}") };
+    assert!(earlier.ends_with("step2/rank0.earlier-1"), "{earlier}");
+    let (code, said) = desk.compare(now, earlier)?;
     assert_eq!(code, Some(0), "{said}");
-    let (code, said) = compare(&wrong)?;
+    assert!(said.starts_with("No divergence: "), "{said}");
+    for (fault, place) in [
+        ("spike", ", at Aten.mul.Scalar.0.forward: only the target makes this call"),
+        ("nan", ", blocks.1.attn, at Module.blocks.1.attn.Boxed.forward.0: "),
+        ("dead", ", blocks.2.mlp, at Aten."),
+        ("drift", ", at Aten.mul_.Scalar.0.forward: only the target makes this call, and then in blocks.2.mlp "),
+    ] {
+        train(&["--inject", &format!("{fault}@2"), "--capture-to", fault])?;
+        let (code, said) = desk.compare(&format!("{fault}/step2"), "capture_output/step2")?;
+        assert_eq!(code, Some(1), "{fault}: {said}");
+        assert!(said.starts_with(&format!("They diverge in step 2, rank 0{place}")), "{fault}: {said}");
+    }
+    Ok(())
+}
+
+/// The README's commands, as they stand there, have the README's answer.
+#[test]
+fn the_demos_commands_in_the_readme_have_the_answer_that_is_shown() -> Result<()> {
+    let Some(trainmon) = program("the_demos_commands_in_the_readme_have_the_answer_that_is_shown")? else {
+        return Ok(());
+    };
+    let desk = Desk::new(trainmon)?;
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
+    let commands = readme.lines().filter(|line| line.contains("--capture") || line.starts_with("trainmon compare "));
+    let commands: Vec<Vec<&str>> = commands.map(|line| line.split_whitespace().collect()).collect();
+    let [clean, spiked, compare] = &commands[..] else { anyhow::bail!("not three commands: {commands:?}") };
+    for command in [clean, spiked] {
+        let arguments = command.strip_prefix(&["cargo", "xtask", "demo"]).context("another command")?;
+        desk.train(arguments)?;
+    }
+    let (code, said) = desk.compare(compare[2], compare[3])?;
     assert_eq!(code, Some(1), "{said}");
+    let answer = said.lines().next().context("no answer")?;
+    assert!(readme.contains(answer), "the README shows another answer than: {answer}");
     Ok(())
 }

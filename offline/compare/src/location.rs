@@ -12,18 +12,38 @@ pub struct Location {
     pub module: Option<String>,
     /// The line of the model's or script's code that made it: `nets.py, line 94`.
     pub source: Option<String>,
+    /// Of a call outside of all modules: the module in which what comes of it is seen first.
+    pub seen_in: Option<String>,
 }
 
 impl Location {
-    /// Looks it up in the capture that has the call. Of a backward call the source is its forward call's.
-    pub(crate) fn of(capture: &Capture, operator: &str) -> Self {
-        let parent = capture.parent(operator).and_then(|parent| parent.name.as_deref());
-        let own = operator.starts_with("Module.").then_some(operator);
-        let module = own.or(parent).and_then(path).map(str::to_owned);
+    /// Looks it up in the capture that has the call. Of a backward call the source is its forward call's, and so is the module where
+    /// it has none of its own. `value`: what differs first, be it another call's.
+    pub(crate) fn of(capture: &Capture, operator: &str, value: Option<&str>) -> Self {
         let calls = [operator.to_owned(), operator.replacen(".backward", ".forward", 1)];
+        let module = module(capture, operator);
         let mut frames = calls.iter().filter_map(|call| capture.stacks.of(call)).flatten();
-        Self { module, source: frames.find_map(|frame| line(frame)) }
+        let source = frames.find_map(|frame| line(frame));
+        let other = value.filter(|_| module.is_none()).map(call_of);
+        let seen_in = other.and_then(|call| self::module(capture, call));
+        Self { module, source, seen_in }
     }
+}
+
+/// The module that a call is, or ran in; a backward call ran in that of its forward call.
+fn module(capture: &Capture, operator: &str) -> Option<String> {
+    let forward = operator.replacen(".backward", ".forward", 1);
+    let parent = |call: &str| capture.parent(call).and_then(|parent| parent.name.clone());
+    if operator.starts_with("Module.") {
+        return path(operator).map(str::to_owned);
+    }
+    path(&parent(operator).or_else(|| parent(&forward))?).map(str::to_owned)
+}
+
+/// `Aten.t.default.10.forward` of `Aten.t.default.10.forward.input.0`.
+fn call_of(value: &str) -> &str {
+    let ends = [".input", ".output", ".parameters"].into_iter().filter_map(|section| value.find(section));
+    &value[..ends.min().unwrap_or(value.len())]
 }
 
 /// `Module.blocks.1.ln2.LayerNorm.forward.0` is `blocks.1.ln2`.
@@ -121,5 +141,8 @@ mod tests {
         assert_eq!(line("no frame"), None);
         assert_eq!(path("Module.blocks.1.ln2.LayerNorm.backward.0"), Some("blocks.1.ln2"));
         assert_eq!(path("Module.Net.forward.0"), None);
+        for value in ["Aten.t.default.1.forward.input.0", "Aten.t.default.1.forward"] {
+            assert_eq!(call_of(value), "Aten.t.default.1.forward");
+        }
     }
 }

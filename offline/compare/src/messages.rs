@@ -47,7 +47,7 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             on(ranks)
         ),
         Verdict::Parts { step, ranks, finding } => {
-            let Location { module, source } = &finding.location;
+            let Location { module, source, .. } = &finding.location;
             let module = module.as_ref().map(|module| format!(", {module}")).unwrap_or_default();
             let source = source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default();
             format!(
@@ -72,6 +72,7 @@ fn on(ranks: &[u64]) -> String {
 
 fn reason(finding: &Finding) -> String {
     let lead = finding.suspects.first().map(|lead| leading(lead, &finding.operator)).unwrap_or_default();
+    let seen_in = finding.location.seen_in.as_ref().map(|module| format!("in {module} ")).unwrap_or_default();
     match finding.kind {
         Kind::Operator if finding.input > 0.0 => {
             format!("its inputs differ by no more than {}, yet {lead}", of(finding.input, "their size"))
@@ -88,8 +89,8 @@ fn reason(finding: &Finding) -> String {
             "{lead}, though what was captured before it agrees: what ran in between was not captured (level mix or L1 with all \
              operators shows more)"
         ),
-        Kind::TargetOnly => format!("only the target makes this call, and then {lead}"),
-        Kind::GoldenOnly => format!("only the golden makes this call, and then {lead}"),
+        Kind::TargetOnly => format!("only the target makes this call, and then {seen_in}{lead}"),
+        Kind::GoldenOnly => format!("only the golden makes this call, and then {seen_in}{lead}"),
     }
 }
 
@@ -280,7 +281,7 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         }),
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
             "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
-            "source": finding.location.source, "kind": kind(finding.kind),
+            "source": finding.location.source, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
             "input_deviation": number(finding.input),
             "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
         }),

@@ -21,5 +21,6 @@ mod small;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
+mod unwritten;
 
 use recorded::skip;

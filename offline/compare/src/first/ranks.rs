@@ -100,7 +100,8 @@ fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
     let rewritten = walked.rewritten.iter_mut().map(|one| &mut one.finding);
     for finding in walked.finding.iter_mut().chain(rewritten) {
         let capture = if finding.target.is_some() { sides.target } else { sides.golden };
-        finding.location = Location::of(capture, &finding.operator);
+        let first = finding.suspects.first().map(|suspect| &*suspect.name);
+        finding.location = Location::of(capture, &finding.operator, first);
         finding.permuted = permuted(*sides, finding);
         let documents = [sides.target, sides.golden].map(|capture| &capture.document);
         let are_statistics = documents.iter().any(|document| document.task == Task::Statistics);

@@ -1,0 +1,101 @@
+//! Memory that nobody has written yet: what is in it is no difference, and what is written there is one.
+
+use serde_json::{Value, json};
+
+use crate::small::{answer_of, document, numbers, put, trainmon};
+
+/// What a process had in its memory before.
+const LEFT: [[f64; 4]; 2] = [[3e30, -2.0, 1e29, 4e30], [7.0, 7.0, 7.0, 28.0]];
+
+fn float(shape: &[u64], statistics: [f64; 4]) -> Value {
+    numbers(shape, "torch.float32", statistics)
+}
+
+fn call(inputs: &[&Value], output: &Value) -> Value {
+    json!({"input_args": inputs, "input_kwargs": {}, "output": [output]})
+}
+
+/// Memory is taken, looked at through a view, filled, and read: by functions of this family.
+fn written_later(names: [&str; 4], left: [f64; 4], written: [f64; 4]) -> Value {
+    let sizes = json!({"type": "list", "value": [16]});
+    let [memory, part] = [float(&[16], left), float(&[8], left.map(|one| one / 2.0))];
+    let full = float(&[8], written);
+    let [take, view, fill, read] = names;
+    json!({
+        take: call(&[&sizes], &memory),
+        view: call(&[&memory], &part),
+        fill: call(&[&part], &full),
+        read: call(&[&full], &full),
+    })
+}
+
+const FAMILIES: [[&str; 4]; 2] = [
+    [
+        "Aten.empty.memory_format.0.forward",
+        "Aten.slice.Tensor.0.forward",
+        "Aten.fill_.Scalar.0.forward",
+        "Aten.neg.default.0.forward",
+    ],
+    ["Tensor.new_empty.0.forward", "Tensor.narrow.0.forward", "Tensor.copy_.0.forward", "Torch.neg.0.forward"],
+];
+
+#[test]
+fn what_nobody_had_written_is_no_difference() {
+    for names in FAMILIES {
+        let written = [1.0, 1.0, 1.0, 2.5];
+        let [one, other] = LEFT.map(|left| written_later(names, left, written));
+        let (code, answer) = answer_of(&one, &other);
+        assert_eq!((code, &answer["verdict"]), (Some(0), &json!("same")), "{}", answer["sentence"]);
+    }
+}
+
+#[test]
+fn what_is_written_there_is_one() {
+    for names in FAMILIES {
+        let one = written_later(names, LEFT[0], [1.5, 1.0, 1.0, 2.5]);
+        let other = written_later(names, LEFT[1], [1.0, 1.0, 1.0, 2.5]);
+        let (code, answer) = answer_of(&one, &other);
+        assert_eq!((code, &answer["operator"]), (Some(1), &json!(names[2])), "{}", answer["sentence"]);
+    }
+}
+
+/// Fresh memory is often zero: zeros that somebody computed are held against the golden's all the same.
+#[test]
+fn a_result_that_looks_like_such_memory_is_judged() {
+    let with = |left: [f64; 4], result: [f64; 4]| {
+        let (memory, input, output) = (float(&[16], left), float(&[16], [1.0, -1.0, 0.5, 3.0]), float(&[16], result));
+        json!({
+            "Torch.empty.0.forward": call(&[], &memory),
+            "Torch.relu.0.forward": call(&[&input], &output),
+        })
+    };
+    let (code, answer) = answer_of(&with([0.0; 4], [0.0; 4]), &with(LEFT[0], [1.0, 0.0, 0.6, 3.0]));
+    assert_eq!((code, &answer["operator"]), (Some(1), &json!("Torch.relu.0.forward")), "{}", answer["sentence"]);
+}
+
+#[test]
+fn another_shape_or_dtype_of_it_shows_where_it_is_used() {
+    let names = FAMILIES[0];
+    let mut one = written_later(names, LEFT[0], [1.0, 1.0, 1.0, 2.5]);
+    let other = written_later(names, LEFT[1], [1.0, 1.0, 1.0, 2.5]);
+    one[names[0]]["output"][0]["dtype"] = json!("torch.float16");
+    one[names[1]]["input_args"][0]["dtype"] = json!("torch.float16");
+    let (code, answer) = answer_of(&one, &other);
+    assert_eq!((code, &answer["operator"]), (Some(1), &json!(names[1])), "{}", answer["sentence"]);
+}
+
+/// `fill_` and its kin are given NaN by nobody: they write over what was there.
+#[test]
+fn nan_that_is_written_over_is_no_overflow() {
+    let workspace = tempfile::tempdir().unwrap();
+    let data = json!({
+        FAMILIES[0][0]: call(&[], &float(&[8], [f64::MAX; 4])),
+        FAMILIES[0][2]: call(&[&float(&[8], [f64::MAX; 4])], &float(&[8], [1.0; 4])),
+    });
+    // serde_json has no NaN.
+    let text = document(&data).to_string().replace("1.7976931348623157e308", "NaN");
+    assert!(text.contains("NaN"));
+    put(&workspace.path().join("a/step0/rank0/dump.json"), text);
+    let said = trainmon(workspace.path(), &["overflow", "a"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
