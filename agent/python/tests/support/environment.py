@@ -6,11 +6,17 @@ import os
 import sys
 from pathlib import Path
 
+from support import plain_paths
+
 # Packages come without bytecode, and where none may be written each of the many processes would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 _TARGET = Path(__file__).resolve().parents[4] / "target"
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_TARGET / "python" / "bytecode"))
+
+# The tests' own process, and not each that it starts: those are told.
+if "pytest" in sys.modules:
+    plain_paths.bring_packages_to_one()
 
 #: The variables before any library was imported: some set variables that change how torch finds its devices.
 ENVIRONMENT = dict(os.environ)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from support import plain_paths
 from support.environment import ENVIRONMENT
 
 SERVER = Path(__file__).resolve().parent.parent / "scripts" / "fork_server.py"
@@ -30,7 +31,8 @@ class Server:
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        variables = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
+        variables = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        variables["PYTHONPATH"] = ENVIRONMENT.get(plain_paths.PLACE, "")
         with theirs:
             command = [sys.executable, str(SERVER), str(theirs.fileno())]
             self._process = subprocess.Popen(command, env=variables, pass_fds=[theirs.fileno()])
