@@ -54,12 +54,18 @@ class SlowStreams(NoStreams):
     def __init__(self) -> None:
         self.is_done = False
         self.fails = False
+        self.is_capturing = False
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Any:
+        assert not self.is_capturing, "a copy would become part of the graph"
         host.copy_(device)
         return self
 
+    def refusal(self) -> str | None:
+        return "a graph is being captured" if self.is_capturing else None
+
     def query(self) -> bool:
+        assert not self.is_capturing, "CUDA ends a capture in which an event is asked"
         if self.fails:
             raise RuntimeError("an illegal memory access was encountered\nmore advice")
         return self.is_done
@@ -240,6 +246,26 @@ def test_a_device_too_far_behind_is_given_up_counted_and_said(tmp_path: Path) ->
     assert any("did not deliver" in message for message in heard), heard
     found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
     assert [int(row["step"]) for row in found] == [3, 4, 5, 6]
+
+
+def test_a_graph_that_is_captured_is_left_alone_and_earlier_results_come_after_it(tmp_path: Path) -> None:
+    monitor, slow = start(tmp_path), SlowStreams()
+    queue = DeviceQueue(monitor, lambda device: slow)
+    identity = monitor.register("w", 0)
+    for step in range(4):
+        # The capture begins behind what was launched in step 1, and lasts for the whole of step 2.
+        slow.is_capturing, slow.is_done = step == 2, step == 3
+        queue.collect()
+        queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), torch.full((4,), float(step)), UNSCALED, None)
+        queue.launch()
+        slow.is_capturing = step in (1, 2)
+        queue.close_step()
+        monitor.end_step()
+    queue.finish(1.0)
+    monitor.shutdown()
+    found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
+    assert {int(row["step"]): float(row["max"]) for row in found} == {0: 0.0, 1: 1.0, 3: 3.0}
+    assert monitor.books()["not_sampled"] == 1
 
 
 def test_a_device_that_fails_is_told_and_does_not_raise(tmp_path: Path) -> None:

@@ -81,9 +81,14 @@ class Transfers:
     def flush(self) -> None:
         """Starts the copies to the host of everything launched. Rows launched later in the step follow at its end."""
         for transfer in self._under_way:
-            for page in transfer.all_pages():
-                if not page.is_flushed:
-                    page.flush()
+            self._flush(transfer)
+
+    def _flush(self, transfer: Transfer) -> None:
+        for device, pages in transfer.pages.items():
+            if self.streams(device).refusal() is None:
+                for page in pages:
+                    if not page.is_flushed:
+                        page.flush()
 
     def collect(self) -> None:
         """Delivers earlier steps that have arrived, oldest first; gives up on those that are too late. Never waits."""
@@ -102,9 +107,7 @@ class Transfers:
     def _flush_before(self, step: int) -> None:
         for transfer in self._under_way:
             if transfer.step < step:
-                for page in transfer.all_pages():
-                    if not page.is_flushed:
-                        page.flush()
+                self._flush(transfer)
 
     def entries_of_step(self) -> list[Statistics]:
         """Those launched for the step in progress."""
@@ -134,6 +137,9 @@ class Transfers:
 
     def _try_to_end(self, transfer: Transfer) -> bool:
         """Whether the transfer is over, one way or the other."""
+        # An event that is asked while a graph is captured ends the capture.
+        if any(self.streams(device).refusal() is not None for device in transfer.pages):
+            return False
         try:
             if not all(page.has_arrived() for page in transfer.all_pages()):
                 return False
