@@ -13,7 +13,8 @@ use crate::{provision, workspace};
 /// The kit's parts.
 const PARTS: &str = "integration-tests/device_kit";
 /// The benchmarks that parts of it run.
-const BENCHES: [&str; 2] = ["agent/python/benches/overhead.py", "agent/python/benches/dump.py"];
+const BENCHES: [&str; 3] =
+    ["agent/python/benches/overhead.py", "agent/python/benches/gpts.py", "agent/python/benches/dump.py"];
 /// What shows that a folder is an older kit.
 const FACTS: &str = "facts.json";
 /// More does not travel to a machine that is lent.

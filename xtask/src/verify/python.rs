@@ -25,6 +25,9 @@ const LIVE_SERVERS: &str = "tests/on_call/test_real_servers.py";
 /// The fault laboratory, from there.
 const FAULTS: &str = "../../integration-tests/faults";
 
+/// The device kit, from there.
+const DEVICE_KIT: &str = "../../integration-tests/device_kit";
+
 /// The generator of the Grafana dashboards, from there.
 const DASHBOARDS: &str = "../../dashboards/grafana";
 
@@ -59,11 +62,12 @@ pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
     let environment = ready(root)?;
-    let tools: [(&str, &[&str]); 6] = [
-        ("ruff", &["check", ".", FAULTS, DASHBOARDS]),
-        ("ruff", &["format", "--check", ".", FAULTS, DASHBOARDS]),
+    let tools: [(&str, &[&str]); 7] = [
+        ("ruff", &["check", ".", FAULTS, DEVICE_KIT, DASHBOARDS]),
+        ("ruff", &["format", "--check", ".", FAULTS, DEVICE_KIT, DASHBOARDS]),
         ("mypy", &[]),
         ("mypy", &["--config-file", "../../integration-tests/faults/pyproject.toml", FAULTS]),
+        ("mypy", &["--config-file", "../../integration-tests/device_kit/pyproject.toml", DEVICE_KIT]),
         ("mypy", &["--config-file", "../../dashboards/grafana/pyproject.toml", DASHBOARDS]),
         ("stubtest", &["trainmon._trainmon"]),
     ];
