@@ -79,9 +79,9 @@ fn facts_of(root: &Path, mib: f64, profile: &str) -> serde_json::Value {
     let libtorch = provision::libraries_of_libtorch(root).and_then(|lib| mib_of_libraries(&lib).ok());
     let tch = match libtorch {
         Some(libtorch) if libtorch > room => format!(
-            "not carried: the demo is linked to libtorch, whose libraries have {libtorch:.0} MiB, and {room:.0} MiB are left"
+            "the demo is linked to libtorch, whose libraries have {libtorch:.0} MiB, and {room:.0} MiB are left"
         ),
-        Some(_) | None => "not carried: there was no libtorch where the kit was built".to_owned(),
+        _ => "there was no libtorch where the kit was built".to_owned(),
     };
     json!({
         "trainmon": env!("CARGO_PKG_VERSION"),
