@@ -45,12 +45,12 @@ fn the_demo_counts_its_steps_as_the_files_do() -> Result<()> {
 }
 
 /// A place where demos train and are compared.
-struct Desk {
+struct Workspace {
     trainmon: PathBuf,
     directory: tempfile::TempDir,
 }
 
-impl Desk {
+impl Workspace {
     fn new(trainmon: PathBuf) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         // With a monitor, for it names the modules; without the usual port, which another training may have.
@@ -82,9 +82,9 @@ impl Desk {
 #[test]
 fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
     let Some(trainmon) = program("every_fault_of_the_demo_is_found_and_nothing_in_clean_runs")? else { return Ok(()) };
-    let desk = Desk::new(trainmon)?;
+    let workspace = Workspace::new(trainmon)?;
     let short = ["--steps", "3", "--capture", "2"];
-    let train = |more: &[&str]| desk.train(&[&short[..], more].concat());
+    let train = |more: &[&str]| workspace.train(&[&short[..], more].concat());
     train(&[])?;
     // The second one in the same place says where the first one's is now, and how both are compared.
     let said = train(&[])?;
@@ -93,7 +93,7 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
     let words: Vec<&str> = command.split('\'').filter(|word| !word.trim().is_empty()).collect();
     let [now, earlier] = words[..] else { anyhow::bail!("not two captures: {command}") };
     assert!(earlier.ends_with("step2/rank0.earlier-1"), "{earlier}");
-    let (code, said) = desk.compare(now, earlier)?;
+    let (code, said) = workspace.compare(now, earlier)?;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("No divergence: "), "{said}");
     for (fault, place) in [
@@ -103,7 +103,7 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
         ("drift", ", at Aten.mul_.Scalar.0.forward: only the target makes this call, and then in blocks.2.mlp "),
     ] {
         train(&["--inject", &format!("{fault}@2"), "--capture-to", fault])?;
-        let (code, said) = desk.compare(&format!("{fault}/step2"), "capture_output/step2")?;
+        let (code, said) = workspace.compare(&format!("{fault}/step2"), "capture_output/step2")?;
         assert_eq!(code, Some(1), "{fault}: {said}");
         assert!(said.starts_with(&format!("They diverge in step 2, rank 0{place}")), "{fault}: {said}");
     }
@@ -116,16 +116,16 @@ fn the_demos_commands_in_the_readme_have_the_answer_that_is_shown() -> Result<()
     let Some(trainmon) = program("the_demos_commands_in_the_readme_have_the_answer_that_is_shown")? else {
         return Ok(());
     };
-    let desk = Desk::new(trainmon)?;
+    let workspace = Workspace::new(trainmon)?;
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
     let commands = readme.lines().filter(|line| line.contains("--capture") || line.starts_with("trainmon compare "));
     let commands: Vec<Vec<&str>> = commands.map(|line| line.split_whitespace().collect()).collect();
     let [clean, spiked, compare] = &commands[..] else { anyhow::bail!("not three commands: {commands:?}") };
     for command in [clean, spiked] {
         let arguments = command.strip_prefix(&["cargo", "xtask", "demo"]).context("another command")?;
-        desk.train(arguments)?;
+        workspace.train(arguments)?;
     }
-    let (code, said) = desk.compare(compare[2], compare[3])?;
+    let (code, said) = workspace.compare(compare[2], compare[3])?;
     assert_eq!(code, Some(1), "{said}");
     let answer = said.lines().next().context("no answer")?;
     assert!(readme.contains(answer), "the README shows another answer than: {answer}");
