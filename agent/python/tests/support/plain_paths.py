@@ -33,13 +33,16 @@ def bring_packages_to_one() -> None:
     wanted = [one for one in (torch, msprobe and Path(os.path.realpath(msprobe))) if one and not is_plain(one)]
     if not wanted or not is_plain(tempfile.gettempdir()):
         return
-    place = Path(tempfile.mkdtemp(prefix="trainmon-tests-"))
+    made = tempfile.mkdtemp(prefix="trainmon-tests-")
+    # So that whoever reads a stack knows whose frames they are.
+    place = Path(made, "site-packages")
+    place.mkdir()
     if torch:
         (place / "torch").symlink_to(torch)
     if msprobe:
         shutil.copytree(msprobe, place / "msprobe", ignore=shutil.ignore_patterns("__pycache__"))
     if not is_plain(os.environ.get(_CACHE, "plain")):
-        os.environ[_CACHE] = str(place / "inductor")
+        os.environ[_CACHE] = str(Path(made, "inductor"))
     os.environ[PLACE] = str(place)
     others = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     os.environ["PYTHONPATH"] = os.pathsep.join([*others, str(place)])
@@ -49,8 +52,8 @@ def bring_packages_to_one() -> None:
 
     def remove() -> None:
         if os.getpid() == maker:
-            for made in (str(place), f"{sys.pycache_prefix}{place}"):
-                shutil.rmtree(made, ignore_errors=True)
+            for directory in (made, f"{sys.pycache_prefix}{made}"):
+                shutil.rmtree(directory, ignore_errors=True)
 
     atexit.register(remove)
 
