@@ -100,7 +100,7 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
         ("spike", ", at Aten.mul.Scalar.0.forward: only the target makes this call"),
         ("nan", ", blocks.1.attn, at Module.blocks.1.attn.Boxed.forward.0: "),
         ("dead", ", blocks.2.mlp, at Aten."),
-        ("drift", ", at Aten.mul_.Scalar.0.forward: only the target makes this call, and then in blocks.2.mlp "),
+        ("drift", ", at Aten.mul_.Scalar.3.forward: only the target makes this call, and then in blocks.2.mlp "),
     ] {
         train(&["--inject", &format!("{fault}@2"), "--capture-to", fault])?;
         let (code, said) = workspace.compare(&format!("{fault}/step2"), "capture_output/step2")?;

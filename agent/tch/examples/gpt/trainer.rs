@@ -1,5 +1,7 @@
 //! The training loop's body: what one optimizer step is.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use tch::nn::{self, VarStore};
 use tch::{Device, Tensor};
@@ -54,8 +56,10 @@ impl<'a> Trainer<'a> {
             Some(watch) => net.watched(watch),
             None => net,
         };
-        let drifting = vs.variables().into_iter().filter(|(name, _)| name.starts_with(DRIFTING));
-        let drifting = drifting.map(|(_, variable)| variable).collect();
+        // In the order of their names: tch's map has another one in every run.
+        let drifting: BTreeMap<_, _> =
+            vs.variables().into_iter().filter(|(name, _)| name.starts_with(DRIFTING)).collect();
+        let drifting = drifting.into_values().collect();
         let batches = Batches::new(SEED, BATCH, CONTEXT as usize);
         Ok(Self { corpus, vs, net, optimizer, watch, batches, faults, drifting, steps, step: 0 })
     }
