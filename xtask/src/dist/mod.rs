@@ -89,7 +89,7 @@ pub fn wheel(root: &Path, out: &Path, architecture: Architecture) -> Result<Path
     clear(out)?;
     let tools = provision::dist_tools(root)?;
     let release = Release { root, out, tools, version: env!("CARGO_PKG_VERSION") };
-    architecture.ensure_targets()?;
+    Architecture::ensure_targets(&[architecture.gnu()])?;
     let wheel = release.wheel(architecture)?;
     inspect::wheel(&release.tools, &wheel, architecture)?;
     Ok(wheel)
@@ -125,7 +125,7 @@ impl Release<'_> {
 
     /// The wheel and the program of one architecture, looked into; the reason if the program could not be started here.
     fn of(&self, architecture: Architecture) -> Result<Option<String>> {
-        architecture.ensure_targets()?;
+        Architecture::ensure_targets(&[architecture.gnu(), architecture.musl()])?;
         let wheel = self.wheel(architecture)?;
         inspect::wheel(&self.tools, &wheel, architecture)?;
         let program = self.program(architecture)?;

@@ -69,12 +69,12 @@ impl Architecture {
         }
     }
 
-    /// Makes sure of Rust's standard library for both targets.
-    pub(super) fn ensure_targets(self) -> Result<()> {
+    /// Makes sure of Rust's standard library for these of its targets.
+    pub(super) fn ensure_targets(targets: &[&str]) -> Result<()> {
         let installed = process::output("rustup", &["target", "list", "--installed"]).map_err(|error| {
             Hinted::new(hint::render(&error), "install Rust through rustup: it has the other targets' libraries")
         })?;
-        for target in [self.gnu(), self.musl()] {
+        for &target in targets {
             if installed.lines().any(|line| line == target) {
                 continue;
             }
