@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use trainmon_core::Statistic;
 use trainmon_core::config::{Activations, Config, Plan, Window};
+use trainmon_core::{Statistic, shell_word};
 
 use crate::monitor::Monitor;
 use crate::rank::Ranks;
@@ -133,13 +133,15 @@ impl fmt::Display for Opening<'_> {
             }
         }
         if let Some(run) = self.run.as_ref().filter(|_| self.place("csv").is_some()) {
-            write!(f, "\n  to compare it with another run: trainmon compare {run} OTHER_RUN")?;
+            write!(f, "\n  to compare it with another run: trainmon compare {} OTHER_RUN", shell_word(run))?;
         }
         match (self.place("control"), &self.run) {
             (None, _) => Ok(()),
-            (Some(_), Some(run)) => write!(f, "\n  to ask how it is: trainmon ctl {run} status"),
+            (Some(_), Some(run)) => write!(f, "\n  to ask how it is: trainmon ctl {} status", shell_word(run)),
             (Some(way), None) if way.starts_with("http://") => write!(f, "\n  live control: {way}"),
-            (Some(way), None) => write!(f, "\n  to ask how it is: trainmon ctl --socket {way} status"),
+            (Some(way), None) => {
+                write!(f, "\n  to ask how it is: trainmon ctl --socket {} status", shell_word(way))
+            }
         }
     }
 }

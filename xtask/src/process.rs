@@ -68,7 +68,8 @@ pub fn shown(command: &Command) -> String {
     if command.get_program() == cargo_path() {
         "cargo".clone_into(&mut text[0]);
     }
-    text.join(" ")
+    // What no shell can be given is shown as it is.
+    shlex::try_join(text.iter().map(String::as_str)).unwrap_or_else(|_| text.join(" "))
 }
 
 /// Runs a program in the terminal, its output visible.

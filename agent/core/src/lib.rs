@@ -14,10 +14,12 @@ mod batch;
 pub mod catalog;
 mod columns;
 pub mod config;
+mod shell;
 mod summary;
 
 pub use activation::{ModuleEnd, activation_name};
 pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
 pub use columns::{is_number_column, micro_step_column};
+pub use shell::shell_word;
 pub use summary::{combine_norms, largest};
 pub use trainmon_record::*;

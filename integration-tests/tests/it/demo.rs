@@ -90,8 +90,8 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
     let said = train(&[])?;
     let command = said.lines().find_map(|line| line.trim().strip_prefix("to compare both: trainmon compare "));
     let command = command.with_context(|| format!("no command in {said}"))?;
-    let words: Vec<&str> = command.split('\'').filter(|word| !word.trim().is_empty()).collect();
-    let [now, earlier] = words[..] else { anyhow::bail!("not two captures: {command}") };
+    let words = shlex::split(command).context("no command of a shell")?;
+    let [now, earlier] = &words[..] else { anyhow::bail!("not two captures: {command}") };
     assert!(earlier.ends_with("step2/rank0.earlier-1"), "{earlier}");
     let (code, said) = workspace.compare(now, earlier)?;
     assert_eq!(code, Some(0), "{said}");

@@ -55,7 +55,9 @@ fn path(module: &str) -> Option<&str> {
 /// The file and line of a frame that is neither a library's nor Python's own.
 fn line(frame: &str) -> Option<String> {
     let (file, rest) = frame.trim_start().strip_prefix("File ")?.split_once(", line ")?;
-    let is_foreign = ["/site-packages/", "/dist-packages/", "/lib/python"].iter().any(|part| file.contains(part));
+    let has_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let is_pythons = file.split("/lib/python").skip(1).any(has_version);
+    let is_foreign = is_pythons || ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part));
     let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let name = file.trim_matches('"').rsplit('/').next()?;
     (!is_foreign && !number.is_empty()).then(|| format!("{name}, line {number}"))
@@ -138,6 +140,8 @@ mod tests {
             line("File /venv/lib/python3.11/site-packages/torch/nn/modules/module.py, line 7, in x, \n y"),
             None
         );
+        assert_eq!(line("File /usr/lib/python3.12/threading.py, line 7, in run, \n run()"), None);
+        assert_eq!(line("File /home/me/lib/python-models/gpt.py, line 7, in f, \n g()").unwrap(), "gpt.py, line 7");
         assert_eq!(line("no frame"), None);
         assert_eq!(path("Module.blocks.1.ln2.LayerNorm.backward.0"), Some("blocks.1.ln2"));
         assert_eq!(path("Module.Net.forward.0"), None);

@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
 
 use trainmon_agent::Report;
+use trainmon_agent::core::shell_word;
 use trainmon_tch::Monitor;
 
 use crate::captures::Finished;
@@ -78,13 +79,14 @@ pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished])
 
 /// Where a capture is, and the command that compares it.
 fn show_capture(Finished { step, entries, directory, earlier }: &Finished) {
-    let here = directory.display();
+    let here = directory.display().to_string();
     println!("  {here}  (capture of step {step}: {entries} calls)");
     match earlier {
         Some(earlier) => {
-            println!("  {}  (the capture that an earlier run left there)", earlier.display());
-            println!("  to compare both: trainmon compare '{here}' '{}'", earlier.display());
+            let earlier = earlier.display().to_string();
+            println!("  {earlier}  (the capture that an earlier run left there)");
+            println!("  to compare both: trainmon compare {} {}", shell_word(&here), shell_word(&earlier));
         }
-        None => println!("  to compare it with another run's: trainmon compare '{here}' OTHER"),
+        None => println!("  to compare it with another run's: trainmon compare {} OTHER", shell_word(&here)),
     }
 }

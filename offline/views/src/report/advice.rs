@@ -1,6 +1,6 @@
 //! What would settle the open questions.
 
-use trainmon_core::AlertRule;
+use trainmon_core::{AlertRule, shell_word};
 
 use super::document::{Certainty, Direction, Moved, NextStep, Report};
 use super::gaps::Coverage;
@@ -117,7 +117,7 @@ pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &str) -> Vec
         next.push(NextStep {
             question: "When did it look right?".to_owned(),
             action: "Look at the curves and the layers by step.".to_owned(),
-            command: Some(format!("trainmon plot {run} --rank {first_rank}")),
+            command: Some(format!("trainmon plot {} --rank {first_rank}", shell_word(run))),
         });
     }
     next
@@ -150,7 +150,7 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &str, next: &mut Vec<Nex
              data or the code; what does not is noise, or the machine.",
             first.step
         ),
-        command: Some(format!("trainmon compare-runs SECOND_RUN {run}")),
+        command: Some(format!("trainmon compare-runs SECOND_RUN {}", shell_word(run))),
     });
     if !coverage.has(&["actv"]) {
         let at = place.map_or_else(String::new, |layer| format!(" of {layer}"));
