@@ -221,5 +221,9 @@ mod tests {
         assert_eq!(lines, expected);
         let lines = said("{}", 148, None, &places[3..]);
         assert_eq!(lines, "measures nothing\n  to ask how it is: trainmon ctl --socket out/run/control.sock status");
+        let lines = said("{}", 148, Some("my out/run"), &places);
+        assert!(lines.contains("\n  files: my out/run\n"), "{lines}");
+        assert!(lines.contains(" trainmon compare 'my out/run' OTHER_RUN\n"), "{lines}");
+        assert!(lines.ends_with(" trainmon ctl 'my out/run' status"), "{lines}");
     }
 }
