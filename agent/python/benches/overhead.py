@@ -105,10 +105,11 @@ def train(contender: str, config: dict[str, Any], size: Size, place: Place, outp
         pipe.send((time.perf_counter() - started, time.process_time() - cpu, float(loss.detach())))
     last: dict[str, Any] = {"peak_bytes": torch.cuda.max_memory_reserved() if is_cuda else None}
     if contender == "trainmon":
-        last["floor"] = None if is_cuda else floor(net, optimizer, config, size)
+        # Before the floor, whose forward pass belongs to no step.
         monitor.close()
         books = monitor._watches[0].monitor.books()
         last["not_measured"] = books["not_sampled"] + books["dropped"]
+        last["floor"] = None if is_cuda else floor(net, optimizer, config, size)
     pipe.send(last)
     pipe.close()
     os._exit(0)
