@@ -19,6 +19,9 @@ const STAMP: &str = "trainmon-requirements.stamp";
 /// In the stamp of an environment whose torch can use a GPU.
 const WITH_CUDA: &str = "# with the libraries of CUDA\n";
 
+/// The wheels that the device kit takes along.
+const BESIDE_THE_KIT: &str = "device-kit.txt";
+
 /// An environment with another torch, or why there is none.
 #[derive(Debug)]
 pub struct OtherTorch {
@@ -121,7 +124,7 @@ pub(super) fn device_kit(root: &Path) -> Result<Environment> {
 /// # Errors
 /// No pip, no network: each with a hint.
 pub(super) fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
-    let requirements = requirements_dir(root).join("device-kit.txt");
+    let requirements = requirements_dir(root).join(BESIDE_THE_KIT);
     let wanted =
         fs::read_to_string(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
     let place = workspace::provisioned(root).join("python/device-kit-wheels");
@@ -369,7 +372,7 @@ mod tests {
         for (file, at_least) in
             [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5), ("dist.txt", 3), ("workflows.txt", 5)]
                 .into_iter()
-                .chain([(VLLM.requirements, 150)])
+                .chain([(VLLM.requirements, 150), (DEVICE_KIT.requirements, 1), (BESIDE_THE_KIT, 5)])
                 .chain(files)
         {
             let text = fs::read_to_string(requirements_dir(&workspace::root()).join(file)).unwrap();
