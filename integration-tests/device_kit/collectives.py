@@ -6,21 +6,24 @@ In the dry form gloo takes NCCL's place, whose operations end on the host.
 from __future__ import annotations
 
 import contextlib
+import csv
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed
 from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
 
-from device_kit import truth
+from device_kit import small_nets, truth
+from device_kit.operations import FORMS, OPERATIONS, Operation, Steps, once, source_of, supported
 from device_kit.report import Report
 from device_kit.setting import Setting
-from device_kit.training import steady
+from device_kit.training import Outcome, left_by, steady, tell
 from device_kit.truth import Comparison, by_name
 from device_kit.watching import Row, Watching, watched
 
@@ -34,50 +37,17 @@ _TIMES = "durations: above nothing, below the wall's"
 _WAITED = "durations: time waited"
 _DDP_BITS = "DDP: same bits"
 _DDP_BUCKETS = "DDP: its buckets, with bytes and values"
-_ADDED = "all_reduce of 16 elements"
+_DDP_TIMES = "DDP: time of its buckets in a step, median"
+_BARE = "all_reduce of 16 elements: host's time without a watch"
+_ADDED_TIMES = "all_reduce of 16 elements: added by sizes and times"
+_ADDED_ALL = "all_reduce of 16 elements: added by these and statistics"
 _END = "the process group ends, torch's methods are put back"
 
-#: The config of a watch that looks at operations alone.
-_NOTHING_ELSE: dict[str, Any] = {
-    **dict.fromkeys(("wg_distribution", "mv_distribution", "param_distribution", "xy_distribution"), False),
-    **dict.fromkeys(("all_xy", "mg_direction", "update"), False),
-}
 _PRE = {"cc_distribution": {"enable": True, "cc_pre_hook": True}}
 _PLAIN = {"cc_distribution": {"enable": True}}
-_TIMES_ONLY = {"cc_distribution": {"enable": True, "cc_payload": False}}
+_TIMES_ONLY: dict[str, Any] = {"cc_distribution": {"enable": True, "cc_payload": False}}
 
-#: Clock cycles by which a stream is held up: some milliseconds, in which what does not wait for it reads too early.
-_HELD_UP = 10_000_000
-
-#: What tensors hold before they are filled and after they were used: whoever reads then reads this.
-_BEFORE, _AFTER = -3000.0, 5000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One of `torch.distributed`'s functions."""
-
-    name: str
-    call: Callable[[Any, Any, bool], Any]
-    """With what it fills, what it is given, and whether it is to be asynchronous."""
-    is_in_place: bool = False
-
-
-OPERATIONS = (
-    Operation("all_reduce", lambda _, given, later: distributed.all_reduce(given, async_op=later), True),
-    Operation("broadcast", lambda _, given, later: distributed.broadcast(given, 0, async_op=later), True),
-    Operation("all_gather", lambda filled, given, later: distributed.all_gather([filled], given, async_op=later)),
-    Operation(
-        "all_gather_into_tensor",
-        lambda filled, given, later: distributed.all_gather_into_tensor(filled, given, async_op=later),
-    ),
-    Operation(
-        "reduce_scatter_tensor",
-        lambda filled, given, later: distributed.reduce_scatter_tensor(filled, given, async_op=later),
-    ),
-)
-#: Which is a step each, so that a row is one call's.
-FORMS = tuple((dtype, later) for dtype in (torch.float32, torch.bfloat16) for later in (False, True))
+DDP_STEPS = 5
 
 TITLES = (
     _START,
@@ -91,9 +61,10 @@ TITLES = (
     _WAITED,
     _DDP_BITS,
     _DDP_BUCKETS,
-    f"{_ADDED}, median",
-    f"{_ADDED}, added by sizes and times",
-    f"{_ADDED}, added by these and statistics",
+    _DDP_TIMES,
+    _BARE,
+    _ADDED_TIMES,
+    _ADDED_ALL,
     _END,
 )
 
@@ -112,8 +83,9 @@ def run(setting: Setting, report: Report) -> None:
         (_SEEN, _operations),
         (_SCALED, _scaled),
         (_SEVERAL, _several),
+        (_TIMES, _durations),
         (_DDP_BITS, _ddp),
-        (_ADDED, _added),
+        (_BARE, _added),
     )
     for title, piece in pieces:
         with report.guard(title):
@@ -149,83 +121,13 @@ def _start(setting: Setting, report: Report) -> None:
     report.measured(_START, time.perf_counter() - began, "s", f"{backend} {version}".strip())
 
 
-class Steps:
-    """A training that is there to end steps."""
-
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self.net = torch.nn.Linear(2, 2).to(setting.device)
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-
-    def end(self) -> None:
-        """The step is over, on the device as well: the times of what it sent can be told."""
-        self.net(torch.ones(1, 2, device=self._setting.device)).sum().backward()
-        self._setting.synchronize()
-        self.optimizer.step()
-        self._setting.synchronize()
-
-    @contextlib.contextmanager
-    def watched(self, place: str, config: dict[str, Any]) -> Iterator[Watching]:
-        """Watches operations alone."""
-        with watched(self._setting, self.net, self.optimizer, place, **_NOTHING_ELSE, **config) as found:
-            yield found
-
-
-def _source(setting: Setting, dtype: torch.dtype, seed: int, count: int | None = None) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(count or setting.size(1 << 20, 1 << 10), generator=generator)
-    return numbers.to(dtype).to(setting.device)
-
-
-def _once(setting: Setting, one: Operation, source: torch.Tensor, later: bool) -> dict[str, truth.Statistics]:
-    """Makes an operation with tensors that hold what they should no longer than it takes; gives its slots' truth."""
-    given, filled = (torch.full_like(source, _BEFORE) for _ in range(2))
-    setting.synchronize()
-    if setting.is_cuda:
-        torch.cuda._sleep(_HELD_UP)
-    given.copy_(source)
-    work = one.call(filled, given, later)
-    if later:
-        work.wait()
-    copies = [tensor.clone() for tensor in (given, filled)]
-    given.fill_(_AFTER)
-    filled.fill_(_AFTER)
-    setting.synchronize()
-    went_in, came_in, came_out = (truth.statistics(tensor) for tensor in (source, *copies))
-    if one.is_in_place:
-        return {"pre_0": went_in, "post_0": came_in}
-    empty = truth.statistics(torch.full_like(source, _BEFORE))
-    return {"pre_0": empty, "pre_1": went_in, "post_0": came_out, "post_1": came_in}
-
-
-def _supported(setting: Setting, report: Report) -> list[Operation]:
-    """Those the backend has; on a device all, and what is not there fails by its name."""
-    if setting.is_cuda:
-        return list(OPERATIONS)
-    lacking = {one.name: _refusal(setting, one) for one in OPERATIONS}
-    for name, why in lacking.items():
-        if why:
-            report.skipped(f"operations: {name}", f"gloo: {why}")
-    return [one for one in OPERATIONS if not lacking[one.name]]
-
-
-def _refusal(setting: Setting, one: Operation) -> str:
-    """What the backend says to an operation that it does not have."""
-    try:
-        for dtype, later in FORMS:
-            _once(setting, one, _source(setting, dtype, 0), later)
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
 def _operations(setting: Setting, report: Report) -> None:
-    operations, steps, compared = _supported(setting, report), Steps(setting), Comparison()
+    operations, steps, compared = supported(setting, report), Steps(setting), Comparison()
     truths: list[dict[str, dict[str, truth.Statistics]]] = []
     with steps.watched("operations", _PRE) as found:
         for number, (dtype, later) in enumerate(FORMS):
-            source = _source(setting, dtype, number)
-            truths.append({one.name: _once(setting, one, source, later) for one in operations})
+            source = source_of(setting, dtype, number)
+            truths.append({one.name: once(setting, one, source, later) for one in operations})
             steps.end()
     wrong = []
     for number, of_step in enumerate(truths):
@@ -256,10 +158,10 @@ def _scaled(setting: Setting, report: Report) -> None:
     op = distributed._make_nccl_premul_sum(factor) if setting.is_cuda else distributed.ReduceOp.SUM
     one = Operation("all_reduce", lambda _, given, later: distributed.all_reduce(given, op, async_op=later), True)
     steps, compared = Steps(setting), Comparison()
-    source = _source(setting, torch.float32, 7)
+    source = source_of(setting, torch.float32, 7)
     with steps.watched("scaled", _PRE) as found:
         for later in (False, True):
-            _once(setting, one, source, later)
+            once(setting, one, source, later)
             steps.end()
     for number in (0, 1):
         rows = by_name(found.rows("comm"), number)
@@ -271,7 +173,7 @@ def _scaled(setting: Setting, report: Report) -> None:
 def _several(setting: Setting, report: Report) -> None:
     """Three in flight at once, and two tensors that are sent as one operation."""
     steps, compared = Steps(setting), Comparison()
-    sources = [_source(setting, torch.float32, number, setting.size(100_000, 100) * number) for number in (1, 2, 3)]
+    sources = [source_of(setting, torch.float32, number, setting.size(100_000, 100) * number) for number in (1, 2, 3)]
     with steps.watched("several", _PLAIN) as found:
         works = [distributed.all_reduce(one, async_op=True) for one in sources]
         for work in reversed(works):
@@ -300,9 +202,139 @@ def _several(setting: Setting, report: Report) -> None:
     compared.tell(report, _SEVERAL_VALUES, found.complaint)
 
 
+def _durations(setting: Setting, report: Report) -> None:
+    """A step for each operation and form. Each call is alone on the device, and timed from outside, too."""
+    steps, operations, calls = Steps(setting), supported(setting, report), setting.size(20, 5)
+    given = source_of(setting, torch.float32, 9, setting.size(1 << 22, 1 << 10))
+    filled = torch.empty_like(given)
+    made: list[tuple[str, bool, float]] = []
+    with steps.watched("durations", {**_TIMES_ONLY, "format": ["csv", "journal"]}) as found:
+        for one in operations:
+            for later in (False, True):
+                made += [(one.name, later, _wall(setting, one, filled, given, later)) for _ in range(calls)]
+                steps.end()
+    rows = _calls(setting, found)
+    wrong = [] if len(rows) == len(made) else [f"{len(rows)} calls in place of {len(made)}"]
+    taken: dict[tuple[str, bool], list[float]] = {}
+    for row, (name, later, wall) in zip(rows, made, strict=False):
+        took = float(row["seconds"])
+        taken.setdefault((name, later), []).append(took)
+        # The two clocks are not the same one; a NaN is nowhere between.
+        if row["op"] != name or not 0 < took <= wall * 1.001 + 1e-6:
+            wrong.append(f"{row['op']} took {took} s, and {name} {wall} s by the clock around it")
+    wrong += [found.complaint] if found.complaint else []
+    report.check(_TIMES, not wrong, len(rows), "calls", f"{len(wrong)}, such as {wrong[0]}" if wrong else "")
+    for one in operations:
+        at_once, behind = (_microseconds(taken.get((one.name, form), [])) for form in (False, True))
+        wall = _microseconds([wall for name, is_later, wall in made if (name, is_later) == (one.name, False)])
+        detail = f"{given.nbytes} bytes; asynchronous {behind:.1f}; by the clock around it, synchronous, {wall:.1f}"
+        report.measured(f"durations: {one.name}, median", at_once, "us", detail)
+    known = sum(not math.isnan(float(row["waited"])) for row in rows)
+    report.measured(_WAITED, known, f"of {len(rows)} calls", "" if known else "not known on a device")
+
+
+def _wall(setting: Setting, one: Operation, filled: Any, given: Any, later: bool) -> float:
+    """Seconds until the device is through with it."""
+    setting.synchronize()
+    began = time.perf_counter()
+    work = one.call(filled, given, later)
+    if later:
+        work.wait()
+    setting.synchronize()
+    return time.perf_counter() - began
+
+
+def _calls(setting: Setting, found: Watching) -> list[Row]:
+    """Every call, from the journal, in the order they were made."""
+    from trainmon._trainmon import run_program
+
+    (journal,) = (one for one in found.place.glob("*/rank_0/*.tmj") if not one.parents[1].is_symlink())
+    out = setting.scratch / "recovered"
+    status = run_program(["trainmon", "recover", str(journal), "-o", str(out)])
+    if status != 0:
+        raise RuntimeError(f"`trainmon recover` ended with {status}")
+    with (out / "collective_calls.csv").open(newline="", encoding="utf-8") as opened:
+        return sorted(csv.DictReader(opened), key=lambda row: int(row["sequence"]))
+
+
+def _microseconds(seconds: list[float]) -> float:
+    """The middle of them."""
+    return statistics.median(seconds) * 1e6 if seconds else math.nan
+
+
 def _ddp(setting: Setting, report: Report) -> None:
-    pass
+    gradients: list[truth.Statistics] = []
+    seen: list[Watching] = []
+
+    def train(config: dict[str, Any] | None = None) -> Outcome:
+        net, losses = small_nets.mlp(setting), []
+        # Wrapped before the watch begins: what a wrapper is made with cannot be seen, and what it sends can.
+        model = DistributedDataParallel(net, device_ids=[0] if setting.is_cuda else None)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        with contextlib.nullcontext() if config is None else watched(setting, model, optimizer, "ddp", **config) as one:
+            for batch in small_nets.vectors(setting, DDP_STEPS):
+                optimizer.zero_grad()
+                loss = small_nets.loss_of(model, batch)
+                loss.backward()
+                losses.append(loss.detach().clone())
+                if one is not None:
+                    gradients.append(truth.statistics(torch.cat([p.grad.flatten() for p in net.parameters()])))
+                setting.synchronize()
+                optimizer.step()
+                setting.synchronize()
+        seen.extend([] if one is None else [one])
+        return {"losses": losses, **left_by(setting, net, optimizer)}
+
+    expected = train()
+    found = train(_PLAIN)
+    tell(report, _DDP_BITS, expected, found, seen[0].complaint, train)
+    with report.guard(_DDP_BUCKETS):
+        _tell_of_buckets(report, seen[0], gradients, sum(one.nbytes for one in expected["gradients"]))
+
+
+def _tell_of_buckets(report: Report, found: Watching, gradients: list[truth.Statistics], size: int) -> None:
+    """All buckets of a step are all gradients, which one rank's sum does not change."""
+    compared, counts, seconds = Comparison(), [], []
+    for step, expected in enumerate(gradients):
+        times, values = (by_name(found.rows(kind), step) for kind in ("comm_time", "comm"))
+        row = times.get("all_reduce/world")
+        if row is None:
+            compared.missing.append(f"step {step}, all_reduce/world")
+            continue
+        counts.append(int(row["calls"]))
+        seconds.append(float(row["seconds"]))
+        compared.value(f"step {step}, bytes", row["bytes"], size)
+        value = values.get("all_reduce/world/post_0", {})
+        # Of several buckets' norms and means there are sums and means.
+        for name in ("min", "max", "nans", *(("norm", "mean") if counts[-1] == 1 else ())):
+            compared.value(f"step {step}, {name} of the buckets", value.get(name), expected[name], 1e-6)
+    compared.tell(report, _DDP_BUCKETS, found.complaint)
+    known = [one for one in seconds if not math.isnan(one)]
+    detail = f"buckets per step {counts}, known in {len(known)} of {len(gradients)} steps"
+    report.check(_DDP_TIMES, len(known) == len(gradients) and min(known) > 0, _microseconds(known), "us", detail)
 
 
 def _added(setting: Setting, report: Report) -> None:
-    pass
+    """What the host takes for a call with nothing queued before it, in turns without a watch and with."""
+    steps, tensor, complaints = Steps(setting), torch.ones(16, device=setting.device), list[str]()
+    configs = {_BARE: None, _ADDED_TIMES: _TIMES_ONLY, _ADDED_ALL: _PLAIN}
+    taken: dict[str, list[float]] = {title: [] for title in configs}
+    for turn in range(2):
+        for number, (title, config) in enumerate(configs.items()):
+            watch = contextlib.nullcontext() if config is None else steps.watched(f"added_{turn}_{number}", config)
+            with watch as found:
+                for is_counted in (False, True):
+                    for _ in range(setting.size(100, 15) if is_counted else 10):
+                        setting.synchronize()
+                        began = time.perf_counter()
+                        distributed.all_reduce(tensor)
+                        took = time.perf_counter() - began
+                        taken[title] += [took] if is_counted else []
+                    steps.end()
+            complaints += [found.complaint] if found is not None and found.complaint else []
+    bare = _microseconds(taken[_BARE])
+    report.measured(_BARE, bare, "us", f"{len(taken[_BARE])} calls; {min(taken[_BARE]) * 1e6:.1f} at the least")
+    for title in (_ADDED_TIMES, _ADDED_ALL):
+        watched_one = _microseconds(taken[title])
+        detail = "; ".join([f"{watched_one:.1f} with a watch, {bare:.1f} without", *complaints])
+        report.measured(title, watched_one - bare, "us", detail)
