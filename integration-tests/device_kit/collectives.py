@@ -33,6 +33,7 @@ _VALUES = "operations: values of what goes in and comes out"
 _SCALED = "operations: values of a sum that NCCL scales in place"
 _SEVERAL = "operations: many in one step are put together"
 _SEVERAL_VALUES = "operations: values of these"
+_TOGETHER = "operations: values of two tensors that are sent together"
 _TIMES = "durations: above nothing, below the wall's"
 _WAITED = "durations: time waited"
 _DDP_BITS = "DDP: same bits"
@@ -56,6 +57,7 @@ TITLES = (
     _SCALED,
     _SEVERAL,
     _SEVERAL_VALUES,
+    _TOGETHER,
     _TIMES,
     *(f"durations: {one.name}, median" for one in OPERATIONS),
     _WAITED,
@@ -195,11 +197,14 @@ def _several(setting: Setting, report: Report) -> None:
     for name, of_all in (("min", min), ("max", max), ("norm", sum), ("nans", sum)):
         compared.value(f"{name} of three", row.get(name), of_all(one[name] for one in each))
     compared.value("mean of three", row.get("mean"), statistics.fmean(one["mean"] for one in each), 1e-6)
-    # Of several on a device nothing may be said; what is said is said of all.
-    together = by_name(found.rows("comm"), 1).get("all_reduce_coalesced/world/post_0")
-    if together is not None or not setting.is_cuda:
-        compared.row("two sent together", together, truth.statistics(torch.cat(sources[:2])))
     compared.tell(report, _SEVERAL_VALUES, found.complaint)
+    together = by_name(found.rows("comm"), 1).get("all_reduce_coalesced/world/post_0")
+    if together is None and setting.is_cuda:
+        report.skipped(_TOGETHER, "nothing is said of several tensors on a device")
+        return
+    compared = Comparison()
+    compared.row("two sent together", together, truth.statistics(torch.cat(sources[:2])))
+    compared.tell(report, _TOGETHER, found.complaint)
 
 
 def _durations(setting: Setting, report: Report) -> None:
