@@ -1,7 +1,7 @@
 """What a capture adds to each operator: none, trainmon and the real msprobe, in one run.
 
     python dump.py [--operators 1000] [--rounds N] [--settling 20] [--processes 3] [--contents same,chain,distinct]
-        [--json FILE]
+        [--device cuda] [--json FILE]
 
 Each contender runs in processes of its own, in turn, and so often: what memory a process is
 given decides more than all that a round may meet. An operator is `torch.add` of two tensors: three tensors are
@@ -15,6 +15,8 @@ each operator takes what the one before gave, and one parameter; `same`, all ope
 the bare loop, of `plain` and of the contender take turns in one process here: the machine's speed and the process's
 memory are the same for all three, and decide more than what they do. The first rounds of a process (`--settling`)
 wait for memory that the machine never gave it before; what they show is printed beside, and is in no median.
+
+With `--device cuda` the tensors lie there, and a round begins and ends when the device has done all that was queued.
 """
 
 from __future__ import annotations
@@ -68,12 +70,12 @@ def config_of(task: str, level: str, place: str) -> dict[str, Any]:
     return {**common, name: block}
 
 
-def pairs_of(contents: str, size: tuple[int, int], count: int) -> list[tuple[Any, Any]]:
+def pairs_of(contents: str, size: tuple[int, int], count: int, device: str) -> list[tuple[Any, Any]]:
     """What each operator is given. In a chain the first of them is what the last operator gave, after the first."""
     import torch
 
     fresh = count if contents == "distinct" else 1
-    pairs = [(torch.rand(size), torch.rand(size)) for _ in range(fresh)]
+    pairs = [(torch.rand(size, device=device), torch.rand(size, device=device)) for _ in range(fresh)]
     return pairs if contents == "distinct" else pairs * count
 
 
@@ -95,7 +97,7 @@ def write_plainly(place: str, pairs: list[tuple[Any, Any]], is_chain: bool) -> N
         given = torch.add(x, y)
         for role, tensor in enumerate((x, y, given)):
             with Path(directory, f"{number}.{role}").open("wb", buffering=0) as file:
-                file.write(memoryview(tensor.numpy()).cast("B"))
+                file.write(memoryview(tensor.cpu().numpy()).cast("B"))
 
 
 def writes_large_files(size: str, task: str) -> bool:
@@ -128,7 +130,8 @@ def contend(
             return torch.add(x, y)
 
     model = nn.Sequential(Add())
-    pairs = pairs_of(contents, size, count)
+    pairs = pairs_of(contents, size, count, case["device"])
+    wait = torch.cuda.synchronize if case["device"] == "cuda" else lambda: None
     is_chain = contents == "chain"
     place = tempfile.mkdtemp(dir=root)
     debugger: Any = None
@@ -142,6 +145,7 @@ def contend(
         debugger = PrecisionDebugger(config_path=str(path))
 
     def run(name: str) -> float:
+        wait()
         start = time.perf_counter()
         if name == "plain":
             write_plainly(place, pairs, is_chain)
@@ -152,6 +156,7 @@ def contend(
             loop(model[0], pairs, is_chain)
             debugger.stop()
             debugger.step()
+        wait()
         took = (time.perf_counter() - start) / count * 1e6
         put_away(Path(place, "dump"), case["size"])
         return took
@@ -252,6 +257,7 @@ def main() -> int:
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--contents", default=",".join(CONTENTS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the tensors lie")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = []
@@ -266,6 +272,7 @@ def main() -> int:
                 for level in arguments.levels.split(","):
                     for contents in all_contents:
                         case = {"size": size, "task": task, "level": level, "contents": contents}
+                        case["device"] = arguments.device
                         rows.append(measure_case(case, count, rounds, arguments.settling, arguments.processes, root))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
