@@ -101,6 +101,16 @@ class StragglerListener:
         self.scalars[name] = value
 
 
+def test_several_tensors_on_a_device_are_counted_and_none_stands_for_all(tmp_path: Path) -> None:
+    said = run_alone("communication_several.py", tmp_path)
+    assert "checked" in said and "several tensors of one operation on a device are not put together" in said, said
+    (file,) = (one for one in tmp_path.glob("*-*/rank_0/comm_[0-9]*.csv") if not one.is_symlink())
+    rows = set(pd.read_csv(file)["name"])
+    # The host's call is the second; nothing is there of the first.
+    assert {"all_gather/world/post_0"} <= rows, rows
+    assert len(pd.read_csv(file)) == 2, "what goes into the host's call and what comes of it"
+
+
 @pytest.mark.parametrize("sort", ["plain", "ddp"])
 def test_works_of_a_class_of_their_own_end_when_they_are_waited_for(tmp_path: Path, sort: str) -> None:
     """And under DDP, whose operations are seen in the dispatcher, a script's own are recorded once."""

@@ -15,7 +15,8 @@ pub(crate) struct Callbacks {
     pub(crate) caller: Option<Py<PyAny>>,
     /// What tells a device's time: `begin()`, `end(clock)`, `seconds(clock)`.
     pub(crate) device_clock: Option<Py<PyAny>>,
-    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`.
+    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`; None stands for several, which are counted as not
+    /// measured.
     pub(crate) measure_on_device: Option<Py<PyAny>>,
     /// Told once, with the error, when a hook of this is switched off.
     pub(crate) failed: Py<PyAny>,

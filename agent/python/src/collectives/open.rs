@@ -92,22 +92,23 @@ impl Open {
         let Some(request) = self.guard.request(slot) else { return Ok(()) };
         let Some(torch) = Torch::loaded(py)? else { return Ok(()) };
         let start = Instant::now();
-        let (mut found, mut bytes, mut on_device) = (Vec::new(), 0, None);
+        let (mut found, mut bytes, mut on_device) = (Vec::new(), 0, Vec::new());
         each_tensor(torch, value, &mut |tensor| {
             match read(tensor, request) {
                 Some((stats, read)) => {
                     found.push(stats);
                     bytes += read;
                 }
-                None => on_device = Some(tensor.clone()),
+                None => on_device.push(tensor.clone()),
             }
             Ok(())
         })?;
-        if let Some(tensor) = on_device {
-            // One tensor alone: of several there is no device to put them together.
-            return match self.guard.label(slot).filter(|_| found.is_empty()) {
-                Some(label) => host.measure_on_device(py, label, &tensor),
-                None => Ok(()),
+        if !on_device.is_empty() {
+            let Some(label) = self.guard.label(slot) else { return Ok(()) };
+            // One tensor alone: of several nobody puts the numbers together, and those of one are not the operation's.
+            return match (&on_device[..], found.len()) {
+                ([tensor], 0) => host.measure_on_device(py, label, tensor.as_any()),
+                _ => host.measure_on_device(py, label, py.None().bind(py)),
             };
         }
         let shapes: Vec<Shape> = found.iter().map(|stats| stats.shape).collect();

@@ -139,7 +139,11 @@ class Collectives:
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
         self._undo.append(replace(owner, name, _method(name, original, ours)))
 
-    def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensor: torch.Tensor) -> None:
+    def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensor: torch.Tensor | None) -> None:
+        if tensor is None:
+            why = "several tensors of one operation on a device are not put together"
+            self._monitor.observe_unsupported(tensor_id, kind, why)
+            return
         self._measurer.measure(Label(tensor_id, kind, call), tensor)
         self._measurer.launch()
 
