@@ -52,6 +52,9 @@ pub fn run(root: &Path, out: &Path) -> Result<()> {
 /// As [`run`].
 pub fn assemble(root: &Path, folder: &Path, wheel: &Path, profile: &str) -> Result<Kit> {
     clear(folder)?;
+    // First of all: a folder that was left unfinished is known as a kit, too.
+    let facts = folder.join(FACTS);
+    fs::write(&facts, "{}").with_context(|| format!("cannot write {}", facts.display()))?;
     for (from, to) in [(PARTS, "device_kit"), ("", "benches"), ("", "wheels/other")] {
         let to = folder.join(to);
         fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
@@ -65,7 +68,6 @@ pub fn assemble(root: &Path, folder: &Path, wheel: &Path, profile: &str) -> Resu
     }
     copy_into(wheel, &folder.join("wheels"))?;
     provision::wheels_beside(root, &folder.join("wheels/other"))?;
-    let facts = folder.join(FACTS);
     let mut kit = Kit { folder: folder.to_path_buf(), mib: mib_of(folder)? };
     let text = serde_json::to_string_pretty(&facts_of(root, kit.mib, profile)).context("cannot write the facts")?;
     fs::write(&facts, text).with_context(|| format!("cannot write {}", facts.display()))?;
@@ -102,7 +104,7 @@ fn mib_of_libraries(directory: &Path) -> Result<f64> {
 /// Makes an empty folder. An older kit goes; what is not one is not touched.
 fn clear(folder: &Path) -> Result<()> {
     let is_used = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    if is_used && !(folder.join(FACTS).is_file() && folder.join("run.sh").is_file()) {
+    if is_used && !folder.join(FACTS).is_file() {
         let message = format!("{} has other files than a kit's", folder.display());
         return Err(Hinted::new(message, "give a folder of its own to `--out`").into());
     }
@@ -153,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a kit");
         clear(&folder).unwrap();
-        for file in [FACTS, "run.sh", "anything"] {
+        for file in [FACTS, "anything"] {
             fs::write(folder.join(file), "").unwrap();
         }
         clear(&folder).unwrap();
