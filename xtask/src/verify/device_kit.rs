@@ -7,13 +7,14 @@ use std::process::Command;
 use super::results::Tests;
 use super::{Failure, python};
 use crate::provision::{Environment, Matrix};
-use crate::{device_kit, provision, workspace};
+use crate::{device_kit, hint, provision, workspace};
 
 /// Puts the kit together around this wheel and runs it in the environment of the checks; with `--full` the kit as it is built for
-/// use, with the torch and the Python that it meets, and its dry form as well.
+/// use, with the torch and the Python that it meets where they can be had, and its dry form as well.
 pub(super) fn run(
     root: &Path,
     wheel: impl FnOnce() -> Result<PathBuf, Failure>,
+    skip_log: &Path,
     matrix: Matrix,
 ) -> Result<Tests, Failure> {
     let kit = workspace::provisioned(root).join("a device kit");
@@ -24,7 +25,13 @@ pub(super) fn run(
         }
         Matrix::Full => {
             device_kit::run(root, &kit)?;
-            let environment = provision::device_kit(root)?;
+            let environment = match provision::device_kit(root) {
+                Ok(environment) => environment,
+                Err(error) => {
+                    python::note_skip(skip_log, "device-kit[torch 2.11, Python 3.12]", &hint::render(&error))?;
+                    provision::python(root)?
+                }
+            };
             tried(root, &kit, &environment, &[])?;
             tried(root, &kit, &environment, &["--dry"])
         }

@@ -110,7 +110,7 @@ impl CheckRun {
                 let wheel = self.wheel()?;
                 python::tests(&self.root, &wheel, &self.skip_log, self.matrix)
             }),
-            Check::DeviceKit => device_kit::run(&self.root, || self.wheel(), self.matrix),
+            Check::DeviceKit => device_kit::run(&self.root, || self.wheel(), &self.skip_log, self.matrix),
             Check::Install => self.wheel().and_then(|wheel| install::run(&self.root, &wheel)),
             Check::Workflows => workflows::run(&self.root),
         };
