@@ -1,5 +1,7 @@
-"""An operation of several tensors that are not the host's: no row has the numbers of one of them. Meta tensors stand for a
-device's, with torch's backend `fake`."""
+"""An operation of several tensors that are not the host's: no row has the numbers of one of them.
+
+Meta tensors stand for a device's, with torch's backend `fake`.
+"""
 
 from __future__ import annotations
 
