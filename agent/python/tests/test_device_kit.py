@@ -54,7 +54,7 @@ def kit(tmp_path: Path) -> Path:
     shutil.copytree(PACKAGE, folder / "device_kit", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     shutil.move(folder / "device_kit" / "run.sh", folder / "run.sh")
     (folder / "benches").mkdir()
-    for name in ("overhead.py", "dump.py"):
+    for name in ("overhead.py", "gpts.py", "dump.py"):
         shutil.copy(BENCHES / name, folder / "benches")
     (folder / "facts.json").write_text(json.dumps({"trainmon": "0.0.0", "tch": "its libraries do not fit"}))
     return folder
