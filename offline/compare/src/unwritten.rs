@@ -41,37 +41,70 @@ const VIEWS: [&str; 26] = [
 
 /// What two captures have in unwritten memory: a tensor of the target, and the golden's at the same place.
 ///
-/// A tensor is known by its statistics. Both have to be those of one call that gave memory: a tensor of zeros that somebody
-/// computed is not left out because unwritten memory is often zero.
+/// A tensor is known by its statistics, and both have to be those of one call that gave memory: a tensor of zeros that somebody
+/// computed is not left out because unwritten memory is often zero. Such memory may also hold what was freed before, in this step
+/// or in the last one: what another call gives, or was given before, is judged.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    pairs: HashSet<(Fingerprint, Fingerprint)>,
+    /// Whether a call of the target gives such memory at all.
+    is_given: bool,
+    pairs: HashSet<(Fingerprint, Fingerprint), Hashes>,
 }
 
 impl Unwritten {
-    /// Looks through the calls that both captures name alike, in the order of the target's.
+    /// Looks through the calls that both captures name alike, in the order of the target's. Where none gives memory that costs a look
+    /// at each name.
     pub(crate) fn of(target: &Capture, golden: &Capture) -> Self {
-        let mut unwritten = Self::default();
+        let mut unwritten = Self { is_given: calls(target).next().is_some(), ..Self::default() };
+        if !unwritten.is_given {
+            return unwritten;
+        }
         let of_golden: HashMap<&str, &Operator, Hashes> =
             calls(golden).map(|(operator, _)| (&*operator.name, operator)).collect();
-        for (operator, gives) in calls(target) {
-            let Some(twin) = of_golden.get(&*operator.name) else { continue };
-            if gives || unwritten.is_view_of_it(operator, twin) {
-                unwritten.pairs.extend(pairs(operator, twin, Section::Output));
+        let mut of_interest = calls(target).peekable();
+        let [mut met, mut made]: [HashSet<Fingerprint, Hashes>; 2] = Default::default();
+        for operator in &target.document.operators {
+            let call = of_interest.next_if(|(next, _)| std::ptr::eq(*next, operator));
+            let twin = call.and_then(|_| of_golden.get(&*operator.name));
+            let is_given = call.is_some_and(|(_, gives)| gives);
+            if let Some(twin) = twin.filter(|twin| is_given || unwritten.is_view_of_it(operator, twin)) {
+                unwritten.pairs.extend(pairs(operator, twin, Section::Output).filter(|(one, _)| !met.contains(one)));
+                continue;
+            }
+            if is_given {
+                continue;
+            }
+            for value in &operator.values {
+                let Some(one) = Item { operator, value }.tensor().and_then(seen) else { continue };
+                if value.section == Section::Output {
+                    made.insert(one);
+                }
+                met.insert(one);
             }
         }
+        unwritten.pairs.retain(|(one, _)| !made.contains(one));
         unwritten
     }
 
     /// Whether both values are such memory.
     pub(crate) fn has(&self, target: Item<'_>, golden: Item<'_>) -> bool {
+        self.is_given && (is_given_by(target) || self.has_pair(target, golden))
+    }
+
+    fn has_pair(&self, target: Item<'_>, golden: Item<'_>) -> bool {
         let tensors = || Some((seen(target.tensor()?)?, seen(golden.tensor()?)?));
-        !self.pairs.is_empty() && tensors().is_some_and(|pair| self.pairs.contains(&pair))
+        tensors().is_some_and(|pair| self.pairs.contains(&pair))
     }
 
     fn is_view_of_it(&self, operator: &Operator, twin: &Operator) -> bool {
         pairs(operator, twin, Section::Input).next().is_some_and(|first| self.pairs.contains(&first))
     }
+}
+
+/// Whether a value is what such a call gives.
+fn is_given_by(item: Item<'_>) -> bool {
+    let name = OperatorName::parse(&item.operator.name);
+    item.value.section == Section::Output && name.is_some_and(|name| name.gives_unwritten_memory())
 }
 
 /// The calls that give such memory, and those that may give a view of it; with whether they are of the first sort. None where

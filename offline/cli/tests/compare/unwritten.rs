@@ -73,6 +73,36 @@ fn a_result_that_looks_like_such_memory_is_judged() {
     assert_eq!((code, &answer["operator"]), (Some(1), &json!("Torch.relu.0.forward")), "{}", answer["sentence"]);
 }
 
+/// What was freed just before is given again, with its content: what it was is a difference all the same.
+#[test]
+fn a_difference_that_fresh_memory_still_holds_is_judged() {
+    let with = |result: [f64; 4]| {
+        let (input, output) = (float(&[16], [1.0, -1.0, 0.5, 3.0]), float(&[16], result));
+        json!({
+            "Torch.relu.0.forward": call(&[&input], &output),
+            "Torch.empty.0.forward": call(&[], &output),
+            "Torch.neg.0.forward": call(&[&output], &output),
+        })
+    };
+    let (code, answer) = answer_of(&with([0.9, 0.0, 0.6, 3.0]), &with([1.0, 0.0, 0.6, 3.0]));
+    assert_eq!((code, &answer["operator"]), (Some(1), &json!("Torch.relu.0.forward")), "{}", answer["sentence"]);
+}
+
+/// And what the last step freed may be what this one computes again: a mask, say.
+#[test]
+fn a_result_that_fresh_memory_held_from_the_step_before_is_judged() {
+    let with = |mask: [f64; 4]| {
+        let (input, mask) = (float(&[16], [1.0, -1.0, 0.5, 3.0]), float(&[16], mask));
+        json!({
+            "Torch.empty.0.forward": call(&[], &mask),
+            "Torch.triu.0.forward": call(&[&input], &mask),
+            "Torch.add.0.forward": call(&[&input, &mask], &input),
+        })
+    };
+    let (code, answer) = answer_of(&with([0.9, 0.0, 0.6, 3.0]), &with([1.0, 0.0, 0.6, 3.0]));
+    assert_eq!((code, &answer["operator"]), (Some(1), &json!("Torch.triu.0.forward")), "{}", answer["sentence"]);
+}
+
 #[test]
 fn another_shape_or_dtype_of_it_shows_where_it_is_used() {
     let names = FAMILIES[0];
