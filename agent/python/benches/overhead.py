@@ -183,14 +183,17 @@ def race(name: str, size: Size, arguments: argparse.Namespace) -> dict[str, Any]
         finally:
             for worker in workers:
                 worker.join(60 if sys.exc_info()[0] is None else 0)
-                worker.terminate()
+                # One that was asked to end would still write below `base`, and hold memory that the next ones need.
+                worker.kill()
+                worker.join()
 
 
 def raced(name: str, size: Size, place: Place, arguments: argparse.Namespace, pipes: dict[str, Any]) -> dict[str, Any]:
     """The rounds of processes that were just started. Raises `TooLargeError` where one of them runs out of memory."""
-    deadline = time.monotonic() + arguments.seconds
     contenders, warm, rounds = list(pipes), arguments.warm, arguments.rounds
     ready = {contender: pipe.recv() for contender, pipe in pipes.items()}
+    # Of the rounds alone: a start may take longer than all of them.
+    deadline = time.monotonic() + arguments.seconds
     parameters = ready["none"][0]
     free = min(there for _, there in ready.values())
     batch = size.batch or batch_that_fits(size, place, name, free, parameters, len(contenders))
@@ -303,7 +306,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
     parser.add_argument("--batch", type=int, help=f"sequences in a step (default {LARGE.batch}; on a device what fits)")
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="of a race, after which it has no further rounds"
+        "--seconds", type=float, default=float("inf"), help="of the rounds of a race, after which it has no more"
     )
     parser.add_argument("--json", help="write the figures here as well")
     arguments = parser.parse_args()
