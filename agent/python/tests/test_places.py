@@ -14,6 +14,7 @@ import torch
 import trainmon
 from support import runs
 from support.ranks import run_alone
+from trainmon.collectives import callers
 from trainmon.places import OURS, directory_of
 
 #: A training of somebody else's, which tells from where it is called.
@@ -139,3 +140,9 @@ def test_a_directory_that_begins_alike_is_anothers() -> None:
     assert torch.nn.Module.forward.__code__.co_filename.startswith(torchs)
     assert not f"{os.path.dirname(torch.__file__)}vision/ops/boxes.py".startswith(torchs)  # noqa: PTH120
     assert directory_of.__code__.co_filename.startswith(OURS)
+
+
+def test_ascends_part_of_torch_is_no_caller_and_what_is_called_alike_is_one() -> None:
+    beside = directory_of(torch.__file__).removesuffix("/")
+    assert f"{beside}_npu/distributed/calls.py".startswith(callers._BETWEEN)
+    assert not f"{beside}vision/models.py".startswith(callers._BETWEEN)

@@ -15,8 +15,10 @@ import torch
 from trainmon._trainmon import Monitor
 from trainmon.places import OURS, directory_of
 
-#: Code that is not the training's: ours, and what stands between its line and the group.
-_BETWEEN = (OURS, directory_of(torch.__file__), "<trainmon>")
+_TORCH = directory_of(torch.__file__)
+#: Code that is not the training's: ours, and what stands between its line and the group. Ascend's part of torch lies
+#: beside it.
+_BETWEEN = (OURS, _TORCH, f"{_TORCH.removesuffix('/')}_npu/", "<trainmon>")
 _STANDARD = (contextlib.__file__,)
 #: A stack is looked at up to here.
 _DEEPEST = 256
