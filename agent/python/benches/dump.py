@@ -237,7 +237,8 @@ def beside_a_plain_write(first: Times, later: Times) -> dict[str, Any]:
     if first["plain"]:
         row["first_times"] = added(first, "trainmon") / added(first, "plain")
         print(f", in the first rounds {row['first_times']:.2f}", end="")
-    for who in ("trainmon", "plain"):
+    # One round has no spread.
+    for who in ("trainmon", "plain") if len(later["plain"]) > 1 else ():
         tenths = statistics.quantiles(later[who], n=10)
         print(f"; {who} {tenths[0]:.0f} to {tenths[-1]:.0f}", end="")
     return row
