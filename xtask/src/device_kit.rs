@@ -55,13 +55,11 @@ pub fn assemble(root: &Path, folder: &Path, wheel: &Path, profile: &str) -> Resu
     // First of all: a folder that was left unfinished is known as a kit, too.
     let facts = folder.join(FACTS);
     fs::write(&facts, "{}").with_context(|| format!("cannot write {}", facts.display()))?;
-    for (from, to) in [(PARTS, "device_kit"), ("", "benches"), ("", "wheels/other")] {
-        let to = folder.join(to);
-        fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
-        if !from.is_empty() {
-            copy_scripts(&root.join(from), &to)?;
-        }
+    for directory in ["device_kit", "benches", "wheels/other"] {
+        let directory = folder.join(directory);
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
+    copy_scripts(&root.join(PARTS), &folder.join("device_kit"))?;
     copy(&root.join(PARTS).join("run.sh"), &folder.join("run.sh"))?;
     for bench in BENCHES {
         copy_into(&root.join(bench), &folder.join("benches"))?;
@@ -80,10 +78,10 @@ fn facts_of(root: &Path, mib: f64, profile: &str) -> serde_json::Value {
     let room = (MOST_MIB - mib).max(0.0);
     let libtorch = provision::libraries_of_libtorch(root).and_then(|lib| mib_of_libraries(&lib).ok());
     let tch = match libtorch {
-        Some(libtorch) if libtorch > room => format!(
+        Some(libtorch) => format!(
             "the demo is linked to libtorch, whose libraries have {libtorch:.0} MiB, and {room:.0} MiB are left"
         ),
-        _ => "there was no libtorch where the kit was built".to_owned(),
+        None => "there was no libtorch where the kit was built".to_owned(),
     };
     json!({
         "trainmon": env!("CARGO_PKG_VERSION"),
