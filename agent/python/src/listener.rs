@@ -1,8 +1,6 @@
 //! Where the monitor's words go: to the caller's function, to Python's `logging` where the script has set that up, to
 //! standard error where not.
 
-use std::io::Write as _;
-
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Notices, Severity};
 
@@ -35,8 +33,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
 fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices {
     Notices::new(move |notice| {
         if !hears(notice) {
-            // There is nobody left to tell if standard error is closed.
-            drop(writeln!(std::io::stderr(), "{notice}"));
+            notice.print();
         }
     })
 }

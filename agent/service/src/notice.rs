@@ -1,7 +1,7 @@
 //! Messages for the user: few, to standard error unless the caller listens.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -40,6 +40,18 @@ impl fmt::Display for Notice {
     }
 }
 
+impl Notice {
+    /// Prints it to standard error. Where that is closed or its disk is full, nobody is told: `eprintln!` would panic.
+    pub fn print(&self) {
+        drop(self.print_to(&mut io::stderr()));
+    }
+
+    /// In one write: the ranks of a job share one standard error, and what is written in pieces mixes with theirs.
+    fn print_to(&self, out: &mut impl io::Write) -> io::Result<()> {
+        out.write_all(format!("{self}\n").as_bytes())
+    }
+}
+
 /// Receives notices, from any thread. A listener that panics is not heard of again for that notice: no word of the
 /// monitor's may stop the training.
 #[derive(Clone)]
@@ -53,8 +65,7 @@ impl Notices {
 
     /// Prints to standard error.
     pub fn stderr() -> Self {
-        // `eprintln!` panics when standard error is closed or its disk is full.
-        Self::new(|notice| drop(writeln!(std::io::stderr(), "{notice}")))
+        Self::new(Notice::print)
     }
 
     /// This notices without what is only good to know.
@@ -87,5 +98,33 @@ impl Notices {
 impl fmt::Debug for Notices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Notices")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Writes(Vec<String>);
+
+    impl io::Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_notice_is_one_write() -> io::Result<()> {
+        let hint = Some("free some space".to_owned());
+        let notice = Notice { severity: Severity::Warning, message: "no rows are written".to_owned(), hint };
+        let mut writes = Writes(Vec::new());
+        notice.print_to(&mut writes)?;
+        assert_eq!(writes.0, ["trainmon: warning: no rows are written\n  hint: free some space\n"]);
+        Ok(())
     }
 }

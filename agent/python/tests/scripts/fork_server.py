@@ -45,6 +45,9 @@ def next_program(channel: socket.socket) -> dict[str, object]:
             for number, file in enumerate(files):
                 os.dup2(file, number)
                 os.close(file)
+            # Each line at once and whole: ranks share these files.
+            for stream in (sys.stdout, sys.stderr):
+                stream.reconfigure(line_buffering=True, write_through=False)
             program: dict[str, object] = json.loads(data)
             return program
         for file in files:

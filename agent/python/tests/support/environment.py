@@ -10,6 +10,8 @@ from support import plain_paths
 
 # Packages come without bytecode, and where none may be written each of the many processes would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Unbuffered, `print` writes a line and its end apart, and between them comes what another rank of a job writes.
+os.environ.pop("PYTHONUNBUFFERED", None)
 _TARGET = Path(__file__).resolve().parents[4] / "target"
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_TARGET / "python" / "bytecode"))
