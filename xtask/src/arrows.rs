@@ -24,6 +24,7 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-record", may: May::On(&[]) },
     Rule { member: "trainmon-core", may: May::On(&["trainmon-record"]) },
     Rule { member: "trainmon-stats", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-device", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-service", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-web", may: May::On(&[]) },
     Rule { member: "trainmon-history", may: May::On(&["trainmon-core"]) },
@@ -55,12 +56,19 @@ const RULES: &[Rule] = &[
     // The fronts see the agent and what it re-exports.
     Rule {
         member: "trainmon-tch",
-        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-stats"]),
+        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-device", "trainmon-stats"]),
     },
     Rule {
         member: "trainmon-python",
         // The program too: whoever installs the package has the command, and nothing is compiled for it twice.
-        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-stats", "trainmon-cli"]),
+        may: May::On(&[
+            "trainmon-agent",
+            "trainmon-capture",
+            "trainmon-cli",
+            "trainmon-core",
+            "trainmon-device",
+            "trainmon-stats",
+        ]),
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
     Rule { member: "trainmon-report", may: May::On(&["trainmon-web"]) },

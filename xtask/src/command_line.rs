@@ -10,7 +10,7 @@ use crate::dist::Architecture;
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{device_kit, dist, fuzz, hint, load, provision, run, soak, torture, verify, workspace};
+use crate::{device_kernels, device_kit, dist, fuzz, hint, load, provision, run, soak, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -66,6 +66,8 @@ enum Task {
         #[arg(long, value_name = "DIR", default_value = "target/device-kit")]
         out: PathBuf,
     },
+    /// Compile the GPU's kernels to what agent/device carries, and say what the compilers make of them; needs no GPU
+    DeviceKernels,
     /// Give the readers of foreign files any bytes for a while; exit 1 if one panics, hangs or takes too much memory
     Fuzz {
         /// How long each target runs
@@ -201,6 +203,7 @@ impl Arguments {
                 Ok(())
             }
             Task::DeviceKit { out } => device_kit::run(&root, &out),
+            Task::DeviceKernels => device_kernels::run(&root),
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
             Task::Soak { steps } => soak::run(&root, steps),

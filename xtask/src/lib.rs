@@ -6,6 +6,7 @@ pub mod arrows;
 mod circles;
 pub mod command_line;
 pub mod dependencies;
+pub mod device_kernels;
 pub mod device_kit;
 pub mod dist;
 pub mod fuzz;

@@ -17,6 +17,7 @@ mod collectives;
 mod config;
 mod config_error;
 mod copies;
+mod device;
 mod discard_error;
 mod exit;
 mod findings;
@@ -66,6 +67,8 @@ mod _trainmon {
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]
     use super::config_error::ConfigError;
+    #[pymodule_export]
+    use super::device::{PyDeviceKernels, PyDeviceTable, PyDeviceTables};
     #[pymodule_export]
     use super::findings::PyFindings;
     #[pymodule_export]

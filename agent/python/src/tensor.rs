@@ -116,6 +116,15 @@ impl Layout {
     }
 }
 
+/// Where a tensor lies, on whatever device: the memory is not to be read here. Cost: about a microsecond.
+pub(crate) fn layout_anywhere(object: &Bound<'_, PyAny>) -> Result<Layout, Unreadable> {
+    let (torch, class) = torch_and_class(object)?;
+    let py = object.py();
+    let read = || HostTensor::read_memory(torch, object, Tracked::Unknown);
+    let found = torch.quietly(py, class, read).unwrap_or_else(|error| Err(torch_says(py, error)));
+    found.map(|(layout, _version)| layout)
+}
+
 /// Whether a tensor came from where autograd tracks which memory is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracked {
@@ -164,6 +173,16 @@ impl<'a, 'py> HostTensor<'a, 'py> {
             let device = object.getattr(intern!(py, "device"))?.getattr(intern!(py, "type"))?.to_string();
             return Ok(Err(Unreadable::OnDevice { device }));
         }
+        Ok(Self::read_memory(torch, object, tracked)?.map(|(layout, version)| Self { object, layout, version }))
+    }
+
+    /// Where the memory is, on whatever device, and how often torch wrote into it.
+    fn read_memory(
+        torch: &Torch,
+        object: &Bound<'py, PyAny>,
+        tracked: Tracked,
+    ) -> PyResult<Result<(Layout, Option<i64>), Unreadable>> {
+        let py = object.py();
         let layout = object.getattr(intern!(py, "layout"))?;
         if !torch.is_strided(&layout) {
             return Ok(Err(Unreadable::NotStrided { layout: layout.to_string() }));
@@ -211,7 +230,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         if tracked == Tracked::Yes && !is_own && torch.is_pending(object)? {
             return Ok(Err(Unreadable::NotResolved));
         }
-        Ok(Ok(Self { object, layout, version }))
+        Ok(Ok((layout, version)))
     }
 
     /// Hands the memory to `work`; the interpreter is given away meanwhile if there is much of it.

@@ -18,11 +18,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support import runs, tiny
+from support.interpreted import InterpretedKernels
 from trainmon import Watch, starting
 from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
 from trainmon.device import DeviceQueue, chunks, pages, reductions
-from trainmon.device.streams import DeviceStreams, NoStreams
+from trainmon.device.streams import DeviceStreams, NoStreams, streams_of
 from trainmon.measurer import UNSCALED, Label
 
 OPS = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"]
@@ -38,6 +39,20 @@ ALL: dict[str, Any] = {
     "update": True,
     "ndigits": 17,
 }
+
+
+@pytest.fixture(params=["operators", "kernels"], autouse=True)
+def measured_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs both ways: with torch's operators, and with the kernels, interpreted."""
+    way: str = request.param
+    if way == "kernels":
+        kernels = InterpretedKernels()
+        monkeypatch.setattr(DeviceQueue.__init__, "__defaults__", (streams_of, lambda _device: kernels))
+    return way
+
+
+#: What is only true of torch's operators.
+of_operators = pytest.mark.parametrize("measured_by", ["operators"], indirect=True)
 
 
 def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Monitor:
@@ -152,6 +167,7 @@ def test_statistics_equal_the_hosts_for_every_dtype_and_layout(tmp_path: Path) -
     assert_equal_rows(host, device)
 
 
+@of_operators
 def test_statistics_of_tensors_cut_into_pieces_are_those_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +177,7 @@ def test_statistics_of_tensors_cut_into_pieces_are_those_of_the_whole(
     assert_equal_rows(host, device)
 
 
+@of_operators
 def test_pieces_are_bounded_and_hold_every_element_once() -> None:
     numbers = torch.arange(2 * 30 * 7 * 5, dtype=torch.float32)
     shapes = {
@@ -176,6 +193,7 @@ def test_pieces_are_bounded_and_hold_every_element_once() -> None:
         assert all(piece.untyped_storage().data_ptr() == memory for piece in cut), f"{name}: copied"
 
 
+@of_operators
 def test_several_tensors_are_cut_alike_even_where_their_layouts_differ() -> None:
     left = torch.arange(600.0).view(20, 30)
     right = left.t().contiguous().t()
@@ -331,6 +349,7 @@ def test_a_lane_nobody_finished_delivers_when_it_goes(tmp_path: Path) -> None:
     assert len(runs.rows(runs.run_directory(tmp_path, 0), "param_origin")) == 1
 
 
+@of_operators
 def test_a_tensor_shown_again_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = start(tmp_path)
     queue = DeviceQueue(monitor)
@@ -429,6 +448,7 @@ def test_what_cannot_be_measured_is_counted_and_said(tmp_path: Path) -> None:
         assert any(word in message for message in heard), (word, heard)
 
 
+@of_operators
 def test_a_batch_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monitor = start(tmp_path, heard)
@@ -554,6 +574,8 @@ def test_agreement_and_updates_equal_the_hosts(tmp_path: Path, monkeypatch: pyte
             else:
                 queue.enqueue_agreement(label, before, after)
                 queue.keep_copy(label.tensor_id, weight)
+                # As before an optimizer's step.
+                queue.launch()
                 weight.zero_()
                 queue.enqueue_update(label.tensor_id, after)
             assert torch.equal(before.nan_to_num(9), untouched[0].nan_to_num(9))
@@ -611,6 +633,7 @@ def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.
     return counter.count
 
 
+@of_operators
 def test_small_tensors_are_measured_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = start(tmp_path, ops=["norm", "mean", "min", "max", "nans", "zeros"])
     assert launches(monitor, [torch.ones(100) for _ in range(200)], monkeypatch) <= 30
@@ -619,6 +642,7 @@ def test_small_tensors_are_measured_together(tmp_path: Path, monkeypatch: pytest
     monitor.shutdown()
 
 
+@of_operators
 def test_only_what_is_asked_for_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for ops in (["norm"], ["norm", "nans"], OPS):

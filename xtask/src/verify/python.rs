@@ -27,6 +27,8 @@ const FAULTS: &str = "../../integration-tests/faults";
 
 /// The device kit, from there.
 const DEVICE_KIT: &str = "../../integration-tests/device_kit";
+/// The kernels of the GPU.
+const KERNELS: &str = "../device/kernels";
 
 /// The generator of the Grafana dashboards, from there.
 const DASHBOARDS: &str = "../../dashboards/grafana";
@@ -63,8 +65,8 @@ pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
     let environment = ready(root)?;
     let tools: [(&str, &[&str]); 7] = [
-        ("ruff", &["check", ".", FAULTS, DEVICE_KIT, DASHBOARDS]),
-        ("ruff", &["format", "--check", ".", FAULTS, DEVICE_KIT, DASHBOARDS]),
+        ("ruff", &["check", ".", FAULTS, DEVICE_KIT, DASHBOARDS, KERNELS]),
+        ("ruff", &["format", "--check", ".", FAULTS, DEVICE_KIT, DASHBOARDS, KERNELS]),
         ("mypy", &[]),
         ("mypy", &["--config-file", "../../integration-tests/faults/pyproject.toml", FAULTS]),
         ("mypy", &["--config-file", "../../integration-tests/device_kit/pyproject.toml", DEVICE_KIT]),

@@ -442,6 +442,66 @@ class Monitor:
     def shutdown(self) -> str:
         """Delivers what is queued within the deadline, closes the exporters, and gives the closing account."""
 
+@final
+class DeviceTable:
+    """Tensors as the kernels know them."""
+
+    @property
+    def number(self) -> int:
+        """Of its place among the tables that are remembered; another table gets it once this one is forgotten."""
+    @property
+    def is_new(self) -> bool:
+        """Whether its words are others than those of this number before."""
+    @property
+    def rows(self) -> int: ...
+    @property
+    def single_chunks(self) -> int:
+        """Chunks of rows with one tensor."""
+    @property
+    def pair_chunks(self) -> int:
+        """Chunks of rows with two."""
+
+@final
+class DeviceTables:
+    """The tables of one device and stream: made anew only when a tensor moved. May be used from any thread."""
+
+    def __init__(self) -> None: ...
+    def of(self, shown: Sequence[tuple[Any, Any | None, int, float | None, bool]]) -> tuple[DeviceTable, list[int]]:
+        """The table of these tensors: `(tensor, other, shows, eps, std)`. `shows`: 0 the values, 1 tensor minus other,
+        2 how far both agree in sign; 1 and 2 want another tensor of the same layout. `eps`: below this magnitude an
+        element counts as zero; None if they are not counted. Also gives the places of those that are left out, because
+        they have gaps or overlaps, or cannot be read. Cost: some microseconds per tensor."""
+    def words(self, table: DeviceTable) -> bytes:
+        """What the kernels read: to be brought to the device before a new table is used."""
+
+@final
+class DeviceKernels:
+    """The kernels of one CUDA device: see `trainmon-device`. Nothing here waits for the device."""
+
+    def __init__(self, device: int) -> None:
+        """Raises `RuntimeError` where the driver is missing or refuses, or the device is older than compute capability
+        8.0. At the first load on a machine the driver compiles for a second or two."""
+    def measure(
+        self,
+        table: DeviceTable,
+        words: int,
+        found: int,
+        out: int,
+        stream: int,
+        factor: float = 1.0,
+        factor_at: tuple[int, bool] | None = None,
+    ) -> int:
+        """Launches what measures a table's tensors; gives the number of launches. Addresses on the device: of its
+        words, of 9 float64 per chunk for findings, of `DEVICE_COLUMNS` float64 per row for results. `factor`: what
+        scales with the tensor is multiplied with it; `factor_at` has the address of one on the device, and whether it
+        is a float64 or a float32. All that memory, and that of the tensors, must stay until the stream has done the
+        work; no other stream may use the findings meanwhile. Raises `RuntimeError` if the driver refuses."""
+    def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int:
+        """Launches what computes fingerprints, as `measure`. `rows`: address of 4 words per tensor (address, words,
+        bytes of a word, place of its first chunk), and how many; `chunks`: address of 2 words per chunk (the row in the
+        upper half and which of its chunks in the lower, the weight of its sum), and how many; `sums` and `out`: a word
+        per chunk and per tensor."""
+
 _LateNumber: TypeAlias = Literal["loss", "grad_norm", "framework_grad_norm"]
 
 @final

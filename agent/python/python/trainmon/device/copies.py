@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+
+from trainmon.device.unobserved import quietly
 
 
 class Copies:
@@ -11,18 +15,32 @@ class Copies:
     def __init__(self) -> None:
         self._kept: dict[int, torch.Tensor] = {}
         self._fresh: set[int] = set()
+        self._due: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def discard(self, tensor_id: int) -> None:
         """An older copy is not taken for this step's."""
         self._fresh.discard(tensor_id)
 
     def keep(self, tensor_id: int, values: torch.Tensor) -> None:
-        """Copies the values, on the current stream."""
+        """Makes room for the values; `copy_all` copies them."""
         kept = self._kept.get(tensor_id)
         if kept is None or (kept.shape, kept.dtype, kept.device) != (values.shape, values.dtype, values.device):
             kept = self._kept[tensor_id] = torch.empty_like(values)
-        kept.copy_(values)
+        self._due.append((kept, values))
         self._fresh.add(tensor_id)
+
+    def copy_all(self, keep: Callable[[torch.Tensor], None]) -> None:
+        """Copies what is due, on the current streams: some dozens of tensors per launch. `keep` is told what was
+        read."""
+        due, self._due = self._due, []
+        by_device: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        for pair in due:
+            by_device.setdefault(pair[0].device, []).append(pair)
+        for device, pairs in by_device.items():
+            with quietly(device.type):
+                torch._foreach_copy_([kept for kept, _ in pairs], [values for _, values in pairs])
+                for _, values in pairs:
+                    keep(values)
 
     def take(self, tensor_id: int) -> torch.Tensor | None:
         """The copy, once."""
@@ -30,3 +48,8 @@ class Copies:
             return None
         self._fresh.discard(tensor_id)
         return self._kept[tensor_id]
+
+    def forget_all(self) -> list[int]:
+        """No copy of this step is one; gives the parameters."""
+        fresh, self._fresh = sorted(self._fresh), set()
+        return fresh

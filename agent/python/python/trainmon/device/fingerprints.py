@@ -6,15 +6,20 @@ one flipped bit changes the sum. They are other numbers than the host's, and com
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import torch
 
 from trainmon.device.chunks import refusal
+from trainmon.device.launcher import Kernels, to_device
+from trainmon.device.streams import stream_address
 from trainmon.device.unobserved import quietly
 
 #: Words that are multiplied at once: two temporaries of 8 MiB.
 _PIECE = 1 << 20
+#: And words that a block of threads reads: a part of a piece.
+_CHUNK = 1 << 15
 #: The sums of the pieces are chained by it.
 _CHAIN = 0x5851F42D4C957F2D
 
@@ -22,10 +27,12 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: to
 
 
 class DeviceFingerprints:
-    """Of one watch. Keeps the factors of each device: 8 MiB, from the first use on."""
+    """Of one watch. Keeps the factors of each device: 8 MiB, from the first use of torch's operators on."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Callable[[torch.device], Kernels | None] = lambda _device: None) -> None:
+        """`kernels`: those of a device, None where it has none: torch's operators find the same numbers."""
         self._factors: dict[torch.device, torch.Tensor] = {}
+        self._kernels = kernels
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> Callable[[], list[int | None] | None]:
         """Starts computing them on the current stream of each device, and their way to the host. What is returned gives
@@ -35,7 +42,9 @@ class DeviceFingerprints:
         for device in {tensors[place].device for place in readable}:
             places = [place for place in readable if tensors[place].device == device]
             with quietly(device.type):
-                sums = torch.stack([self._of(tensors[place]) for place in places])
+                plain = [_words(tensors[place]) for place in places]
+                kernels = self._kernels(device)
+                sums = self._by_operators(plain) if kernels is None else _by_kernels(kernels, plain)
                 arrivals.append((places, *_to_host(sums)))
 
         def arrived() -> list[int | None] | None:
@@ -49,14 +58,13 @@ class DeviceFingerprints:
 
         return arrived
 
-    def _of(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _by_operators(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([self._of(words) for words in tensors])
+
+    def _of(self, words: torch.Tensor) -> torch.Tensor:
         """A tensor without dimensions."""
-        words = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-        if words.is_complex():
-            words = torch.view_as_real(words).view(-1)
-        words = words.view(_WORDS[words.element_size()])
-        factors = self._factors_of(tensor.device)
-        total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+        factors = self._factors_of(words.device)
+        total = torch.zeros((), dtype=torch.int64, device=words.device)
         for start in range(0, words.numel(), _PIECE):
             piece = words[start : start + _PIECE].to(torch.int64)
             total = total * _CHAIN + (piece * factors[: piece.numel()]).sum()
@@ -71,6 +79,37 @@ class DeviceFingerprints:
             mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
             factors = self._factors[device] = mixed | 1
         return factors
+
+
+def _words(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements' bits, one after the other."""
+    words = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    if words.is_complex():
+        words = torch.view_as_real(words).view(-1)
+    return words.view(_WORDS[words.element_size()])
+
+
+def _by_kernels(kernels: Kernels, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Two launches for all of them."""
+    device = tensors[0].device
+    rows, chunks = array("q"), array("q")
+    count = 0
+    for place, words in enumerate(tensors):
+        length, width = words.numel(), words.element_size()
+        rows.extend((words.data_ptr(), length, width, count))
+        last = (length - 1) // _PIECE
+        for chunk in range(-(-length // _CHUNK)):
+            weight = pow(_CHAIN, last - chunk * _CHUNK // _PIECE, 1 << 64)
+            chunks.extend((place << 32 | chunk, weight - (weight >> 63 << 64)))
+            count += 1
+    table = to_device(rows.tobytes() + chunks.tobytes(), device)
+    sums = torch.empty(max(count, 1), dtype=torch.int64, device=device)
+    found = torch.empty(len(tensors), dtype=torch.int64, device=device)
+    at = table.data_ptr()
+    kernels.fingerprint(
+        (at, len(tensors)), (at + 8 * len(rows), count), sums.data_ptr(), found.data_ptr(), stream_address(device)
+    )
+    return found
 
 
 def _to_host(sums: torch.Tensor) -> tuple[torch.Tensor, Callable[[], bool]]:

@@ -16,7 +16,7 @@ from trainmon.device.unobserved import quietly
 
 COLUMNS = len(DEVICE_COLUMNS)
 
-#: Rows of a page: 64 KiB.
+#: Rows of a page, at least: 64 KiB.
 ROWS = 1024
 
 #: A tensor's id, kind, micro step, dtype and shape.
@@ -53,11 +53,12 @@ Entry = Statistics | Numbers
 class Page:
     """Some rows of one step. Filled on the device, flushed once, read when the event says so, then used again."""
 
-    def __init__(self, device: torch.device, streams: Streams) -> None:
+    def __init__(self, device: torch.device, streams: Streams, rows: int = ROWS) -> None:
         self._streams = streams
+        self._rows = rows
         # Not filled: rows may come from several streams, and every row is written as a whole.
-        self.device_table = torch.empty((ROWS, COLUMNS), dtype=torch.float64, device=device)
-        self._host_table = streams.host_table(ROWS, COLUMNS)
+        self.device_table = torch.empty((rows, COLUMNS), dtype=torch.float64, device=device)
+        self._host_table = streams.host_table(rows, COLUMNS)
         self.entries: list[Entry] = []
         self._marks: dict[Hashable, Any] = {}
         self._arrived: Event | None = None
@@ -65,7 +66,12 @@ class Page:
     @property
     def room(self) -> int:
         """Rows still free."""
-        return ROWS - len(self.entries)
+        return self._rows - len(self.entries)
+
+    def free(self, rows: int) -> torch.Tensor:
+        """The next rows, to be written now on the current stream and then taken. There must be room."""
+        start = len(self.entries)
+        return self.device_table[start : start + rows]
 
     def take(self, entries: Sequence[Entry]) -> torch.Tensor:
         """The rows for these entries, to be written now on the current stream. There must be room."""

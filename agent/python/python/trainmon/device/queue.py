@@ -8,39 +8,25 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 
 from trainmon._kinds import Kind
-from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
+from trainmon._trainmon import Monitor, PendingStep
 from trainmon.device.chunks import refusal
 from trainmon.device.copies import Copies
-from trainmon.device.pages import COLUMNS, Entry, Numbers, Statistics, refuse
-from trainmon.device.reductions import (
-    GATHERED,
-    SCALED,
-    Batch,
-    Lengths,
-    Values,
-    Wants,
-    agreement,
-    parts_of,
-    zero_bound,
-)
+from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Kernels
+from trainmon.device.launchers import Launchers, kernels_of
+from trainmon.device.launching import Launching
+from trainmon.device.pages import Entry, Numbers, Statistics, refuse
 from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
-from trainmon.device.targets import EndOfBackward, Target, gathering, identity, portions, values_of
+from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
 from trainmon.device.unobserved import quietly
-from trainmon.measurer import UNSCALED, Label, NormSink
+from trainmon.measurer import Label, NormSink
 from trainmon.norm import UNKNOWN
-
-_NORM = DEVICE_COLUMNS.index("norm")
-_ONLY_NORM = Wants(frozenset({"norm"}), 0.0)
-
-#: Layouts of gathered tensors remembered; a model has a few per kind.
-_MOST_LAYOUTS = 512
 
 #: How long the interpreter's end may wait for a device nobody closed the watch of.
 _PATIENCE_AT_EXIT = 5.0
@@ -55,11 +41,19 @@ class DeviceQueue:
     step is kept open by a `PendingStep` meanwhile. May be used from the threads of a backward pass.
     """
 
-    def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams] = streams_of) -> None:
-        """`streams`: how to order work on a device; tests put a slow one here."""
+    def __init__(
+        self,
+        monitor: Monitor,
+        streams: Callable[[torch.device], Streams] = streams_of,
+        kernels: Callable[[torch.device], Kernels] = kernels_of,
+    ) -> None:
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
+        here."""
         self._monitor = monitor
         self._requests = Requests(monitor)
         self._transfers = Transfers(monitor, streams)
+        launchers = Launchers(monitor, self._transfers.streams, kernels)
+        self._launching = Launching(monitor, self._requests, self._transfers, launchers)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
         self._numbers: list[tuple[Numbers, Sequence[torch.Tensor]]] = []
@@ -67,7 +61,6 @@ class DeviceQueue:
         self._order = itertools.count()
         self._latest: dict[tuple[int, int], tuple[int, Statistics]] = {}
         self._copies = Copies()
-        self._layouts: dict[Hashable, Lengths] = {}
         # Before the monitor's own end, which was registered earlier; or when a watch goes that nobody closed.
         self._finalizer = weakref.finalize(self, self._transfers.finish, _PATIENCE_AT_EXIT)
         self._finalizer.atexit = False
@@ -172,7 +165,7 @@ class DeviceQueue:
             self._numbers.append((Numbers(deliver, (label.tensor_id, label.kind), next(self._order)), tuple(values)))
 
     def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
-        """As `Measurer.agreement`; read now."""
+        """As `Measurer.agreement`; read by the next launch."""
         if not self._monitor.wants(label.kind):
             return
         why = self._refusal(gradient) or self._refusal(moment)
@@ -184,13 +177,17 @@ class DeviceQueue:
         if why is not None:
             self._monitor.observe_unsupported(label.tensor_id, label.kind, why)
             return
-        with quietly(gradient.device.type):
-            value = agreement(gradient, moment)
-            self._keep((gradient, moment))
-        self.enqueue_values(label, (value,))
+
+        def deliver(pending: PendingStep, found: Sequence[float]) -> None:
+            pending.record_values(label.tensor_id, label.kind, label.micro_step, found[:1])
+
+        entry = Numbers(deliver, (label.tensor_id, label.kind), next(self._order))
+        with self._lock:
+            self._targets.append(Target(entry, moment, other=gradient, shows=AGREEMENT))
 
     def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
-        """As `Measurer.keep_copy`. The copy's memory lies on the device and is used again in every step."""
+        """As `Measurer.keep_copy`; copied by the next launch. The copy's memory lies on the device and is used again in
+        every step."""
         self._copies.discard(tensor_id)
         if not self._monitor.wants(Kind.UPDATE) or self._monitor.leaves_out(tensor_id, Kind.UPDATE):
             return
@@ -200,9 +197,8 @@ class DeviceQueue:
         if why is not None:
             self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, why)
             return
-        with quietly(values.device.type):
+        with self._lock, quietly(values.device.type):
             self._copies.keep(tensor_id, values)
-            self._keep((values,))
 
     def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
         """As `Measurer.update`. Nothing where there is no copy: that was told when it was to be made."""
@@ -217,22 +213,30 @@ class DeviceQueue:
             self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, why)
             return
         with self._lock:
-            self._targets.append(Target(self._entry(Label(tensor_id, Kind.UPDATE), values), values, before=before))
+            entry = self._entry(Label(tensor_id, Kind.UPDATE), values)
+            self._targets.append(Target(entry, values, other=before, shows=DIFFERENCE))
 
     # Launching.
 
     def launch(self) -> None:
         """Measures what is queued, on the current streams. The host goes on at once."""
         with self._lock:
+            self._copy_parameters()
             if not self._targets and not self._numbers:
                 return
             start = time.perf_counter()
             targets, self._targets = self._targets, []
-            self._launch_targets(self._unwritten(targets))
-            # Ratios of what was measured just now are among them.
+            self._launching.launch(self._unwritten(targets))
             numbers, self._numbers = self._numbers, []
             self._launch_numbers(numbers)
             self._monitor.add_cost("launch", time.perf_counter() - start)
+
+    def _copy_parameters(self) -> None:
+        try:
+            self._copies.copy_all(lambda one: self._transfers.streams(one.device).keep(one))
+        except Exception as error:  # a device out of memory, say
+            for tensor_id in self._copies.forget_all():
+                self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, f"torch: {first_line(error)}")
 
     def _unwritten(self, targets: Sequence[Target]) -> list[Target]:
         kept = []
@@ -243,82 +247,17 @@ class DeviceQueue:
                 kept.append(target)
         return kept
 
-    def _launch_targets(self, targets: Sequence[Target]) -> None:
-        groups: dict[Hashable, list[Target]] = {}
-        for target in targets:
-            tensor, factor = target.tensor, target.factor
-            shared = (tensor.device, self._requests.of(target.kind), identity(factor))
-            groups.setdefault((*shared, *gathering(target)), []).append(target)
-        for group in groups.values():
-            device = group[0].tensor.device
-            try:
-                with quietly(device.type):
-                    self._launch_group(device, group)
-                    self._keep([target.tensor for target in group])
-            except Exception as error:  # a device out of memory, say: the training goes on without these
-                refuse(self._monitor, [target.entry for target in group], f"torch: {first_line(error)}")
-
-    def _launch_group(self, device: torch.device, group: Sequence[Target]) -> None:
-        wants, factor = self._requests.of(group[0].kind), group[0].factor
-        batch = Batch(device, wants)
-        empty = [target for target in group if target.tensor.numel() == 0]
-        if empty:
-            table = torch.zeros((len(empty), COLUMNS), dtype=torch.float64, device=device)
-            self._transfers.store(device, [target.entry for target in empty], table)
-        full = [target for target in group if target.tensor.numel() > 0]
-        is_gathered = gathering(group[0])[0] and len(full) > 1
-        for some in portions(full, GATHERED) if is_gathered else ([full] if full else []):
-            if is_gathered:
-                bound = zero_bound(wants.eps, some[0].tensor.dtype, factor)
-                tensors = [target.tensor for target in some]
-                table = batch.measure_gathered(tensors, self._lengths(device, tensors), bound)
-            else:
-                table = batch.measure([values_of(target, wants) for target in some])
-            if factor is not UNSCALED:
-                table[:, :SCALED].mul_(factor)
-            self._transfers.store(device, [target.entry for target in some], table)
-            self._add_ratios(device, some, table)
-
-    def _add_ratios(self, device: torch.device, targets: Sequence[Target], table: torch.Tensor) -> None:
-        """Of each change, its norm over the parameter's before."""
-        changes = [(place, one) for place, one in enumerate(targets) if one.before is not None]
-        if changes:
-            before = Batch(device, _ONLY_NORM).measure(
-                [Values(parts_of(one.before), one.tensor.numel(), 0.0) for _, one in changes if one.before is not None]
-            )
-            for row, (place, one) in enumerate(changes):
-                ratio = table[place, _NORM] / before[row, _NORM]
-                self.enqueue_values(Label(one.entry.label[0], Kind.UPDATE_RATIO), (ratio,))
-
     def _launch_numbers(self, numbers: Sequence[tuple[Numbers, Sequence[torch.Tensor]]]) -> None:
         by_device: dict[torch.device, list[tuple[Numbers, Sequence[torch.Tensor]]]] = {}
         for entry, values in numbers:
             by_device.setdefault(values[0].device, []).append((entry, values))
         for device, some in by_device.items():
-            entries: list[Entry] = [entry for entry, _ in some]
+            entries = [entry for entry, _ in some]
             try:
                 with quietly(device.type):
-                    nothing = torch.zeros((), dtype=torch.float64, device=device)
-                    cells = [cell for _, values in some for cell in (*values, *[nothing] * (COLUMNS - len(values)))]
-                    table = torch.stack([cell.reshape(()).double() for cell in cells]).view(len(some), COLUMNS)
-                    self._transfers.store(device, entries, table)
-            except Exception as error:  # as above
+                    self._launching.store_numbers(device, entries, [values for _, values in some])
+            except Exception as error:  # a device out of memory, say: the training goes on without these
                 refuse(self._monitor, entries, f"torch: {first_line(error)}")
-
-    def _lengths(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> Lengths:
-        sizes = tuple(tensor.numel() for tensor in tensors)
-        # Made on one stream, it may not be ready for another.
-        key = (device, self._transfers.streams(device).current(), sizes)
-        lengths = self._layouts.get(key)
-        if lengths is None:
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            lengths = self._layouts[key] = Lengths(sizes, device)
-        return lengths
-
-    def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
-        for tensor in tensors:
-            self._transfers.streams(tensor.device).keep(tensor)
 
     # Delivering.
 
@@ -338,7 +277,8 @@ class DeviceQueue:
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
         """As `Measurer.retract`: what is queued is not measured, what is under way becomes no row."""
         with self._lock:
-            entries = [*self._transfers.entries_of_step(), *(target.entry for target in self._targets)]
+            queued = (one.entry for one in self._targets if isinstance(one.entry, Statistics))
+            entries = [*self._transfers.entries_of_step(), *queued]
             wanted = set(tensor_ids)
             kept: set[int] = set()
             for entry in sorted(entries, key=lambda entry: entry.order, reverse=True):
@@ -346,7 +286,7 @@ class DeviceQueue:
                 if its_kind == kind and tensor_id in wanted and not entry.is_retracted:
                     entry.is_retracted = not keep_last or tensor_id in kept
                     kept.add(tensor_id)
-            self._targets = [target for target in self._targets if not target.entry.is_retracted]
+            self._targets = [target for target in self._targets if not _is_retracted(target.entry)]
 
     def abandon_step(self) -> None:
         """Counts what is queued and under way for the step in progress as not measured: it is not made."""
@@ -374,3 +314,7 @@ class DeviceQueue:
                 self._targets = [one for one in self._targets if one.backward != backward]
                 numbers = []
             refuse(self._monitor, [*(one.entry for one in targets), *(entry for entry, _ in numbers)], why)
+
+
+def _is_retracted(entry: Entry) -> bool:
+    return isinstance(entry, Statistics) and entry.is_retracted

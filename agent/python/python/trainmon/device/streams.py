@@ -124,3 +124,11 @@ def streams_of(device: torch.device) -> Streams:
     if all(hasattr(module, name) for name in ("Stream", "Event", "current_stream", "stream")):
         return DeviceStreams(module, device)
     return NoStreams()
+
+
+def stream_address(device: torch.device) -> int:
+    """The current stream of a device as its driver knows it; 0 where there is none."""
+    if device.type != "cuda":
+        return 0
+    address: int = torch.cuda.current_stream(device).cuda_stream
+    return address

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainmon.device.pages import Statistics
+from trainmon.device.launcher import DIFFERENCE, VALUES
+from trainmon.device.pages import Entry, Statistics
 from trainmon.device.reductions import SMALL, Values, Wants, parts_of, parts_of_change, zero_bound
 from trainmon.measurer import UNSCALED
 
@@ -17,21 +18,25 @@ from trainmon.measurer import UNSCALED
 class Target:
     """A tensor to be measured."""
 
-    entry: Statistics
+    entry: Entry
     """The row it becomes."""
     tensor: torch.Tensor
     factor: float | torch.Tensor = UNSCALED
     version: int | None = None
     """Torch's count of writes when it was queued; None if it is not to be compared."""
-    before: torch.Tensor | None = None
-    """The change since this is measured."""
+    other: torch.Tensor | None = None
+    """What it is held against: as it was before, or the other signs."""
+    shows: int = VALUES
+    """Its values, its `DIFFERENCE` to the other, or their `AGREEMENT`."""
     backward: int | None = None
     """The backward pass at whose end it is measured."""
 
     @property
-    def kind(self) -> int:
-        """What the row shows."""
-        return self.entry.label[1]
+    def record(self) -> tuple[int, int]:
+        """Of which tensor and kind the row is."""
+        if isinstance(self.entry, Statistics):
+            return self.entry.label[:2]
+        return self.entry.record or (-1, -1)
 
 
 class EndOfBackward:
@@ -63,7 +68,7 @@ def gathering(target: Target) -> tuple[bool, torch.dtype | None]:
     """Whether it is measured together with other small ones, and which ones."""
     tensor = target.tensor
     is_small = tensor.numel() <= SMALL and tensor.dtype != torch.float64 and not tensor.is_complex()
-    return (True, tensor.dtype) if is_small and target.before is None else (False, None)
+    return (True, tensor.dtype) if is_small and target.shows == VALUES else (False, None)
 
 
 def portions(targets: Sequence[Target], most: int) -> list[Sequence[Target]]:
@@ -84,5 +89,6 @@ def values_of(target: Target, wants: Wants) -> Values:
     """What a batch is to read of a target."""
     tensor = target.tensor
     bound = zero_bound(wants.eps, tensor.dtype, target.factor)
-    parts = parts_of(tensor) if target.before is None else parts_of_change(target.before, tensor)
+    is_change = target.other is not None and target.shows == DIFFERENCE
+    parts = parts_of_change(target.other, tensor) if is_change and target.other is not None else parts_of(tensor)
     return Values(parts, tensor.numel(), bound)

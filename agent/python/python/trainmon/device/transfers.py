@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from trainmon._trainmon import Monitor, PendingStep
-from trainmon.device.pages import Entry, Page, Statistics, deliver, refuse
+from trainmon.device.pages import ROWS, Entry, Page, Statistics, deliver, refuse
 from trainmon.device.streams import Streams
 
 #: How many steps results may be late: the monitor keeps a step open no longer.
@@ -55,17 +55,13 @@ class Transfers:
 
     def store(self, device: torch.device, entries: Sequence[Entry], table: torch.Tensor) -> None:
         """Puts rows on their way for the step in progress. Counted as not measured if the device is too far behind."""
-        step = self._monitor.step
-        if self._under_way and step - self._under_way[0].step > MOST_STEPS_LATE:
-            refuse(self._monitor, entries, "the device is several steps behind with earlier statistics")
+        pages = self._pages_of_step(device, entries)
+        if pages is None:
             return
-        if not self._under_way or self._under_way[-1].step != step:
-            self._under_way.append(Transfer(step, self._monitor.pending_step()))
-        pages = self._under_way[-1].pages.setdefault(device, [])
         done = 0
         while done < len(entries):
             if not pages or pages[-1].is_flushed or pages[-1].room == 0:
-                pages.append(self._page(device))
+                pages.append(self._page(device, 1))
             page = pages[-1]
             now = min(page.room, len(entries) - done)
             page.take(entries[done : done + now]).copy_(table[done : done + now])
@@ -74,9 +70,31 @@ class Transfers:
                 page.flush()
             done += now
 
-    def _page(self, device: torch.device) -> Page:
-        spare = self._spare.get(device)
-        return spare.pop() if spare else Page(device, self.streams(device))
+    def page_for(self, device: torch.device, entries: Sequence[Entry]) -> Page | None:
+        """A page with room for all of these, one after the other. None, and they are counted as not measured, if the
+        device is too far behind."""
+        pages = self._pages_of_step(device, entries)
+        if pages is None:
+            return None
+        if not pages or pages[-1].is_flushed or pages[-1].room < len(entries):
+            pages.append(self._page(device, len(entries)))
+        return pages[-1]
+
+    def _pages_of_step(self, device: torch.device, entries: Sequence[Entry]) -> list[Page] | None:
+        step = self._monitor.step
+        if self._under_way and step - self._under_way[0].step > MOST_STEPS_LATE:
+            refuse(self._monitor, entries, "the device is several steps behind with earlier statistics")
+            return None
+        if not self._under_way or self._under_way[-1].step != step:
+            self._under_way.append(Transfer(step, self._monitor.pending_step()))
+        return self._under_way[-1].pages.setdefault(device, [])
+
+    def _page(self, device: torch.device, rows: int) -> Page:
+        spare = self._spare.get(device, [])
+        for place, page in enumerate(spare):
+            if page.room >= rows:
+                return spare.pop(place)
+        return Page(device, self.streams(device), max(rows, ROWS))
 
     def flush(self) -> None:
         """Starts the copies to the host of everything launched. Rows launched later in the step follow at its end."""

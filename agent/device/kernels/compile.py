@@ -1,0 +1,151 @@
+"""Compiles the kernels for named targets; no device is needed. `compile.py OUTPUT` writes what the crate carries, one
+PTX per kernel; `compile.py --report` prints what the compilers say of every target.
+
+Needs Triton, in exactly the release that the texts were made with: `RELEASE`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Without line numbers, which name the place of these files and take half of the text.
+os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import fingerprint
+import reductions
+
+RELEASE = "3.7.1"
+
+#: What the crate carries is for the lowest of them, in the words of CUDA 12.0's driver.
+CARRIED = GPUTarget("cuda", 80, 32)
+PTX_VERSION = 80
+TARGETS = [CARRIED, GPUTarget("cuda", 90, 32), GPUTarget("cuda", 100, 32), GPUTarget("hip", "gfx942", 64)]
+
+#: Threads of a block, in warps.
+WARPS = 4
+#: Of a thread: four blocks fit on a multiprocessor of NVIDIA's, which is what keeps enough of the memory on its way.
+REGISTERS = 128
+
+_COMMON = {
+    "table": "*i64",
+    "found": "*fp64",
+    "total": "i64",
+    "factor": "i64",
+    "factor_code": "i32",
+    "factor_value": "fp64",
+}
+_PARTIAL = {**_COMMON, "chunks": "*i64", "first": "i64", "PAIRS": "constexpr"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and what it is given."""
+
+    name: str
+    function: Any
+    parameters: dict[str, str]
+    constants: dict[str, Any]
+
+
+KERNELS = [
+    Kernel("partial", reductions.partial, _PARTIAL, {"PAIRS": False}),
+    Kernel("partial_pairs", reductions.partial, _PARTIAL, {"PAIRS": True}),
+    Kernel("join", reductions.join, {**_COMMON, "out": "*fp64"}, {}),
+    Kernel("words", fingerprint.words, {"table": "*i64", "chunks": "*i64", "sums": "*i64"}, {}),
+    Kernel("join_words", fingerprint.join_words, {"table": "*i64", "sums": "*i64", "out": "*i64"}, {}),
+]
+
+
+def compiled(kernel: Kernel, target: GPUTarget) -> Any:
+    """What Triton makes of a kernel for a target."""
+    signature = {name: kernel.parameters[name] for name in kernel.function.arg_names}
+    options: dict[str, Any] = {"num_warps": WARPS}
+    if target.backend == "cuda":
+        options["maxnreg"] = REGISTERS
+    if target == CARRIED:
+        options["ptx_version"] = PTX_VERSION
+    source = ASTSource(fn=kernel.function, signature=signature, constexprs=kernel.constants)
+    return triton.compile(source, target=target, options=options)
+
+
+def carried(kernel: Kernel) -> str:
+    """The PTX that the crate carries, with what a launch must know in its first line."""
+    made = compiled(kernel, CARRIED)
+    text = re.sub(r"//.*", "", made.asm["ptx"])
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    entry = kernel.function.__name__
+    head = f"// entry {entry} shared {made.metadata.shared} threads {32 * made.metadata.num_warps}"
+    return "\n".join([head, *lines]) + "\n"
+
+
+def report(kernel: Kernel, target: GPUTarget) -> str:
+    """Registers, spilled bytes, shared memory and size, as the target's own compiler says."""
+    made = compiled(kernel, target)
+    if target.backend == "cuda":
+        binary = made.asm["cubin"]
+        registers, spilled = _found(r"REG:(\d+) STACK:(\d+)", _resources(binary))
+    else:
+        binary = made.asm["hsaco"]
+        (registers,) = _found(r"\.vgpr_count:\s*(\d+)", made.asm["amdgcn"])
+        (spilled,) = _found(r"\.vgpr_spill_count:\s*(\d+)", made.asm["amdgcn"])
+    cells = (f"`{kernel.name}`", f"{target.backend} {target.arch}", registers, spilled, made.metadata.shared)
+    return "| " + " | ".join(map(str, cells)) + f" | {len(binary) / 1024:.0f} KiB |"
+
+
+def bytes_read(kernel: Kernel) -> str:
+    """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of 16
+    and of 8 bits one after the other, over the elements that it has of the tile."""
+    widths = {"v4.b32": 16, "v2.b32": 8}
+    loads = re.findall(r"ld\.global\.(v[24]\.b32)", carried(kernel))
+    elements = reductions.TILE.value // (32 * WARPS)
+    return f"{sum(widths[one] for one in loads) / elements:g}"
+
+
+def _found(pattern: str, text: str) -> list[int]:
+    found = re.search(pattern, text)
+    if found is None:
+        sys.exit(f"error: no `{pattern}` in what the compiler says: {text[:200]}")
+    return [int(one) for one in found.groups()]
+
+
+def _resources(cubin: bytes) -> str:
+    program = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [program, "-res-usage", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def main(words: list[str]) -> None:
+    """See above."""
+    if triton.__version__ != RELEASE:
+        sys.exit(f"error: the kernels are compiled by triton {RELEASE}, this is {triton.__version__}")
+    if words == ["--report"]:
+        print("| kernel | target | registers | spilled, bytes | shared memory, bytes | binary |")
+        print("|---|---|---|---|---|---|")
+        for target in TARGETS:
+            for kernel in KERNELS:
+                print(report(kernel, target))
+        for kernel in KERNELS[:2]:
+            print(f"`{kernel.name}` reads {bytes_read(kernel)} bytes of one element of 4, 2 and 1 bytes each")
+        return
+    (output,) = words
+    Path(output).mkdir(parents=True, exist_ok=True)
+    for kernel in KERNELS:
+        (Path(output) / f"{kernel.name}.ptx").write_text(carried(kernel))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,194 @@
+//! What the kernels are told of tensors, as words of 64 bits.
+
+use trainmon_core::{Dtype, MAX_DIMS};
+
+use crate::code::{code, compares_in_float32};
+
+/// Elements that a block of threads reads: `CHUNK` of the kernels.
+pub const CHUNK: u64 = 32_768;
+
+/// Numbers that the kernels keep of each chunk until it is joined with the others of its tensor.
+pub const FOUND_COLUMNS: usize = 9;
+
+/// Words of a row: `ROW` of the kernels.
+pub(crate) const ROW_WORDS: usize = 9;
+
+const WANTS_ZEROS: i64 = 1;
+const WANTS_STD: i64 = 2;
+
+/// What is measured of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// The tensor.
+    Values,
+    /// What it became less what it was, taken in float32, in float64 where either is.
+    Difference,
+    /// How far two tensors agree in sign, in the first column: 1 everywhere, 0 nowhere, a pair with a zero or NaN counts
+    /// half.
+    Agreement,
+}
+
+/// How a tensor's elements lie in memory, in whatever order: no statistic depends on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// How many places in memory there are.
+    pub elements: u64,
+    /// So many lie side by side,
+    pub inner: u64,
+    /// and the next as many follow after so many elements from where these began; 0 if all lie side by side.
+    pub step: u64,
+    /// How often each counts: more than once in an expanded tensor.
+    pub times: u64,
+}
+
+impl Spread {
+    /// All side by side.
+    pub const fn dense(elements: u64) -> Self {
+        Self { elements, inner: elements, step: 0, times: 1 }
+    }
+
+    /// That of a tensor by its sizes and strides; `None` if its elements overlap, or lie in more than two levels of
+    /// regularity.
+    pub fn of(sizes: &[i64], strides: &[i64]) -> Option<Self> {
+        let mut levels = [(0_u64, 0_u64); MAX_DIMS];
+        let (mut count, mut times) = (0, 1);
+        for (&size, &stride) in sizes.iter().zip(strides) {
+            let (size, stride) = (u64::try_from(size).ok()?, u64::try_from(stride).ok()?);
+            if size == 0 {
+                return Some(Self::dense(0));
+            }
+            if stride == 0 {
+                times *= size;
+            } else if size > 1 {
+                *levels.get_mut(count)? = (stride, size);
+                count += 1;
+            }
+        }
+        let levels = &mut levels[..count];
+        levels.sort_unstable();
+        let merged = merged(levels);
+        let spread = match *merged {
+            [] => Self::dense(1),
+            [(1, size)] => Self::dense(size),
+            [(stride, size)] => Self { elements: size, inner: 1, step: stride, times: 1 },
+            [(1, inner), (step, outer)] if step > inner => Self { elements: inner * outer, inner, step, times: 1 },
+            _ => return None,
+        };
+        Some(Self { times, ..spread })
+    }
+}
+
+/// Levels one of which goes on where the one before ends are one.
+fn merged(levels: &mut [(u64, u64)]) -> &[(u64, u64)] {
+    let mut kept = 0;
+    for at in 1..levels.len() {
+        let (stride, size) = levels[at];
+        let (inner_stride, inner_size) = levels[kept];
+        if stride == inner_stride * inner_size {
+            levels[kept].1 *= size;
+        } else {
+            kept += 1;
+            levels[kept] = (stride, size);
+        }
+    }
+    let end = levels.len().min(kept + 1);
+    &levels[..end]
+}
+
+/// A tensor, or a part of one: what a block of threads has to know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// Of the first element, on the device; a multiple of an element's size.
+    pub address: u64,
+    /// How they lie.
+    pub spread: Spread,
+    /// Their type.
+    pub dtype: Dtype,
+    /// The tensor it is held against, which lies in the same way: what it was before, or the other signs. `None` if
+    /// values are shown.
+    pub other: Option<(u64, Dtype)>,
+    /// What is measured.
+    pub shows: Shows,
+    /// Below this magnitude an element counts as zero; `None` if they are not counted.
+    pub eps: Option<f64>,
+    /// Whether the standard deviation is wanted: chunks whose mean is large against it are read twice then.
+    pub std: bool,
+}
+
+impl Row {
+    pub(crate) const fn chunks(&self) -> u64 {
+        self.spread.elements.div_ceil(CHUNK)
+    }
+
+    pub(crate) const fn has_two(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// The row's words; `first` is the place of its first chunk among all.
+    pub(crate) fn words(&self, first: u64) -> [i64; ROW_WORDS] {
+        let (other, other_dtype) = self.other.unwrap_or((0, self.dtype));
+        let wants = if self.eps.is_some() { WANTS_ZEROS } else { 0 } | if self.std { WANTS_STD } else { 0 };
+        let shows = match self.shows {
+            Shows::Values => 0,
+            Shows::Difference => 1,
+            Shows::Agreement => 2,
+        };
+        let codes = i64::from(code(self.dtype)) | i64::from(code(other_dtype)) << 8 | shows << 16 | wants << 24;
+        let eps = self.eps.unwrap_or(0.0);
+        let bound = if compares_in_float32(self.dtype) { f64::from(eps as f32) } else { eps };
+        [
+            self.address.cast_signed(),
+            other.cast_signed(),
+            self.spread.elements.cast_signed(),
+            codes,
+            first.cast_signed(),
+            bound.to_bits().cast_signed(),
+            self.spread.inner.cast_signed(),
+            self.spread.step.cast_signed(),
+            self.spread.times.cast_signed(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(elements: u64, inner: u64, step: u64, times: u64) -> Option<Spread> {
+        Some(Spread { elements, inner, step, times })
+    }
+
+    #[test]
+    fn what_lies_side_by_side_in_whatever_order_is_dense() {
+        for (sizes, strides) in [
+            (&[24][..], &[1][..]),
+            (&[4, 6], &[6, 1]),
+            (&[6, 4], &[1, 6]),
+            (&[2, 3, 4], &[12, 4, 1]),
+            (&[2, 3, 4], &[12, 1, 3]),
+            (&[1, 24, 1], &[7, 1, 99]),
+        ] {
+            assert_eq!(Spread::of(sizes, strides), Some(Spread::dense(24)), "{sizes:?} {strides:?}");
+        }
+        assert_eq!(Spread::of(&[], &[]), Some(Spread::dense(1)));
+        assert_eq!(Spread::of(&[1, 1], &[5, 5]), Some(Spread::dense(1)));
+        assert_eq!(Spread::of(&[3, 0], &[1, 1]), Some(Spread::dense(0)));
+    }
+
+    #[test]
+    fn parts_of_a_dimension_and_expanded_ones_are_two_levels() {
+        // A third of a projection: x.chunk(3, dim=-1).
+        assert_eq!(Spread::of(&[2, 5, 8], &[120, 24, 1]), spread(80, 8, 24, 1));
+        assert_eq!(Spread::of(&[10], &[3]), spread(10, 1, 3, 1));
+        assert_eq!(Spread::of(&[4, 6], &[0, 1]), spread(6, 6, 0, 4));
+        assert_eq!(Spread::of(&[4, 6, 2], &[0, 8, 1]), spread(12, 2, 8, 4));
+        assert_eq!(Spread::of(&[7], &[0]), spread(1, 1, 0, 7));
+    }
+
+    #[test]
+    fn more_levels_and_overlaps_are_refused() {
+        assert_eq!(Spread::of(&[2, 3, 4], &[100, 10, 1]), None);
+        assert_eq!(Spread::of(&[2, 4], &[20, 3]), None);
+        assert_eq!(Spread::of(&[4, 4], &[2, 1]), None);
+    }
+}

@@ -1,0 +1,98 @@
+"""The kernels of one device, launched on one stream: their tables, and the memory they work in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from trainmon._trainmon import DEVICE_COLUMNS, DeviceTable, DeviceTables
+from trainmon.device.streams import stream_address
+
+#: What is measured of a row, by the kernels' numbers.
+VALUES, DIFFERENCE, AGREEMENT = range(3)
+
+#: A tensor, what it is held against, which of the above, eps if zeros are counted, whether std is wanted.
+Shown = tuple[torch.Tensor, torch.Tensor | None, int, float | None, bool]
+
+#: Numbers that the kernels keep of each chunk.
+FOUND = 9
+
+
+class Kernels(Protocol):
+    """`_trainmon.DeviceKernels`, or what stands for it in tests."""
+
+    def measure(
+        self,
+        table: DeviceTable,
+        words: int,
+        found: int,
+        out: int,
+        stream: int,
+        factor: float = ...,
+        factor_at: tuple[int, bool] | None = ...,
+    ) -> int: ...
+    def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int: ...
+
+
+@dataclass(slots=True, frozen=True)
+class Launch:
+    """Tensors that one launch measures."""
+
+    table: DeviceTable
+    left_out: Sequence[int]
+    """Places of those that only torch's operators can read: with gaps or overlaps, or waiting to be conjugated."""
+
+
+class Launcher:
+    """Of one device and stream: nobody else uses its memory. A launch takes two or three kernels however many tensors
+    there are, and while they stay where they are, nothing is sent to the device."""
+
+    def __init__(self, kernels: Kernels, device: torch.device) -> None:
+        self._kernels = kernels
+        self._device = device
+        self._tables = DeviceTables()
+        self._words: dict[int, torch.Tensor] = {}
+        self._found = torch.empty(0, dtype=torch.float64, device=device)
+
+    def prepare(self, shown: Sequence[Shown]) -> Launch:
+        """Finds out which of these tensors fit."""
+        table, left_out = self._tables.of(shown)
+        if table.is_new:
+            # A page-locked copy of its own: the one before may still be on its way.
+            self._words[table.number] = to_device(self._tables.words(table), self._device)
+        return Launch(table, left_out)
+
+    def launch(self, launch: Launch, out: torch.Tensor, factor: float | torch.Tensor) -> None:
+        """Fills a table of float64 on the device, `DEVICE_COLUMNS` per tensor that fits, in their order. What scales
+        with the tensor is multiplied with the factor, a number or a tensor of one float on the device."""
+        table = launch.table
+        chunks = table.single_chunks + table.pair_chunks
+        if self._found.numel() < FOUND * chunks:
+            self._found = torch.empty(FOUND * chunks, dtype=torch.float64, device=self._device)
+        if out.shape != (table.rows, len(DEVICE_COLUMNS)):
+            raise ValueError(f"{tuple(out.shape)}: expected a row per tensor, {table.rows}")
+        number, at = 1.0, None
+        if isinstance(factor, torch.Tensor):
+            at = (factor.data_ptr(), factor.dtype == torch.float64)
+        else:
+            number = factor
+        self._kernels.measure(
+            table,
+            self._words[table.number].data_ptr(),
+            self._found.data_ptr(),
+            out.data_ptr(),
+            stream_address(self._device),
+            number,
+            at,
+        )
+
+
+def to_device(words: bytes, device: torch.device) -> torch.Tensor:
+    """Words of 64 bits, on their way to a device; the host goes on."""
+    if not words:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    host = torch.frombuffer(bytearray(words), dtype=torch.int64)
+    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)

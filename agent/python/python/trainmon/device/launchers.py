@@ -1,0 +1,183 @@
+"""Which devices have kernels: loaded at the first tensor on one, and used once they have measured known tensors
+right."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainmon._trainmon import DEVICE_COLUMNS, DeviceKernels, Monitor
+from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Kernels, Launcher, Shown
+from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
+from trainmon.device.streams import Event, Streams
+from trainmon.device.unobserved import quietly
+
+#: `0` leaves all to torch's operators.
+SWITCH = "TRAINMON_DEVICE_KERNELS"
+
+_EPS = 1e-3
+_ALL = Wants(frozenset(DEVICE_COLUMNS), _EPS)
+
+
+class NoKernelsError(Exception):
+    """Why a device has none. Nothing is said of one without a reason."""
+
+    def __init__(self, why: str = "", *, is_usual: bool = True) -> None:
+        """`is_usual`: nothing is wrong with the machine."""
+        super().__init__(why)
+        self.is_usual = is_usual
+
+
+def kernels_of(device: torch.device) -> Kernels:
+    """The kernels of a device. Raises `NoKernelsError` where there are none."""
+    if device.type == "cpu":
+        # For comparisons: nobody's tensors lie there.
+        raise NoKernelsError
+    if os.environ.get(SWITCH) == "0":
+        raise NoKernelsError(f"{SWITCH} is 0")
+    if device.type != "cuda" or torch.version.hip is not None:
+        raise NoKernelsError("they are for CUDA")
+    try:
+        return DeviceKernels(torch.cuda.current_device() if device.index is None else device.index)
+    except RuntimeError as error:
+        raise NoKernelsError(str(error), is_usual="compute capability" in str(error)) from None
+
+
+@dataclass(slots=True)
+class _Check:
+    """Known tensors that a device measures."""
+
+    kernels: Kernels
+    launcher: Launcher
+    tensors: list[torch.Tensor]
+    expected: torch.Tensor
+    host: torch.Tensor
+    arrived: Event
+
+
+class Launchers:
+    """Of one watch."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        streams: Callable[[torch.device], Streams],
+        load: Callable[[torch.device], Kernels] = kernels_of,
+    ) -> None:
+        self._monitor = monitor
+        self._streams = streams
+        self._load = load
+        self._checks: dict[torch.device, _Check] = {}
+        #: None of a device that has none.
+        self._kernels: dict[torch.device, Kernels | None] = {}
+        self._launchers: dict[Hashable, Launcher] = {}
+
+    def of(self, device: torch.device) -> Launcher | None:
+        """The device's launcher for the current stream; None where torch's operators are to be used: for good, or until
+        the kernels have been tried. Never waits, but for the driver, which may compile for a second or two at the first
+        load."""
+        if device not in self._kernels and not self._is_tried(device):
+            return None
+        kernels = self._kernels[device]
+        if kernels is None:
+            return None
+        key = (device, self._streams(device).current())
+        launcher = self._launchers.get(key)
+        if launcher is None:
+            launcher = self._launchers[key] = Launcher(kernels, device)
+        return launcher
+
+    def kernels(self, device: torch.device) -> Kernels | None:
+        """Those of a device that are in use already."""
+        return self._kernels.get(device)
+
+    def _is_tried(self, device: torch.device) -> bool:
+        """Begins trying the kernels, or sees what came of it. Whether the device is known now."""
+        try:
+            check = self._checks.get(device)
+            if check is None:
+                check = self._checks[device] = self._begin(device)
+            if not check.arrived.query():
+                return False
+            self._kernels[device] = check.kernels
+            why = _what_differs(check)
+            if why is not None:
+                self.refuse(device, f"they measure a known tensor wrong: {why}", is_usual=False)
+        except NoKernelsError as error:
+            self.refuse(device, str(error), is_usual=error.is_usual)
+        except Exception as error:  # a device out of memory, say
+            self.refuse(device, (str(error) or type(error).__name__).splitlines()[0], is_usual=False)
+        self._checks.pop(device, None)
+        return True
+
+    def refuse(self, device: torch.device, why: str, *, is_usual: bool = False) -> None:
+        """The device has none from now on; that is said."""
+        self._kernels[device] = None
+        if why:
+            self._monitor.say(
+                "info" if is_usual else "warning",
+                f"tensors on {device} are measured by torch's operators, not by our kernels: {why}",
+                None if is_usual else "the numbers are the same; measuring takes some ten times as long",
+            )
+
+    def _begin(self, device: torch.device) -> _Check:
+        kernels, streams = self._load(device), self._streams(device)
+        with quietly(device.type):
+            base = torch.randn(33_000, generator=torch.Generator().manual_seed(1))
+            there = base if device.type == "cpu" else base.pin_memory().to(device, non_blocking=True)
+            shown = _shown(there)
+            launcher = Launcher(kernels, device)
+            launch = launcher.prepare(shown)
+            table = torch.empty((len(shown), len(DEVICE_COLUMNS)), dtype=torch.float64, device=device)
+            launcher.launch(launch, table, 1.0)
+            host = streams.host_table(len(shown), len(DEVICE_COLUMNS))
+            arrived = streams.copy(host, table, [streams.mark()])
+            expected = torch.cat([_by_operators(one) for one in _shown(base)]).contiguous()
+        return _Check(kernels, launcher, [one[0] for one in shown], expected, host, arrived)
+
+
+def _shown(base: torch.Tensor) -> list[Shown]:
+    """Known tensors of several kinds, made of one."""
+    spoilt = base[:100].clone()
+    spoilt[3], spoilt[4] = math.nan, math.inf
+    some = base[1:5000]
+    values = [base, some, some.bfloat16(), base[:7].half(), base[:300].double(), spoilt, base[:900] + 1e4]
+    values += [(base[:1000] * 20).to(dtype) for dtype in (torch.int8, torch.int32, torch.int64)]
+    eight = getattr(torch, "float8_e4m3fn", None)
+    values += [base[:1000].to(eight)] if eight is not None else []
+    after = (some * 1.01).bfloat16()
+    shown: list[Shown] = [(one, None, VALUES, _EPS, True) for one in values]
+    return [*shown, (after, some, DIFFERENCE, _EPS, True), (after, some, AGREEMENT, None, False)]
+
+
+def _by_operators(shown: Shown) -> torch.Tensor:
+    """The row; of an agreement its first number alone means something."""
+    tensor, other, shows, *_ = shown
+    if other is not None and shows == AGREEMENT:
+        return agreement(other, tensor).expand(1, len(DEVICE_COLUMNS))
+    parts = parts_of(tensor) if other is None else parts_of_change(other, tensor)
+    values = Values(parts, tensor.numel(), zero_bound(_EPS, tensor.dtype, 1.0))
+    return Batch(tensor.device, _ALL).measure([values])
+
+
+def _what_differs(check: _Check) -> str | None:
+    columns = len(DEVICE_COLUMNS)
+    for place, (one, other) in enumerate(zip(_numbers(check.host), _numbers(check.expected), strict=True)):
+        row, column = divmod(place, columns)
+        if column > 0 and row == check.host.shape[0] - 1:
+            return None
+        same = one == other or (math.isnan(one) and math.isnan(other))
+        if not same and not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9):
+            return f"{DEVICE_COLUMNS[column]} of tensor {row} is {one!r}, not {other!r}"
+    return None
+
+
+def _numbers(table: torch.Tensor) -> Sequence[float]:
+    """Of a table on the host."""
+    numbers: Sequence[float] = (ctypes.c_double * table.numel()).from_address(table.data_ptr())
+    return numbers
