@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ _BUFFER_BYTES = 2 << 30
 _READ = "reading memory: GB/s at best"
 _COPY = "copying memory on the device: GB/s, reads and writes"
 _OURS, _NORMS, _TORCH = "trainmon", "torch, norms alone (_foreach_norm)", "torch, all five statistics"
-_MSPROBE, _FUSED = "msprobe", "the fused kernel"
-_CONTENDERS = (_OURS, _NORMS, _TORCH, _MSPROBE, _FUSED)
+_MSPROBE, _OPERATORS = "msprobe", "trainmon with torch's operators"
+_CONTENDERS = (_OURS, _OPERATORS, _NORMS, _TORCH, _MSPROBE)
+#: Over the floor, at most.
+_GOAL = 1.3
 
 TITLES = (
     _READ,
@@ -149,7 +152,6 @@ def _measure_all(setting: Setting, report: Report, dtype: str, peak: Peak | None
     for who, contend in _RACE.items():
         with report.guard(f"{title}, {who}"):
             contend(setting, report, f"{title}, {who}", tensors, floor)
-    report.skipped(f"{title}, {_FUSED}", "no fused kernel in this version")
 
 
 def _tell(report: Report, title: str, times: Times, floor: float, detail: str = "") -> None:
@@ -163,23 +165,37 @@ def _tell(report: Report, title: str, times: Times, floor: float, detail: str = 
 # Who measures.
 
 
-def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float) -> None:
-    """The queue of a watch: what its hooks show it, its batches, the way of the rows to the host, their delivery."""
+def _kernels(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float) -> None:
+    """As a watch measures."""
+    times = _trainmon(setting, report, title, tensors, floor, switch="1")
+    if setting.is_cuda:
+        ratio = round(times.device / floor, 2)
+        report.check(f"{title}, at most {_GOAL} times the floor", ratio <= _GOAL, ratio, "times the floor")
+
+
+def _operators(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float) -> None:
+    """As a watch measures where there are no kernels."""
+    _trainmon(setting, report, title, tensors, floor, switch="0")
+
+
+def _trainmon(
+    setting: Setting, report: Report, title: str, tensors: Tensors, floor: float, *, switch: str
+) -> Times:
+    """The queue of a watch: what its hooks show it, its launches, the way of the rows to the host, their delivery."""
     from trainmon._kinds import kind_of
     from trainmon.device import DeviceQueue
-    from trainmon.measurer import UNSCALED, Label
 
     from device_kit.watching import heard
 
     warnings: list[str] = []
+    os.environ["TRAINMON_DEVICE_KERNELS"] = switch
     with heard(warnings):
         monitor = _monitor(setting.scratch / title.replace(" ", "-").replace(",", ""))
         queue = DeviceQueue(monitor)
-        shown = [(Label(monitor.register(name, 0), kind_of(kind)), one) for (kind, name), one in tensors.items()]
+        shown = [(monitor.register(name, 0), kind_of(kind), 0, one) for (kind, name), one in tensors.items()]
 
         def once() -> None:
-            for label, one in shown:
-                queue.enqueue(label, one, UNSCALED, None)
+            queue.enqueue_all(shown)
             queue.close_step()
             monitor.end_step()
             queue.collect()
@@ -189,12 +205,14 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
             setting.synchronize()
             queue.finish(10.0)
         finally:
+            os.environ.pop("TRAINMON_DEVICE_KERNELS", None)
             monitor.shutdown()
     _tell(report, title, times, floor)
     books = monitor.books()
     lost = books["not_sampled"] + books["dropped"]
     is_whole = books["observed"] == monitor.step * len(shown) and lost == 0 and not warnings
     report.check(f"{title}, every row arrived", is_whole, books["observed"], "rows", "; ".join([f"{books}", *warnings]))
+    return times
 
 
 def _monitor(place: Path) -> Any:
@@ -249,7 +267,8 @@ def _msprobe(setting: Setting, report: Report, title: str, tensors: Tensors, flo
 
 #: What each contender is measured by; takes the tensors and the floor in seconds, and tells of itself.
 _RACE: dict[str, Callable[[Setting, Report, str, Tensors, float], None]] = {
-    _OURS: _trainmon,
+    _OURS: _kernels,
+    _OPERATORS: _operators,
     _NORMS: _norms,
     _TORCH: _torch,
     _MSPROBE: _msprobe,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 
 from device_kit.machine import version_of
@@ -14,7 +15,8 @@ STEPS = 20
 _VERSION = "import of trainmon"
 _OTHERS = "msprobe, to compare with"
 _WATCH = f"trainmon.watch, {STEPS} steps"
-TITLES = (_VERSION, _OTHERS, _WATCH)
+_KERNELS = "loading the kernels, compiled by the driver"
+TITLES = (_VERSION, _OTHERS, _KERNELS, _WATCH)
 
 #: What the first minute of documentation promises to measure.
 _KINDS = ("grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated")
@@ -28,8 +30,27 @@ def run(setting: Setting, report: Report) -> None:
         report.measured(_VERSION, trainmon.__version__, detail=str(Path(trainmon.__file__).parent))
     with report.guard(_OTHERS):
         _look_for_msprobe(report)
+    with report.guard(_KERNELS):
+        _load(setting, report)
     with report.guard(_WATCH):
         _watch(setting, report)
+
+
+def _load(setting: Setting, report: Report) -> None:
+    """The first load on a machine: the driver keeps what it compiled."""
+    import torch
+    from trainmon._trainmon import DeviceKernels
+
+    if not setting.is_cuda:
+        report.skipped(_KERNELS, "they are for CUDA devices")
+        return
+    torch.ones(1, device=setting.device)
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        DeviceKernels(torch.cuda.current_device())
+        seconds.append(time.perf_counter() - start)
+    report.measured(_KERNELS, round(seconds[0], 3), "s", f"once more: {seconds[1]:.3f} s")
 
 
 def _look_for_msprobe(report: Report) -> None:

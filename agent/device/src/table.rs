@@ -50,6 +50,9 @@ impl Spread {
     /// That of a tensor by its sizes and strides; `None` if its elements overlap, or lie in more than two levels of
     /// regularity.
     pub fn of(sizes: &[i64], strides: &[i64]) -> Option<Self> {
+        if let Some(elements) = contiguous(sizes, strides) {
+            return Some(Self::dense(elements));
+        }
         let mut levels = [(0_u64, 0_u64); MAX_DIMS];
         let (mut count, mut times) = (0, 1);
         for (&size, &stride) in sizes.iter().zip(strides) {
@@ -76,6 +79,15 @@ impl Spread {
         };
         Some(Self { times, ..spread })
     }
+}
+
+/// How many elements there are if they lie as most do: the last dimension side by side, each other after the next.
+fn contiguous(sizes: &[i64], strides: &[i64]) -> Option<u64> {
+    let levels = sizes.iter().zip(strides).rev();
+    let end = levels.fold(Some(1), |end, (&size, &stride)| {
+        end.filter(|&end| size > 0 && (stride == end || size == 1))?.checked_mul(size)
+    });
+    end.and_then(|end| u64::try_from(end).ok())
 }
 
 /// Levels one of which goes on where the one before ends are one.

@@ -68,7 +68,7 @@ mod _trainmon {
     #[pymodule_export]
     use super::config_error::ConfigError;
     #[pymodule_export]
-    use super::device::{PyDeviceKernels, PyDeviceTable, PyDeviceTables};
+    use super::device::{PyDeviceBlock, PyDeviceKernels, PyDeviceTable, PyDeviceTables};
     #[pymodule_export]
     use super::findings::PyFindings;
     #[pymodule_export]

@@ -31,6 +31,10 @@ impl PyMonitor {
     fn monitor(&self) -> &Monitor {
         &self.0.monitor
     }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
 }
 
 // The signatures are Python's: see _trainmon.pyi, which also says what each method does.

@@ -9,6 +9,7 @@ use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
 use trainmon_agent::{LateNumber, PendingStep};
 
 use crate::arguments::{KindNumber, label, reading_of};
+use crate::device::PyDeviceBlock;
 use crate::exit::Detached;
 use crate::shared::Shared;
 
@@ -72,6 +73,31 @@ impl PyPendingStep {
         self.0.shared.monitor.observe_unsupported(label.tensor, label.kind, why);
     }
 
+    /// Reads as many rows as there are, of float64 memory.
+    ///
+    /// # Safety
+    /// That many rows of so many columns are at the address, and nobody writes there meanwhile.
+    #[expect(unsafe_code, reason = "float64 memory of a tensor")]
+    unsafe fn rows_at<'a>(
+        address: usize,
+        columns: usize,
+        rows: usize,
+    ) -> PyResult<impl Iterator<Item = DeviceRow> + 'a> {
+        let expected = DeviceColumn::ALL.len();
+        if columns < expected {
+            return Err(PyValueError::new_err(format!("columns: expected at least {expected}, found {columns}")));
+        }
+        if address == 0 || !address.is_multiple_of(align_of::<f64>()) {
+            return Err(PyValueError::new_err(format!("address {address:#x}: expected that of float64 memory")));
+        }
+        let Some(numbers) = rows.checked_mul(columns) else {
+            return Err(PyValueError::new_err(format!("columns: {columns} times {rows} labels is too much")));
+        };
+        // SAFETY: the caller's promise.
+        let table = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<f64>(address), numbers) };
+        Ok(table.chunks_exact(columns).map(|row| DeviceRow(std::array::from_fn(|column| row[column]))))
+    }
+
     fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: DeviceRow) -> f64 {
         let label = label(*id, *kind, *micro_step);
         match (Dtype::from_torch_name(dtype), Shape::new(dims)) {
@@ -93,26 +119,35 @@ impl PyPendingStep {
     }
 
     fn record_rows(&self, labels: Vec<RowLabel>, address: usize, columns: usize) -> PyResult<Vec<f64>> {
-        let expected = DeviceColumn::ALL.len();
-        if columns < expected {
-            return Err(PyValueError::new_err(format!("columns: expected at least {expected}, found {columns}")));
-        }
         if labels.is_empty() {
             return Ok(Vec::new());
         }
-        if address == 0 || !address.is_multiple_of(align_of::<f64>()) {
-            return Err(PyValueError::new_err(format!("address {address:#x}: expected that of float64 memory")));
-        }
-        let Some(numbers) = labels.len().checked_mul(columns) else {
-            return Err(PyValueError::new_err(format!("columns: {columns} times {} labels is too much", labels.len())));
-        };
         // SAFETY: the caller passes the `data_ptr()` of a contiguous float64 tensor of one row per label, which it
         // keeps alive and unwritten during the call: `_trainmon.pyi` asks for it.
         #[expect(unsafe_code, reason = "float64 memory of a tensor")]
-        let table = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<f64>(address), numbers) };
-        let rows = table.chunks_exact(columns).map(|row| DeviceRow(std::array::from_fn(|column| row[column])));
+        let rows = unsafe { Self::rows_at(address, columns, labels.len()) }?;
         let record_all = || labels.iter().zip(rows).map(|(label, row)| self.record_row(label, row)).collect();
         Ok(self.0.shared.monitor.guard("record_rows", record_all).unwrap_or_default())
+    }
+
+    fn record_block(&self, block: &PyDeviceBlock, address: usize, columns: usize) -> PyResult<f64> {
+        let entries = block.entries();
+        if entries.is_empty() {
+            return Ok(0.0);
+        }
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "float64 memory of a tensor")]
+        let rows = unsafe { Self::rows_at(address, columns, entries.len()) }?;
+        let record_all = || {
+            let there = entries.iter().zip(rows).filter(|(entry, _)| !entry.is_retracted);
+            let norms = there.map(|(entry, row)| {
+                self.record(entry.label, row.stats(entry.dtype, entry.shape));
+                let norm = if entry.counts { row.get(DeviceColumn::Norm) } else { 0.0 };
+                norm * norm
+            });
+            norms.sum::<f64>().sqrt()
+        };
+        Ok(self.0.shared.monitor.guard("record_block", record_all).unwrap_or(f64::NAN))
     }
 
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {

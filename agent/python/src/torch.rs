@@ -91,6 +91,11 @@ impl Torch {
         })
     }
 
+    /// The class `torch.Tensor`.
+    pub(crate) fn tensor<'py>(&self, py: Python<'py>) -> &Bound<'py, PyType> {
+        self.tensor.bind(py)
+    }
+
     /// Whether an object is a tensor of torch's own classes.
     pub(crate) fn is_plain(&self, object: &Bound<'_, PyAny>) -> bool {
         let class = object.get_type_ptr();

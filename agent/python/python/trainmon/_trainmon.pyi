@@ -462,6 +462,16 @@ class DeviceTable:
         """Chunks of rows with two."""
 
 @final
+class DeviceBlock:
+    """The records that the rows of a table become, in their order."""
+
+    def __len__(self) -> int: ...
+    def refuse(self, monitor: Monitor, why: str) -> None:
+        """Counts all of them as not measured, and says why."""
+    def retract(self, kind: int, tensor_ids: set[int]) -> None:
+        """Takes the rows of these tensors and this kind back."""
+
+@final
 class DeviceTables:
     """The tables of one device and stream: made anew only when a tensor moved. May be used from any thread."""
 
@@ -471,6 +481,14 @@ class DeviceTables:
         2 how far both agree in sign; 1 and 2 want another tensor of the same layout. `eps`: below this magnitude an
         element counts as zero; None if they are not counted. Also gives the places of those that are left out, because
         they have gaps or overlaps, or cannot be read. Cost: some microseconds per tensor."""
+    def of_all(
+        self, monitor: Monitor, device: Any, shown: Sequence[tuple[int, int, int, Any]], uncounted: set[int]
+    ) -> tuple[DeviceTable, DeviceBlock, list[int]]:
+        """As `of`, of the values of tensors on a device by the records they become: `(tensor_id, kind, micro_step,
+        tensor)`. What each kind asks for is the monitor's; what is not measured in this step is counted there and has
+        no row. Left out are those on other devices, too. `uncounted`: the places
+        of those that do not count in the norm of all. Cost: some 60 ns per tensor that is where it was (torch 2.10
+        and newer)."""
     def words(self, table: DeviceTable) -> bytes:
         """What the kernels read: to be brought to the device before a new table is used."""
 
@@ -484,17 +502,15 @@ class DeviceKernels:
     def measure(
         self,
         table: DeviceTable,
-        words: int,
-        found: int,
-        out: int,
+        memory: tuple[int, int, int],
         stream: int,
         factor: float = 1.0,
         factor_at: tuple[int, bool] | None = None,
     ) -> int:
-        """Launches what measures a table's tensors; gives the number of launches. Addresses on the device: of its
-        words, of 9 float64 per chunk for findings, of `DEVICE_COLUMNS` float64 per row for results. `factor`: what
-        scales with the tensor is multiplied with it; `factor_at` has the address of one on the device, and whether it
-        is a float64 or a float32. All that memory, and that of the tensors, must stay until the stream has done the
+        """Launches what measures a table's tensors; gives the number of launches. `memory` has addresses on the device:
+        of its words, of 9 float64 per chunk for findings, of `DEVICE_COLUMNS` float64 per row for results. `factor`:
+        what scales with the tensor is multiplied with it; `factor_at` has the address of one on the device, and whether
+        it is a float64 or a float32. All that memory, and that of the tensors, must stay until the stream has done the
         work; no other stream may use the findings meanwhile. Raises `RuntimeError` if the driver refuses."""
     def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int:
         """Launches what computes fingerprints, as `measure`. `rows`: address of 4 words per tensor (address, words,
@@ -516,6 +532,9 @@ class PendingStep:
         """Records one row per label `(tensor_id, kind, micro_step, dtype, shape)` from float64 memory laid out as
         `DEVICE_COLUMNS`, row by row, at `address` (the `data_ptr()` of a CPU tensor). `dtype` as torch prints it
         (`torch.bfloat16`). Returns the norms."""
+    def record_block(self, block: DeviceBlock, address: int, columns: int) -> float:
+        """Records the rows of a block, as `record_rows`. Returns the norm of all tensors that count
+        together."""
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None: ...
     def expect(self, number: _LateNumber) -> None:
         """Announces a number that this object will set: a step that leaves without it is counted, and that is said."""

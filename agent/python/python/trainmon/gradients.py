@@ -168,6 +168,7 @@ class Gradients:
         self._reduced_this_step = part = StepNorm()
         framework = self.framework
         factor = self._factor(self._loss_scale.before_step())
+        shown: list[tuple[Label, torch.Tensor, bool]] = []
         for parameter in self._watched():
             gradient = framework.reduced(parameter)
             if gradient is None:
@@ -178,14 +179,10 @@ class Gradients:
                 if counts:
                     self._measurer.add_norm(gradient, factor, part)
                 continue
-            self._measurer.measure(
-                # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
-                Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last),
-                gradient,
-                once=not framework.aggregates,
-                factor=factor,
-                norm=part if counts else None,
-            )
+            # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
+            label = Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last)
+            shown.append((label, gradient, counts))
+        self._measurer.measure_each(shown, once=not framework.aggregates, factor=factor, norm=part)
         self._measurer.launch()
 
     def take_norm(self) -> StepNorm | None:

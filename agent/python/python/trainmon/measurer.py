@@ -46,6 +46,16 @@ class TensorQueue(Protocol):
         behind torch's back, so that it may be read at the pass's end. `norm` gets its norm once the device has
         delivered, NaN if it never does."""
 
+    def enqueue_all(
+        self,
+        shown: Sequence[tuple[int, int, int, torch.Tensor]],
+        factor: float | torch.Tensor = ...,
+        norm: StepNorm | None = ...,
+        uncounted: Sequence[int] = ...,
+    ) -> None:
+        """Takes up the values of tensors by the records they become: tensor id, kind, micro step, tensor. Read by the
+        next `launch`; who shows them keeps them until then."""
+
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """As `Measurer.repeat`."""
 
@@ -153,16 +163,40 @@ class Measurer:
 
     def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
         """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
-        at_hand = []
+        at_hand: list[tuple[int, int, int, torch.Tensor]] = []
+        elsewhere: list[tuple[int, int, int, torch.Tensor]] = []
         for label, tensor in shown:
             if type(tensor) not in self._plain_types:
                 tensor = local_part(tensor)  # noqa: PLW2901
-            if tensor.is_cpu and not self._device_only:
-                at_hand.append((label.tensor_id, label.kind, label.micro_step, tensor))
-            else:
-                self.queue.enqueue(label, tensor, UNSCALED, None)
+            some = at_hand if tensor.is_cpu and not self._device_only else elsewhere
+            some.append((label.tensor_id, label.kind, label.micro_step, tensor))
         if at_hand:
             self.monitor.observe_all(at_hand)
+        if elsewhere:
+            self.queue.enqueue_all(elsewhere)
+
+    def measure_each(
+        self,
+        shown: Sequence[tuple[Label, torch.Tensor, bool]],
+        *,
+        once: bool,
+        factor: float | torch.Tensor,
+        norm: StepNorm,
+    ) -> None:
+        """As `measure`, one by one, each with whether it counts in `norm`; those on a device with one launch."""
+        elsewhere: list[tuple[int, int, int, torch.Tensor]] = []
+        uncounted: list[int] = []
+        for label, tensor, counts in shown:
+            if type(tensor) not in self._plain_types:
+                tensor = local_part(tensor)  # noqa: PLW2901
+            if tensor.is_cpu and not self._device_only:
+                self.measure(label, tensor, once=once, factor=factor, norm=norm if counts else None)
+                continue
+            if not counts:
+                uncounted.append(len(elsewhere))
+            elsewhere.append((label.tensor_id, label.kind, label.micro_step, tensor))
+        if elsewhere:
+            self.queue.enqueue_all(elsewhere, factor, norm, uncounted)
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """Records for `label` the reading that another tensor id of its kind got in this step. False if there is

@@ -10,26 +10,23 @@ use super::tables::PyDeviceTable;
 #[pyclass(frozen, name = "DeviceKernels", module = "trainmon._trainmon")]
 pub(crate) struct PyDeviceKernels(Kernels);
 
-fn raised(error: LaunchError) -> PyErr {
+fn raised(error: &LaunchError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
 // The signatures are Python's: see _trainmon.pyi, which also says what each method does.
 #[pymethods]
-#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
 impl PyDeviceKernels {
     #[new]
     fn load(py: Python<'_>, device: u32) -> PyResult<Self> {
-        py.detach(|| Kernels::load(device)).map(Self).map_err(raised)
+        py.detach(|| Kernels::load(device)).map(Self).map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (table, words, found, out, stream, factor = 1.0, factor_at = None))]
+    #[pyo3(signature = (table, memory, stream, factor = 1.0, factor_at = None))]
     fn measure(
         &self,
         table: &PyDeviceTable,
-        words: u64,
-        found: u64,
-        out: u64,
+        memory: (u64, u64, u64),
         stream: u64,
         factor: f64,
         factor_at: Option<(u64, bool)>,
@@ -39,11 +36,12 @@ impl PyDeviceKernels {
             Some((address, true)) => Factor::Float64At(address),
             Some((address, false)) => Factor::Float32At(address),
         };
+        let (words, found, out) = memory;
         let of = Statistics { table: table.0, words, found, out, factor };
         // SAFETY: `_trainmon.pyi` asks for it.
         #[expect(unsafe_code, reason = "addresses on a device")]
         let launched = unsafe { self.0.measure(&of, stream) };
-        launched.map_err(raised)
+        launched.map_err(|error| raised(&error))
     }
 
     fn fingerprint(&self, rows: (u64, u64), chunks: (u64, u64), sums: u64, out: u64, stream: u64) -> PyResult<u32> {
@@ -51,6 +49,6 @@ impl PyDeviceKernels {
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "addresses on a device")]
         let launched = unsafe { self.0.fingerprint(&of, stream) };
-        launched.map_err(raised)
+        launched.map_err(|error| raised(&error))
     }
 }

@@ -1,23 +1,88 @@
 //! The classes `DeviceTables` and `DeviceTable`: tensors as rows of a table.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
-use std::sync::{Mutex, PoisonError};
+use trainmon_agent::core::{Dtype, Shape};
+use trainmon_agent::front::{DeviceColumn, DevicePlan};
+use trainmon_agent::stats::Request;
 use trainmon_device::{Row, Shows, Spread, Table, Tables};
 
+use super::block::{Entry, PyDeviceBlock};
+use super::exchange::Exchange;
+use crate::arguments::{KindNumber, label};
+use crate::monitor::PyMonitor;
 use crate::tensor::{Layout, layout_anywhere};
+use crate::torch::Torch;
 
 /// The tables of one device and stream.
 #[pyclass(frozen, name = "DeviceTables", module = "trainmon._trainmon")]
 #[derive(Default)]
-pub(crate) struct PyDeviceTables(Mutex<State>);
+pub(crate) struct PyDeviceTables {
+    state: Mutex<State>,
+    /// `None` where torch has none.
+    exchange: PyOnceLock<Option<Exchange>>,
+}
+
+impl PyDeviceTables {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Default)]
 struct State {
     tables: Tables,
     /// Of the table in the making; kept for its memory.
     rows: Vec<Row>,
+    /// Tensors that were found readable by all their attributes, by address: torch's interface for exchange does not tell
+    /// whether values wait to be negated, nor how much memory there is.
+    known: HashMap<u64, (Dtype, Spread), RandomState>,
+}
+
+/// Of tensors known to be readable; beyond that they are looked at anew.
+const MOST_KNOWN: usize = 1 << 16;
+
+impl State {
+    /// A tensor's layout, if a kernel can read it on that device.
+    fn find(
+        &mut self,
+        exchange: Option<Exchange>,
+        device: &Bound<'_, PyAny>,
+        tensor: &Bound<'_, PyAny>,
+    ) -> Option<Place> {
+        let found = exchange.and_then(|exchange| exchange.read(tensor));
+        let quick = found.as_ref().and_then(|found| Some((found.address, found.dtype, found.shape, found.spread?)));
+        if let Some(place @ (address, dtype, _, spread)) = quick
+            && self.known.get(&address) == Some(&(dtype, spread))
+        {
+            return Some(place);
+        }
+        if !tensor.getattr(intern!(tensor.py(), "device")).ok()?.eq(device).ok()? {
+            return None;
+        }
+        let (layout, spread) = readable(tensor)?;
+        let (address, dtype) = (layout.address as u64, layout.dtype);
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(address, (dtype, spread));
+        Some((address, dtype, layout.shape, spread))
+    }
+}
+
+/// Address, type, sizes, and how the elements lie.
+type Place = (u64, Dtype, Shape, Spread);
+
+fn asked(request: Request) -> (Option<f64>, bool) {
+    let plan = DevicePlan::of(request);
+    (plan.contains(DeviceColumn::Zeros).then_some(plan.eps), plan.contains(DeviceColumn::Std))
 }
 
 /// One of them.
@@ -71,15 +136,50 @@ impl PyDeviceTables {
     fn of(&self, shown: Vec<Shown<'_>>) -> PyResult<(PyDeviceTable, Vec<usize>)> {
         let rows: Vec<Option<Row>> = shown.iter().map(row_of).collect::<PyResult<_>>()?;
         let left_out = rows.iter().enumerate().filter(|(_, row)| row.is_none()).map(|(place, _)| place).collect();
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { tables, rows: kept } = &mut *state;
+        let mut state = self.state();
+        let State { tables, rows: kept, .. } = &mut *state;
         kept.clear();
         kept.extend(rows.into_iter().flatten());
         Ok((PyDeviceTable(tables.of(kept)), left_out))
     }
 
+    fn of_all(
+        &self,
+        py: Python<'_>,
+        monitor: &PyMonitor,
+        device: &Bound<'_, PyAny>,
+        shown: Vec<(u32, KindNumber, u32, Bound<'_, PyAny>)>,
+        uncounted: HashSet<usize, RandomState>,
+    ) -> PyResult<(PyDeviceTable, PyDeviceBlock, Vec<usize>)> {
+        let torch = Torch::loaded(py)?.ok_or_else(|| PyValueError::new_err("torch is not imported"))?;
+        let exchange = *self.exchange.get_or_init(py, || Exchange::of(py, torch));
+        let (mut entries, mut left_out) = (Vec::with_capacity(shown.len()), Vec::new());
+        let mut state = self.state();
+        state.rows.clear();
+        // Of one kind after the other.
+        let mut last = None;
+        for (position, (id, kind, micro_step, tensor)) in shown.iter().enumerate() {
+            let label = label(*id, *kind, *micro_step);
+            let Some(request) = monitor.shared().monitor.request_now(label) else { continue };
+            let quickly = exchange.filter(|_| torch.is_plain(tensor));
+            let Some((address, dtype, shape, spread)) = state.find(quickly, device, tensor) else {
+                left_out.push(position);
+                continue;
+            };
+            let (eps, std) = match last {
+                Some((of, asked)) if of == request => asked,
+                _ => asked(request),
+            };
+            last = Some((request, (eps, std)));
+            state.rows.push(Row { address, spread, dtype, other: None, shows: Shows::Values, eps, std });
+            entries.push(Entry { label, dtype, shape, counts: !uncounted.contains(&position), is_retracted: false });
+        }
+        let State { tables, rows, .. } = &mut *state;
+        Ok((PyDeviceTable(tables.of(rows)), PyDeviceBlock::new(entries), left_out))
+    }
+
     fn words<'py>(&self, py: Python<'py>, table: &PyDeviceTable) -> Bound<'py, PyBytes> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let words = state.tables.words(table.0);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         PyBytes::new(py, &bytes)

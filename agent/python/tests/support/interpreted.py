@@ -124,14 +124,13 @@ class InterpretedKernels:
     def measure(
         self,
         table: Any,
-        words: int,
-        found: int,
-        out: int,
+        memory: tuple[int, int, int],
         stream: int,
         factor: float = 1.0,
         factor_at: tuple[int, bool] | None = None,
     ) -> int:
         reductions = self._kernels["reductions"]
+        words, found, out = memory
         total = table.single_chunks + table.pair_chunks
         rows = _memory(words, table.rows * 9, torch.int64)
         chunks = _memory(words + table.rows * 72, total, torch.int64)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 
-from trainmon._trainmon import DEVICE_COLUMNS, DeviceTable, DeviceTables
+from trainmon._trainmon import DEVICE_COLUMNS, DeviceBlock, DeviceTable, DeviceTables, Monitor
 from trainmon.device.streams import stream_address
 
 #: What is measured of a row, by the kernels' numbers.
@@ -16,6 +16,12 @@ VALUES, DIFFERENCE, AGREEMENT = range(3)
 
 #: A tensor, what it is held against, which of the above, eps if zeros are counted, whether std is wanted.
 Shown = tuple[torch.Tensor, torch.Tensor | None, int, float | None, bool]
+
+#: What values are multiplied with: a number, or a tensor of one float on the device.
+Factor: TypeAlias = float | torch.Tensor
+
+#: Tensor id, kind and micro step of a record, and the tensor.
+Record = tuple[int, int, int, torch.Tensor]
 
 #: Numbers that the kernels keep of each chunk.
 FOUND = 9
@@ -27,9 +33,7 @@ class Kernels(Protocol):
     def measure(
         self,
         table: DeviceTable,
-        words: int,
-        found: int,
-        out: int,
+        memory: tuple[int, int, int],
         stream: int,
         factor: float = ...,
         factor_at: tuple[int, bool] | None = ...,
@@ -60,12 +64,22 @@ class Launcher:
     def prepare(self, shown: Sequence[Shown]) -> Launch:
         """Finds out which of these tensors fit."""
         table, left_out = self._tables.of(shown)
+        self._send(table)
+        return Launch(table, left_out)
+
+    def prepare_all(self, monitor: Monitor, shown: Sequence[Record], uncounted: set[int]) -> tuple[Launch, DeviceBlock]:
+        """As `prepare`, of the values of tensors by the records that they become: in one call, and without an object
+        per tensor."""
+        table, block, left_out = self._tables.of_all(monitor, self._device, shown, uncounted)
+        self._send(table)
+        return Launch(table, left_out), block
+
+    def _send(self, table: DeviceTable) -> None:
         if table.is_new:
             # A page-locked copy of its own: the one before may still be on its way.
             self._words[table.number] = to_device(self._tables.words(table), self._device)
-        return Launch(table, left_out)
 
-    def launch(self, launch: Launch, out: torch.Tensor, factor: float | torch.Tensor) -> None:
+    def launch(self, launch: Launch, out: torch.Tensor, factor: Factor) -> None:
         """Fills a table of float64 on the device, `DEVICE_COLUMNS` per tensor that fits, in their order. What scales
         with the tensor is multiplied with the factor, a number or a tensor of one float on the device."""
         table = launch.table
@@ -81,9 +95,7 @@ class Launcher:
             number = factor
         self._kernels.measure(
             table,
-            self._words[table.number].data_ptr(),
-            self._found.data_ptr(),
-            out.data_ptr(),
+            (self._words[table.number].data_ptr(), self._found.data_ptr(), out.data_ptr()),
             stream_address(self._device),
             number,
             at,

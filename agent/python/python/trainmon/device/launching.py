@@ -3,22 +3,25 @@ operators."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
 from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
-from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Launcher, Shown
+from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Factor, Launcher, Record, Shown
 from trainmon.device.launchers import Launchers
-from trainmon.device.pages import COLUMNS, Entry, Numbers, Statistics, refuse
+from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, refuse
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
 from trainmon.device.requests import Requests
 from trainmon.device.targets import Target, gathering, identity, portions, values_of
 from trainmon.device.transfers import Transfers, first_line
 from trainmon.device.unobserved import quietly
-from trainmon.measurer import UNSCALED
+from trainmon.measurer import UNSCALED, NormSink
+from trainmon.norm import UNKNOWN, StepNorm
 
 _NORM = DEVICE_COLUMNS.index("norm")
 _ONLY_NORM = Wants(frozenset({"norm"}), 0.0)
@@ -49,6 +52,23 @@ class Ratio:
         pending.record_values(self._tensor_id, Kind.UPDATE_RATIO, 0, (ratio,))
 
 
+@dataclass(slots=True, frozen=True)
+class Records:
+    """Tensors that become records, to be measured together."""
+
+    shown: Sequence[Record]
+    factor: Factor
+    norm: StepNorm | None
+    """What their norms are added to."""
+    uncounted: set[int]
+    """The places of those whose norm is not."""
+    order: int
+
+
+def _unknown(norm: NormSink, _found: float) -> None:
+    norm(UNKNOWN)
+
+
 class Launching:
     """Of one queue. Called with its lock held."""
 
@@ -69,6 +89,45 @@ class Launching:
             for (shows, *_), some in by_how.items():
                 by = self._by_agreement if shows == AGREEMENT else self._by_operators
                 self._guarded(device, some, by)
+
+    def launch_all(self, records: Records) -> Sequence[int]:
+        """Starts measuring all of these with one launch per device. Gives the places of those that it cannot, which are
+        to be queued one by one."""
+        left: Sequence[int] = range(len(records.shown))
+        while left:
+            device = records.shown[left[0]][3].device
+            launcher = self._launchers.of(device)
+            is_closed = self._transfers.streams(device).refusal() is not None
+            rest = left if launcher is None or is_closed else self._block(launcher, device, records, left)
+            if len(rest) == len(left):
+                break
+            left = rest
+        return left
+
+    def _block(
+        self, launcher: Launcher, device: torch.device, records: Records, places: Sequence[int]
+    ) -> Sequence[int]:
+        try:
+            with quietly(device.type):
+                shown, uncounted = records.shown, records.uncounted
+                if len(places) < len(shown):
+                    uncounted = {at for at, place in enumerate(places) if place in uncounted}
+                    shown = [shown[place] for place in places]
+                launch, rows = launcher.prepare_all(self._monitor, shown, uncounted)
+                norm = None if records.norm is None else records.norm.later()
+                if norm is not None and len(rows) + len(launch.left_out) < len(shown):
+                    # Some are not measured in this step, on purpose.
+                    norm = functools.partial(_unknown, norm)
+                block = Block(rows, norm, records.order)
+                page = self._transfers.page_for(device, [block])
+                if page is not None:
+                    launcher.launch(launch, page.free(len(rows)), records.factor)
+                    page.take([block])
+                    page.written()
+        except Exception as error:  # a device out of memory, say
+            self._launchers.refuse(device, first_line(error))
+            return places
+        return [places[at] for at in launch.left_out]
 
     def _guarded(
         self, device: torch.device, group: Sequence[Target], body: Callable[[torch.device, Sequence[Target]], None]
@@ -108,8 +167,8 @@ class Launching:
             self._has_said_what_is_left_out = True
             self._monitor.say(
                 "info",
-                "tensors whose elements overlap, or have gaps of several sizes, are measured by torch's operators: that "
-                "takes some ten times as long",
+                "tensors whose elements overlap, or have gaps of several sizes, are measured by torch's operators: "
+                "that takes some ten times as long",
             )
         return left
 

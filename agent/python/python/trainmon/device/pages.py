@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
+from trainmon._trainmon import DEVICE_COLUMNS, DeviceBlock, Monitor, PendingStep
 from trainmon.device.streams import Event, Streams
-from trainmon.device.unobserved import quietly
 
 COLUMNS = len(DEVICE_COLUMNS)
 
@@ -47,7 +46,22 @@ class Numbers:
     order: int
 
 
-Entry = Statistics | Numbers
+@dataclass(slots=True, frozen=True)
+class Block:
+    """Rows with the statistics of tensors that were measured together."""
+
+    records: DeviceBlock
+    #: Told the norm of all of them.
+    norm: Callable[[float], None] | None
+    order: int
+
+
+Entry = Statistics | Numbers | Block
+
+
+def rows_of(entry: Entry) -> int:
+    """How many rows an entry takes."""
+    return len(entry.records) if isinstance(entry, Block) else 1
 
 
 class Page:
@@ -56,6 +70,7 @@ class Page:
     def __init__(self, device: torch.device, streams: Streams, rows: int = ROWS) -> None:
         self._streams = streams
         self._rows = rows
+        self._used = 0
         # Not filled: rows may come from several streams, and every row is written as a whole.
         self.device_table = torch.empty((rows, COLUMNS), dtype=torch.float64, device=device)
         self._host_table = streams.host_table(rows, COLUMNS)
@@ -66,18 +81,18 @@ class Page:
     @property
     def room(self) -> int:
         """Rows still free."""
-        return self._rows - len(self.entries)
+        return self._rows - self._used
 
     def free(self, rows: int) -> torch.Tensor:
         """The next rows, to be written now on the current stream and then taken. There must be room."""
-        start = len(self.entries)
-        return self.device_table[start : start + rows]
+        return self.device_table[self._used : self._used + rows]
 
     def take(self, entries: Sequence[Entry]) -> torch.Tensor:
         """The rows for these entries, to be written now on the current stream. There must be room."""
-        start = len(self.entries)
+        start = self._used
         self.entries.extend(entries)
-        return self.device_table[start : start + len(entries)]
+        self._used += sum(map(rows_of, entries))
+        return self.device_table[start : self._used]
 
     def written(self) -> None:
         """Tells that rows were written on the current stream."""
@@ -86,7 +101,7 @@ class Page:
 
     def flush(self) -> None:
         """Starts the way to the host."""
-        used = len(self.entries)
+        used = self._used
         marks = list(self._marks.values())
         self._arrived = self._streams.copy(self._host_table[:used], self.device_table[:used], marks)
 
@@ -102,16 +117,16 @@ class Page:
     @property
     def arrived(self) -> torch.Tensor:
         """The rows on the host; only when arrived."""
-        return self._host_table[: len(self.entries)]
+        return self._host_table[: self._used]
 
     def give_up(self, monitor: Monitor, why: str) -> None:
         """Counts the rows as not measured."""
         refuse(monitor, self.entries, why)
-        self.entries = []
+        self.entries, self._used = [], 0
 
     def clear(self) -> None:
         """Ready for another step."""
-        self.entries = []
+        self.entries, self._used = [], 0
         self._marks.clear()
         self._arrived = None
 
@@ -126,6 +141,10 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
                 monitor.observe_unsupported(label[0], label[1], why)
             if entry.norm is not None:
                 entry.norm(float("nan"))
+        elif isinstance(entry, Block):
+            entry.records.refuse(monitor, why)
+            if entry.norm is not None:
+                entry.norm(float("nan"))
         elif entry.record is not None:
             monitor.observe_unsupported(*entry.record, why)
 
@@ -133,49 +152,61 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
 def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
     """Hands every row of pages that have arrived to its step, in the order of the hooks."""
     places: list[_Place] = []
-    for row, entry in enumerate(entry for page in pages for entry in page.entries):
-        if isinstance(entry, Statistics):
-            if entry.is_retracted:
-                continue
-            places.append(_Place(entry.order, row, entry.label, entry.norm))
-            places.extend(_Place(order, row, label, None) for label, order in entry.again)
-        else:
-            places.append(_Place(entry.order, row, entry, None))
-    if not places:
-        return
+    for page in pages:
+        address = page.arrived.data_ptr()
+        for entry in page.entries:
+            if isinstance(entry, Statistics):
+                if not entry.is_retracted:
+                    places.append(_Place(entry.order, address, entry.label, entry.norm))
+                    places.extend(_Place(order, address, label, None) for label, order in entry.again)
+            else:
+                places.append(_Place(entry.order, address, entry, None))
+            address += rows_of(entry) * _WIDTH
     places.sort(key=lambda place: place.order)
-    with quietly("cpu"):
-        rows = torch.cat([page.arrived for page in pages])
-        rows = rows[torch.tensor([place.row for place in places], device="cpu")]
-    address = rows.data_ptr()
-    width = COLUMNS * ctypes.sizeof(ctypes.c_double)
-    for is_numbers, some in itertools.groupby(enumerate(places), key=lambda it: isinstance(it[1].what, Numbers)):
-        run = list(some)
-        start = address + run[0][0] * width
-        if is_numbers:
-            _deliver_numbers(pending, [place for _, place in run], start)
-        else:
-            _record(pending, [place for _, place in run], start)
+    for way, some in itertools.groupby(places, key=_way):
+        way(pending, list(some))
+
+
+#: Bytes of a row.
+_WIDTH = COLUMNS * ctypes.sizeof(ctypes.c_double)
 
 
 class _Place(NamedTuple):
-    """A row of a table and what it is."""
+    """The address of a row, or of the first of a block, and what it is."""
 
     order: int
-    row: int
-    what: RowLabel | Numbers
+    address: int
+    what: RowLabel | Numbers | Block
     norm: Callable[[float], None] | None
 
 
-def _record(pending: PendingStep, run: Sequence[_Place], address: int) -> None:
-    norms = pending.record_rows([place.what for place in run if not isinstance(place.what, Numbers)], address, COLUMNS)
-    for place, norm in zip(run, norms, strict=True):
+def _way(place: _Place) -> Callable[[PendingStep, Sequence[_Place]], None]:
+    if isinstance(place.what, Numbers):
+        return _deliver_numbers
+    return _deliver_blocks if isinstance(place.what, Block) else _record
+
+
+def _record(pending: PendingStep, run: Sequence[_Place]) -> None:
+    # They may lie in any order, and one more than once.
+    table = (ctypes.c_double * (COLUMNS * len(run)))()
+    start = ctypes.addressof(table)
+    for row, place in enumerate(run):
+        ctypes.memmove(start + row * _WIDTH, place.address, _WIDTH)
+    labels = [place.what for place in run if isinstance(place.what, tuple)]
+    for place, norm in zip(run, pending.record_rows(labels, start, COLUMNS), strict=True):
         if place.norm is not None:
             place.norm(norm)
 
 
-def _deliver_numbers(pending: PendingStep, run: Sequence[_Place], address: int) -> None:
-    values = (ctypes.c_double * (COLUMNS * len(run))).from_address(address)
-    for index, place in enumerate(run):
+def _deliver_numbers(pending: PendingStep, run: Sequence[_Place]) -> None:
+    for place in run:
         if isinstance(place.what, Numbers):
-            place.what.deliver(pending, values[index * COLUMNS : (index + 1) * COLUMNS])
+            place.what.deliver(pending, (ctypes.c_double * COLUMNS).from_address(place.address)[:])
+
+
+def _deliver_blocks(pending: PendingStep, run: Sequence[_Place]) -> None:
+    for place in run:
+        if isinstance(place.what, Block):
+            norm = pending.record_block(place.what.records, place.address, COLUMNS)
+            if place.what.norm is not None:
+                place.what.norm(norm)

@@ -16,17 +16,17 @@ from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor, PendingStep
 from trainmon.device.chunks import refusal
 from trainmon.device.copies import Copies
-from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Kernels
+from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
-from trainmon.device.launching import Launching
+from trainmon.device.launching import Launching, Records
 from trainmon.device.pages import Entry, Numbers, Statistics, refuse
 from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
 from trainmon.device.unobserved import quietly
-from trainmon.measurer import Label, NormSink
-from trainmon.norm import UNKNOWN
+from trainmon.measurer import UNSCALED, Label, NormSink
+from trainmon.norm import UNKNOWN, StepNorm
 
 #: How long the interpreter's end may wait for a device nobody closed the watch of.
 _PATIENCE_AT_EXIT = 5.0
@@ -56,6 +56,7 @@ class DeviceQueue:
         self._launching = Launching(monitor, self._requests, self._transfers, launchers)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
+        self._records: list[Records] = []
         self._numbers: list[tuple[Numbers, Sequence[torch.Tensor]]] = []
         self._passes: set[int] = set()
         self._order = itertools.count()
@@ -102,6 +103,17 @@ class DeviceQueue:
                 self._launch_at_end_of(backward)
             elif backward != -1:
                 self.launch()
+
+    def enqueue_all(
+        self,
+        shown: Sequence[Record],
+        factor: Factor = UNSCALED,
+        norm: StepNorm | None = None,
+        uncounted: Sequence[int] = (),
+    ) -> None:
+        """As `TensorQueue.enqueue_all`."""
+        with self._lock:
+            self._records.append(Records(list(shown), factor, norm, set(uncounted), next(self._order)))
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """As `Measurer.repeat`: the reading may still be under way."""
@@ -222,14 +234,24 @@ class DeviceQueue:
         """Measures what is queued, on the current streams. The host goes on at once."""
         with self._lock:
             self._copy_parameters()
-            if not self._targets and not self._numbers:
+            if not self._targets and not self._numbers and not self._records:
                 return
             start = time.perf_counter()
+            self._launch_records()
             targets, self._targets = self._targets, []
             self._launching.launch(self._unwritten(targets))
             numbers, self._numbers = self._numbers, []
             self._launch_numbers(numbers)
             self._monitor.add_cost("launch", time.perf_counter() - start)
+
+    def _launch_records(self) -> None:
+        """All with one launch; what that cannot measure goes the way of single tensors."""
+        queued, self._records = self._records, []
+        for records in queued:
+            for place in self._launching.launch_all(records):
+                tensor_id, kind, micro_step, tensor = records.shown[place]
+                sink = None if records.norm is None or place in records.uncounted else records.norm.later()
+                self.enqueue(Label(tensor_id, kind, micro_step), tensor, records.factor, sink)
 
     def _copy_parameters(self) -> None:
         try:
@@ -280,6 +302,8 @@ class DeviceQueue:
             queued = (one.entry for one in self._targets if isinstance(one.entry, Statistics))
             entries = [*self._transfers.entries_of_step(), *queued]
             wanted = set(tensor_ids)
+            for block in () if keep_last else self._transfers.blocks_of_step():
+                block.records.retract(kind, wanted)
             kept: set[int] = set()
             for entry in sorted(entries, key=lambda entry: entry.order, reverse=True):
                 tensor_id, its_kind = entry.label[:2]
@@ -308,6 +332,9 @@ class DeviceQueue:
         with self._lock:
             if backward is None:
                 targets, self._targets = self._targets, []
+                records, self._records = self._records, []
+                for tensor_id, kind, _, _ in (one for some in records for one in some.shown):
+                    self._monitor.observe_unsupported(tensor_id, kind, why)
                 numbers, self._numbers = self._numbers, []
             else:
                 targets = [one for one in self._targets if one.backward == backward]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from trainmon.device.launcher import DIFFERENCE, VALUES
-from trainmon.device.pages import Entry, Statistics
+from trainmon.device.pages import Entry, Numbers, Statistics
 from trainmon.device.reductions import SMALL, Values, Wants, parts_of, parts_of_change, zero_bound
 from trainmon.measurer import UNSCALED
 
@@ -36,7 +36,7 @@ class Target:
         """Of which tensor and kind the row is."""
         if isinstance(self.entry, Statistics):
             return self.entry.label[:2]
-        return self.entry.record or (-1, -1)
+        return (isinstance(self.entry, Numbers) and self.entry.record) or (-1, -1)
 
 
 class EndOfBackward:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from trainmon._trainmon import Monitor, PendingStep
-from trainmon.device.pages import ROWS, Entry, Page, Statistics, deliver, refuse
+from trainmon.device.pages import ROWS, Block, Entry, Page, Statistics, deliver, refuse, rows_of
 from trainmon.device.streams import Streams
 
 #: How many steps results may be late: the monitor keeps a step open no longer.
@@ -76,8 +76,9 @@ class Transfers:
         pages = self._pages_of_step(device, entries)
         if pages is None:
             return None
-        if not pages or pages[-1].is_flushed or pages[-1].room < len(entries):
-            pages.append(self._page(device, len(entries)))
+        rows = sum(map(rows_of, entries))
+        if not pages or pages[-1].is_flushed or pages[-1].room < rows:
+            pages.append(self._page(device, rows))
         return pages[-1]
 
     def _pages_of_step(self, device: torch.device, entries: Sequence[Entry]) -> list[Page] | None:
@@ -133,6 +134,13 @@ class Transfers:
             return []
         pages = self._under_way[-1].all_pages()
         return [entry for page in pages for entry in page.entries if isinstance(entry, Statistics)]
+
+    def blocks_of_step(self) -> list[Block]:
+        """As `entries_of_step`, of tensors that were launched together."""
+        if not self._under_way or self._under_way[-1].step != self._monitor.step:
+            return []
+        pages = self._under_way[-1].all_pages()
+        return [entry for page in pages for entry in page.entries if isinstance(entry, Block)]
 
     def abandon_step(self) -> None:
         """Counts what was launched for the step in progress as not measured."""

@@ -1,0 +1,61 @@
+//! The class `DeviceBlock`: the records that rows of one launch become.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use trainmon_agent::core::{Dtype, Shape};
+use trainmon_agent::front::Label;
+
+use crate::arguments::KindNumber;
+use crate::monitor::PyMonitor;
+
+/// What a row becomes.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) label: Label,
+    /// The tensor's.
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Shape,
+    /// Whether its norm is one of all.
+    pub(crate) counts: bool,
+    /// Whether another row of its step took its place.
+    pub(crate) is_retracted: bool,
+}
+
+/// Records of tensors measured together, row by row.
+#[pyclass(frozen, name = "DeviceBlock", module = "trainmon._trainmon")]
+pub(crate) struct PyDeviceBlock(Mutex<Vec<Entry>>);
+
+impl PyDeviceBlock {
+    pub(super) fn new(entries: Vec<Entry>) -> Self {
+        Self(Mutex::new(entries))
+    }
+
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+#[pymethods]
+#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+impl PyDeviceBlock {
+    fn __len__(&self) -> usize {
+        self.entries().len()
+    }
+
+    fn refuse(&self, monitor: &PyMonitor, why: &str) {
+        let monitor = &monitor.shared().monitor;
+        monitor.guard("refuse", || {
+            for Entry { label, .. } in self.entries().iter().filter(|entry| !entry.is_retracted) {
+                monitor.observe_unsupported(label.tensor, label.kind, why);
+            }
+        });
+    }
+
+    fn retract(&self, kind: KindNumber, tensor_ids: HashSet<u32>) {
+        let is_meant = |entry: &&mut Entry| entry.label.kind == kind.0 && tensor_ids.contains(&entry.label.tensor.0);
+        self.entries().iter_mut().filter(is_meant).for_each(|entry| entry.is_retracted = true);
+    }
+}
