@@ -268,7 +268,10 @@ fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()>
         pip::run(&mut with_requirements(root, recipe, install_command(environment)))?;
     }
     if recipe.has_torch && cuda::is_idle() {
-        without_gpu(environment, uv.as_ref().ok())?;
+        cuda::replace_libraries(&environment.packages()?)?;
+        if !recipe.has_triton {
+            without_triton(environment, uv.as_ref().ok())?;
+        }
     }
     Ok(())
 }
@@ -284,9 +287,8 @@ fn interpreter(recipe: Recipe, uv: Option<&Uv>) -> Result<PathBuf> {
     })
 }
 
-/// Leaves out what torch brings for a GPU: 3 GB of CUDA, and the compiler of its kernels, which nothing loads here.
-fn without_gpu(environment: &Environment, uv: Option<&Uv>) -> Result<()> {
-    cuda::replace_libraries(&environment.packages()?)?;
+/// Leaves out the compiler of a GPU's kernels, 700 MB that torch brings and nothing loads here.
+fn without_triton(environment: &Environment, uv: Option<&Uv>) -> Result<()> {
     let mut uninstall = Command::new(pip::PYTHON);
     uninstall.args(["-m", "pip", "--python"]).arg(environment.program("python"));
     uninstall.args(["uninstall", "--quiet", "--yes", "--root-user-action=ignore", "triton"]);

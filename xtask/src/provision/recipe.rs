@@ -12,6 +12,8 @@ pub(super) struct Recipe {
     pub(super) is_complete: bool,
     /// Whether torch is among them.
     pub(super) has_torch: bool,
+    /// Whether Triton, which comes with torch, is kept where there is no GPU.
+    pub(super) has_triton: bool,
     /// What the installation takes while it runs, in GiB.
     pub(super) gigabytes: u64,
     /// What is fetched, for the one who waits.
@@ -28,6 +30,7 @@ pub(super) const CHECKS: Recipe = Recipe {
     constraints: Some("constraints.txt"),
     is_complete: false,
     has_torch: true,
+    has_triton: true,
     gigabytes: 10,
     download: "3 GB",
     last_python: None,
@@ -41,6 +44,7 @@ pub(super) const OTLP: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: false,
+    has_triton: false,
     gigabytes: 1,
     download: "20 MB",
     last_python: None,
@@ -54,6 +58,7 @@ pub(super) const DIST: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: false,
+    has_triton: false,
     gigabytes: 1,
     download: "100 MB",
     last_python: None,
@@ -67,6 +72,7 @@ pub(super) const WORKFLOWS: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: false,
+    has_triton: false,
     gigabytes: 1,
     download: "15 MB",
     last_python: None,
@@ -80,6 +86,7 @@ pub(super) const OLDEST_TORCH: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: true,
+    has_triton: false,
     gigabytes: 8,
     download: "3 GB",
     last_python: Some((3, 11)),
@@ -93,6 +100,7 @@ pub(super) const MIDDLE_TORCH: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: true,
+    has_triton: false,
     gigabytes: 8,
     download: "3 GB",
     // Torch has wheels for 3.13, this numpy has not.
@@ -107,6 +115,7 @@ pub(super) const VLLM: Recipe = Recipe {
     constraints: None,
     is_complete: true,
     has_torch: true,
+    has_triton: false,
     gigabytes: 9,
     download: "3 GB",
     last_python: None,
@@ -120,6 +129,7 @@ pub(super) const DEVICE_KIT: Recipe = Recipe {
     constraints: None,
     is_complete: false,
     has_torch: true,
+    has_triton: false,
     gigabytes: 8,
     download: "3 GB",
     last_python: None,
