@@ -83,11 +83,12 @@ impl Spread {
 
 /// How many elements there are if they lie as most do: the last dimension side by side, each other after the next.
 fn contiguous(sizes: &[i64], strides: &[i64]) -> Option<u64> {
-    let levels = sizes.iter().zip(strides).rev();
-    let end = levels.fold(Some(1), |end, (&size, &stride)| {
-        end.filter(|&end| size > 0 && (stride == end || size == 1))?.checked_mul(size)
+    let mut levels = sizes.iter().zip(strides).rev();
+    let end = levels.try_fold(1_i64, |end, (&size, &stride)| {
+        let goes_on = size > 0 && (stride == end || size == 1);
+        goes_on.then(|| end.checked_mul(size)).flatten()
     });
-    end.and_then(|end| u64::try_from(end).ok())
+    u64::try_from(end?).ok()
 }
 
 /// Levels one of which goes on where the one before ends are one.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -106,6 +107,32 @@ struct Pending {
   std::optional<c10::Event> copied; // none where the result was on the host at once
 };
 
+// Memory of a device, of libtorch's allocator and in the order of the current stream.
+struct Buffer {
+  at::Tensor memory;
+};
+
+std::unique_ptr<Pending> deliver(at::Tensor on_device) {
+  auto pending = std::make_unique<Pending>();
+  pending->on_device = std::move(on_device);
+  const c10::Device device = pending->on_device.device();
+  if (device.is_cpu()) {
+    pending->on_host = pending->on_device;
+  } else {
+    pending->on_host =
+        at::empty(pending->on_device.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
+    pending->on_host.copy_(pending->on_device, /*non_blocking=*/true);
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    pending->copied.emplace(device.type());
+    pending->copied->record(guard.getStream(device));
+  }
+  return pending;
+}
+
+c10::Device device_of(std::int32_t index) {
+  return index < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
 } // namespace
 
 extern "C" {
@@ -121,21 +148,50 @@ char *tmn_device_launch(const at::Tensor *const *tensors, std::size_t count, std
     for (std::size_t index = 0; index < count; ++index) {
       readable.push_back(computable(*tensors[index]));
     }
-    auto pending = std::make_unique<Pending>();
-    pending->on_device = measure(readable, wanted, eps).contiguous();
-    const c10::Device device = pending->on_device.device();
-    if (device.is_cpu()) {
-      pending->on_host = pending->on_device;
-    } else {
-      pending->on_host =
-          at::empty(pending->on_device.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
-      pending->on_host.copy_(pending->on_device, /*non_blocking=*/true);
-      const c10::impl::VirtualGuardImpl guard(device.type());
-      pending->copied.emplace(device.type());
-      pending->copied->record(guard.getStream(device));
-    }
-    *out = pending.release();
+    *out = deliver(measure(readable, wanted, eps).contiguous()).release();
   });
+}
+
+// Memory for `count` float64 on a CUDA device by its index, or on the host for -1.
+char *tmn_buffer_make(std::int32_t device, std::size_t count, Buffer **out) {
+  return trainmon::guarded([&] {
+    const auto options = at::TensorOptions().dtype(at::kDouble).device(device_of(device));
+    *out = new Buffer{at::empty({static_cast<std::int64_t>(count)}, options)};
+  });
+}
+
+// The same with these words, which are copied; the host goes on while they are on their way.
+char *tmn_buffer_fill(std::int32_t device, const std::int64_t *words, std::size_t count, Buffer **out) {
+  return trainmon::guarded([&] {
+    const c10::Device where = device_of(device);
+    const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(!where.is_cpu());
+    const at::Tensor host = at::empty({static_cast<std::int64_t>(count)}, options);
+    std::memcpy(host.mutable_data_ptr<std::int64_t>(), words, count * sizeof(std::int64_t));
+    *out = new Buffer{where.is_cpu() ? host : host.to(where, /*non_blocking=*/true)};
+  });
+}
+
+std::uint64_t tmn_buffer_address(const Buffer *buffer) {
+  return reinterpret_cast<std::uintptr_t>(buffer->memory.const_data_ptr());
+}
+
+void tmn_buffer_free(Buffer *buffer) { delete buffer; }
+
+// The current stream of a CUDA device, as its driver knows it.
+char *tmn_stream(std::int32_t device, std::uint64_t *out) {
+  return trainmon::guarded([&] {
+    *out = 0;
+    if (device >= 0) {
+      const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+      *out = reinterpret_cast<std::uintptr_t>(guard.getStream(device_of(device)).native_handle());
+    }
+  });
+}
+
+// Starts the way to the host of a [rows, columns] result that lies in a buffer. Uses the buffer up.
+char *tmn_buffer_deliver(Buffer *buffer, Pending **out) {
+  const std::unique_ptr<Buffer> owned(buffer);
+  return trainmon::guarded([&] { *out = deliver(owned->memory).release(); });
 }
 
 // Whether the copy has arrived. Asks, never waits.

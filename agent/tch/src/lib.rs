@@ -24,7 +24,9 @@ mod optimizer;
 mod watch;
 
 pub use capture::{Capture, CaptureBeginError, CaptureOptions};
-pub use device::{DeviceStatistics, InFlight, LibtorchStatistics};
+#[doc(hidden)]
+pub use device::Launch;
+pub use device::{DeviceStatistics, InFlight, KernelStatistics, LibtorchStatistics};
 pub use moments::MomentSource;
 pub use optimizer::{
     Adagrad, CheckpointError, GroupOptions, Optimizer, OptimizerConfig, OptimizerError, OptimizerKind, Settings,

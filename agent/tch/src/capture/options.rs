@@ -1,6 +1,6 @@
 //! What a capture is begun with beside its plan.
 
-use crate::device::{DeviceStatistics, LibtorchStatistics, SharedStatistics};
+use crate::device::{DeviceStatistics, KernelStatistics, SharedStatistics};
 
 /// How a capture sees calls and tensors: without Rust's stacks, tensors on devices by libtorch's own operators.
 #[derive(Clone)]
@@ -12,7 +12,7 @@ pub struct CaptureOptions {
 
 impl Default for CaptureOptions {
     fn default() -> Self {
-        let statistics = SharedStatistics::new(LibtorchStatistics);
+        let statistics = SharedStatistics::new(KernelStatistics::default());
         Self { has_stacks: false, statistics, is_device_path_only: false }
     }
 }

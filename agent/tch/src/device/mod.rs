@@ -1,9 +1,11 @@
 //! Tensors on a device: statistics are launched there and their results read a step later. The host never waits.
 //!
 //! [`DeviceQueue`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
-//! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam behind which a fused kernel
-//! can stand (`trainmon_agent::front` has its plan and its rows, which the Python front shares); [`LibtorchStatistics`] uses libtorch's own operators.
+//! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam (`trainmon_agent::front`
+//! has its plan and its rows, which the Python front shares): [`KernelStatistics`] launches the kernels of
+//! `trainmon-device`, and leaves to [`LibtorchStatistics`], which uses libtorch's own operators, what they cannot measure.
 
+mod kernels;
 mod libtorch;
 mod target;
 
@@ -15,8 +17,9 @@ use tch::Tensor;
 use trainmon_agent::core::{Phase, Step};
 use trainmon_agent::front::{DevicePlan, DeviceRow};
 use trainmon_agent::stats::Request;
-use trainmon_agent::{Monitor, PendingStep};
+use trainmon_agent::{Monitor, Notice, PendingStep};
 
+pub use kernels::{KernelStatistics, Launch};
 pub use libtorch::LibtorchStatistics;
 use target::Place;
 pub(crate) use target::Target;
@@ -32,6 +35,11 @@ pub trait DeviceStatistics: Send {
     /// # Errors
     /// Why these tensors cannot be measured, for a person.
     fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String>;
+
+    /// What there is to tell a person, once; asked after a launch.
+    fn remark(&mut self) -> Option<Notice> {
+        None
+    }
 }
 
 /// Statistics on their way to the host.
@@ -59,6 +67,11 @@ impl SharedStatistics {
     pub(crate) fn launch(&self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
         let mut statistics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         unobserved(|| statistics.launch(tensors, plan))
+    }
+
+    /// What there is to tell.
+    fn remark(&self) -> Option<Notice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remark()
     }
 }
 
@@ -114,6 +127,9 @@ impl DeviceQueue {
                 Some(request) => self.launch_batch(monitor, batch, request),
                 None => drop(batch),
             }
+        }
+        if let Some(remark) = self.statistics.remark() {
+            monitor.notices().say(&remark);
         }
         monitor.add_cost(Phase::Launch, start.elapsed());
     }

@@ -2,6 +2,7 @@
 //!
 //! Every function of the shim catches C++ exceptions and returns their text; every callback into Rust catches panics.
 
+mod buffer;
 mod hook;
 mod optimizer;
 mod options;
@@ -11,6 +12,7 @@ mod tensor;
 
 use std::ffi::{CStr, c_char};
 
+pub(crate) use buffer::{Buffer, Where};
 pub(crate) use hook::{AccumulatedHook, GradientHook, after_backward, on_gradient};
 pub(crate) use optimizer::{DEFAULTS, Moment, RawOptimizer};
 pub use options::{GroupOptions, OptimizerKind};

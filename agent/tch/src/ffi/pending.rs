@@ -10,7 +10,7 @@ use super::{TensorRef, check};
 
 /// Defined in shim/device.cpp.
 #[repr(C)]
-struct Handle {
+pub(super) struct Handle {
     opaque: [u8; 0],
 }
 
@@ -53,6 +53,11 @@ impl Pending {
         Ok(Self { handle, rows: tensors.len() })
     }
 
+    /// What the shim launched, of so many rows.
+    pub(super) fn from_raw(handle: *mut Handle, rows: usize) -> Option<Self> {
+        Some(Self { handle: NonNull::new(handle)?, rows })
+    }
+
     /// Whether the values have arrived. Never waits.
     pub(crate) fn is_ready(&self) -> Result<bool, String> {
         let mut ready = 0;
@@ -62,7 +67,7 @@ impl Pending {
     }
 
     /// The rows; to be called once [`is_ready`](Self::is_ready) said yes.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &[f64; COLUMNS]> {
+    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &[f64; COLUMNS]> {
         // SAFETY: the shim holds a contiguous float64 tensor of `rows` times `COLUMNS` values until it is freed.
         let values =
             unsafe { std::slice::from_raw_parts(tmn_pending_values(self.handle.as_ptr()), self.rows * COLUMNS) };

@@ -150,6 +150,16 @@ impl<'a> Description<'a> {
         self.raw.data.addr()
     }
 
+    /// Whether the memory holds the values themselves: nothing waits to be conjugated or negated.
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.raw.resolved != 0
+    }
+
+    /// The strides, in elements; as many as sizes.
+    pub(crate) fn strides(&self) -> &'a [i64] {
+        slice(self.raw.strides, self.raw.dims)
+    }
+
     /// How often torch wrote into the tensor; `None` where it does not count.
     pub(crate) fn version(&self) -> Option<i64> {
         (self.raw.version >= 0).then_some(self.raw.version)
@@ -191,7 +201,7 @@ impl<'a> Description<'a> {
         if self.raw.resolved == 0 {
             return Err(Unreadable::NotResolved);
         }
-        let strides = slice(self.raw.strides, self.raw.dims);
+        let strides = self.strides();
         // SAFETY: torch keeps sizes and strides inside the storage, and the storage alive with the tensor ('a). The
         // callers read in the training thread, between the operators that write.
         Ok(unsafe { TensorView::from_raw_parts(self.raw.data.cast(), self.dtype()?, self.dims(), strides)? })

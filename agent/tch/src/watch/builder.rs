@@ -9,7 +9,7 @@ use super::parameter::Parameters;
 use super::shared::Shared;
 use super::{Watch, WatchError, gradients};
 use crate::capture::CaptureOptions;
-use crate::device::{DeviceQueue, DeviceStatistics, LibtorchStatistics, SharedStatistics};
+use crate::device::{DeviceQueue, DeviceStatistics, KernelStatistics, SharedStatistics};
 
 /// Collects what a [`Watch`] needs to know; see [`Watch::builder`].
 pub struct WatchBuilder<'a> {
@@ -29,7 +29,7 @@ impl<'a> WatchBuilder<'a> {
             micro_batches: 1,
             foreign_writes: false,
             device_path_only: false,
-            statistics: SharedStatistics::new(LibtorchStatistics),
+            statistics: SharedStatistics::new(KernelStatistics::default()),
         }
     }
 
