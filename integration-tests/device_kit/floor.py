@@ -178,9 +178,7 @@ def _operators(setting: Setting, report: Report, title: str, tensors: Tensors, f
     _trainmon(setting, report, title, tensors, floor, switch="0")
 
 
-def _trainmon(
-    setting: Setting, report: Report, title: str, tensors: Tensors, floor: float, *, switch: str
-) -> Times:
+def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float, *, switch: str) -> Times:
     """The queue of a watch: what its hooks show it, its launches, the way of the rows to the host, their delivery."""
     from trainmon._kinds import kind_of
     from trainmon.device import DeviceQueue

@@ -18,6 +18,7 @@ mod config;
 mod config_error;
 mod copies;
 mod device;
+mod device_block;
 mod discard_error;
 mod exit;
 mod findings;
@@ -68,7 +69,9 @@ mod _trainmon {
     #[pymodule_export]
     use super::config_error::ConfigError;
     #[pymodule_export]
-    use super::device::{PyDeviceBlock, PyDeviceKernels, PyDeviceTable, PyDeviceTables};
+    use super::device::{PyDeviceKernels, PyDeviceTable, PyDeviceTables};
+    #[pymodule_export]
+    use super::device_block::PyDeviceBlock;
     #[pymodule_export]
     use super::findings::PyFindings;
     #[pymodule_export]

@@ -15,6 +15,7 @@ use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::capture_ticket::PyCaptureTicket;
 use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
+use crate::device_block::{Entry, PyDeviceBlock};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::findings::PyFindings;
 use crate::hangs::{self, OpenOperation};
@@ -280,6 +281,14 @@ impl PyMonitor {
     fn observe_unsupported(&self, tensor_id: u32, kind: KindNumber, why: &str) {
         let tensor = TensorId(tensor_id);
         self.monitor().guard("observe_unsupported", || self.monitor().observe_unsupported(tensor, kind.0, why));
+    }
+
+    fn observe_unsupported_block(&self, block: &PyDeviceBlock, why: &str) {
+        self.monitor().guard("observe_unsupported", || {
+            for Entry { label, .. } in block.entries().iter().filter(|entry| !entry.is_retracted) {
+                self.monitor().observe_unsupported(label.tensor, label.kind, why);
+            }
+        });
     }
 
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {

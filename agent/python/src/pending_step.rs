@@ -9,7 +9,7 @@ use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
 use trainmon_agent::{LateNumber, PendingStep};
 
 use crate::arguments::{KindNumber, label, reading_of};
-use crate::device::PyDeviceBlock;
+use crate::device_block::PyDeviceBlock;
 use crate::exit::Detached;
 use crate::shared::Shared;
 

@@ -21,6 +21,10 @@ __all__ = [
     "CaptureTicket",
     "Collectives",
     "ConfigError",
+    "DeviceBlock",
+    "DeviceKernels",
+    "DeviceTable",
+    "DeviceTables",
     "FeatureTargets",
     "Findings",
     "ModuleCall",
@@ -348,6 +352,8 @@ class Monitor:
         """Records that there was no tensor where one was expected (an input without gradient)."""
     def observe_unsupported(self, tensor_id: int, kind: int, why: str) -> None:
         """Counts a tensor that cannot be measured and says why, once per reason."""
+    def observe_unsupported_block(self, block: DeviceBlock, why: str) -> None:
+        """As `observe_unsupported`, of all records of a block."""
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None:
         """Records numbers computed elsewhere: one for mg_direction, update_ratio and the router features, two for
         attention_hook (entropy, softmax_max) and linear_hook (sr, kernel_norm)."""
@@ -466,8 +472,6 @@ class DeviceBlock:
     """The records that the rows of a table become, in their order."""
 
     def __len__(self) -> int: ...
-    def refuse(self, monitor: Monitor, why: str) -> None:
-        """Counts all of them as not measured, and says why."""
     def retract(self, kind: int, tensor_ids: set[int]) -> None:
         """Takes the rows of these tensors and this kind back."""
 
@@ -475,7 +479,7 @@ class DeviceBlock:
 class DeviceTables:
     """The tables of one device and stream: made anew only when a tensor moved. May be used from any thread."""
 
-    def __init__(self) -> None: ...
+    def __new__(cls) -> DeviceTables: ...
     def of(self, shown: Sequence[tuple[Any, Any | None, int, float | None, bool]]) -> tuple[DeviceTable, list[int]]:
         """The table of these tensors: `(tensor, other, shows, eps, std)`. `shows`: 0 the values, 1 tensor minus other,
         2 how far both agree in sign; 1 and 2 want another tensor of the same layout. `eps`: below this magnitude an
@@ -496,7 +500,7 @@ class DeviceTables:
 class DeviceKernels:
     """The kernels of one CUDA device: see `trainmon-device`. Nothing here waits for the device."""
 
-    def __init__(self, device: int) -> None:
+    def __new__(cls, device: int) -> DeviceKernels:
         """Raises `RuntimeError` where the driver is missing or refuses, or the device is older than compute capability
         8.0. At the first load on a machine the driver compiles for a second or two."""
     def measure(

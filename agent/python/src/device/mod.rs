@@ -1,11 +1,9 @@
 //! The kernels for tensors on a device: what they are told of tensors, and their launch. Which tensors, on which stream and
 //! into what memory is `python/trainmon/device`'s.
 
-mod block;
 mod exchange;
 mod kernels;
 mod tables;
 
-pub(crate) use block::PyDeviceBlock;
 pub(crate) use kernels::PyDeviceKernels;
 pub(crate) use tables::{PyDeviceTable, PyDeviceTables};

@@ -14,9 +14,9 @@ use trainmon_agent::front::{DeviceColumn, DevicePlan};
 use trainmon_agent::stats::Request;
 use trainmon_device::{Row, Shows, Spread, Table, Tables};
 
-use super::block::{Entry, PyDeviceBlock};
 use super::exchange::Exchange;
 use crate::arguments::{KindNumber, label};
+use crate::device_block::{Entry, PyDeviceBlock};
 use crate::monitor::PyMonitor;
 use crate::tensor::{Layout, layout_anywhere};
 use crate::torch::Torch;

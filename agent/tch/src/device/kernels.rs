@@ -200,7 +200,7 @@ impl DeviceStatistics for KernelStatistics {
         let others: Vec<&Tensor> = left.iter().filter_map(|&place| tensors.get(place).copied()).collect();
         let others = if others.is_empty() { None } else { Some(operators.launch(&others, plan)?) };
         let fitting = (0..tensors.len()).filter(|place| !left.contains(place));
-        Ok(Box::new(Flight { launched, others, order: fitting.chain(left.iter().copied()).collect() }))
+        Ok(Box::new(Mixed { launched, others, order: fitting.chain(left.iter().copied()).collect() }))
     }
 
     fn remark(&mut self) -> Option<Notice> {
@@ -277,14 +277,14 @@ fn row_of(tensor: &Tensor, plan: DevicePlan) -> Option<Row> {
 }
 
 /// A batch, part of which the operators may measure.
-struct Flight {
+struct Mixed {
     launched: Option<Pending>,
     others: Option<Box<dyn InFlight>>,
     /// Which tensor each row is of: those of the kernels, then the others.
     order: Vec<usize>,
 }
 
-impl InFlight for Flight {
+impl InFlight for Mixed {
     fn is_ready(&self) -> Result<bool, String> {
         let launched = self.launched.as_ref().map_or(Ok(true), Pending::is_ready)?;
         Ok(launched && self.others.as_ref().map_or(Ok(true), |others| others.is_ready())?)

@@ -142,7 +142,7 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
             if entry.norm is not None:
                 entry.norm(float("nan"))
         elif isinstance(entry, Block):
-            entry.records.refuse(monitor, why)
+            monitor.observe_unsupported_block(entry.records, why)
             if entry.norm is not None:
                 entry.norm(float("nan"))
         elif entry.record is not None:

@@ -8,7 +8,6 @@ use trainmon_agent::core::{Dtype, Shape};
 use trainmon_agent::front::Label;
 
 use crate::arguments::KindNumber;
-use crate::monitor::PyMonitor;
 
 /// What a row becomes.
 #[derive(Clone, Copy)]
@@ -28,7 +27,7 @@ pub(crate) struct Entry {
 pub(crate) struct PyDeviceBlock(Mutex<Vec<Entry>>);
 
 impl PyDeviceBlock {
-    pub(super) fn new(entries: Vec<Entry>) -> Self {
+    pub(crate) fn new(entries: Vec<Entry>) -> Self {
         Self(Mutex::new(entries))
     }
 
@@ -43,15 +42,6 @@ impl PyDeviceBlock {
 impl PyDeviceBlock {
     fn __len__(&self) -> usize {
         self.entries().len()
-    }
-
-    fn refuse(&self, monitor: &PyMonitor, why: &str) {
-        let monitor = &monitor.shared().monitor;
-        monitor.guard("refuse", || {
-            for Entry { label, .. } in self.entries().iter().filter(|entry| !entry.is_retracted) {
-                monitor.observe_unsupported(label.tensor, label.kind, why);
-            }
-        });
     }
 
     fn retract(&self, kind: KindNumber, tensor_ids: HashSet<u32>) {
