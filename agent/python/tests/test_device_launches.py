@@ -55,6 +55,15 @@ class Broken(InterpretedKernels):
         return launched
 
 
+class Reprinting(InterpretedKernels):
+    """Kernels whose fingerprints are others."""
+
+    def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int:
+        launched = super().fingerprint(rows, chunks, sums, out, stream)
+        ctypes.c_int64.from_address(out).value ^= 1
+        return launched
+
+
 def shown_to(
     queue: DeviceQueue, monitor: Monitor, names: str = "a b c", kind: int = Kind.PARAM_ORIGIN
 ) -> dict[str, int]:
@@ -84,9 +93,10 @@ EXPECTED = {"a": 1.0, "b": math.sqrt(8), "c": math.sqrt(27)}
         (lambda: Broken(0), "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         (lambda: Broken(1), "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         (lambda: Broken(99, adds=0.5), "they measure a known tensor wrong: min of tensor 0 is "),
+        (Reprinting, "they measure a known tensor wrong: its fingerprint is another one"),
         (lambda: Broken(99, adds=math.nan), "they measure a known tensor wrong: min of tensor 0 is nan, not "),
     ],
-    ids=["fine", "refused at once", "refused later", "wrong", "nan"],
+    ids=["fine", "refused at once", "refused later", "wrong", "wrong fingerprint", "nan"],
 )
 def test_kernels_that_fail_or_measure_wrong_are_given_up_and_nothing_is_lost(
     tmp_path: Path, kernels: Any, said: str

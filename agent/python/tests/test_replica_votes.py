@@ -236,7 +236,7 @@ def test_ranks_that_hold_other_things_or_are_at_another_place_are_not_compared(c
 def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted_in_order() -> None:
     settings: Any = SimpleNamespace(replica_interval=1)
     nothing: Any = None
-    check = ReplicaCheck(nothing, nothing, [], settings)
+    check = ReplicaCheck(nothing, nothing, [], settings, nothing)
     recorded: Any = SimpleNamespace(submitted=[])
     recorded.submit = lambda one: recorded.submitted.append((one.step, one.arriving()))
     check._votes = recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainmon._trainmon import Monitor
 from trainmon.norm import StepNorm
@@ -73,6 +73,9 @@ class TensorQueue(Protocol):
 
     def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
         """As `Measurer.update`."""
+
+    def kernels(self, device: torch.device) -> Any:
+        """What computes on a device by launches of our own; None where torch's operators do."""
 
     def launch(self) -> None:
         """Starts measuring what is queued, ordered after the current stream's work and before its next."""
@@ -265,6 +268,10 @@ class Measurer:
             self.monitor.observe_update(tensor_id, values)
         else:
             self.queue.enqueue_update(tensor_id, values)
+
+    def kernels(self, device: torch.device) -> Any:
+        """Our kernels of a device, if they are in use there already; None otherwise."""
+        return None if self._queue is None else self._queue.kernels(device)
 
     def launch(self) -> None:
         """Starts what was queued for the device."""

@@ -105,7 +105,7 @@ class Watch:
         self.losses = BackwardLoss(self.measurer, self.gradients)
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
-        self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings)
+        self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings, self.measurer.kernels)
         self.layout = RankLayout(monitor, framework, self.parameters)
         self.hangs = HangWatch(monitor, settings, weakref.WeakMethod(self.collectives.begun))
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))

@@ -42,9 +42,8 @@ class DeviceFingerprints:
         for device in {tensors[place].device for place in readable}:
             places = [place for place in readable if tensors[place].device == device]
             with quietly(device.type):
-                plain = [_words(tensors[place]) for place in places]
-                kernels = self._kernels(device)
-                sums = self._by_operators(plain) if kernels is None else _by_kernels(kernels, plain)
+                plain = [words_of(tensors[place]) for place in places]
+                sums = self._sums(self._kernels(device), plain)
                 arrivals.append((places, *_to_host(sums)))
 
         def arrived() -> list[int | None] | None:
@@ -58,7 +57,17 @@ class DeviceFingerprints:
 
         return arrived
 
-    def _by_operators(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _sums(self, kernels: Kernels | None, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        if kernels is not None:
+            try:
+                return by_kernels(kernels, tensors)
+            except RuntimeError:
+                # The driver refuses a launch: the operators find the same numbers.
+                pass
+        return self.by_operators(tensors)
+
+    def by_operators(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The fingerprints of tensors of one device, by their words."""
         return torch.stack([self._of(words) for words in tensors])
 
     def _of(self, words: torch.Tensor) -> torch.Tensor:
@@ -81,7 +90,7 @@ class DeviceFingerprints:
         return factors
 
 
-def _words(tensor: torch.Tensor) -> torch.Tensor:
+def words_of(tensor: torch.Tensor) -> torch.Tensor:
     """The elements' bits, one after the other."""
     words = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     if words.is_complex():
@@ -89,7 +98,7 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
     return words.view(_WORDS[words.element_size()])
 
 
-def _by_kernels(kernels: Kernels, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def by_kernels(kernels: Kernels, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Two launches for all of them."""
     device = tensors[0].device
     rows, chunks = array("q"), array("q")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceKernels, Monitor
+from trainmon.device.fingerprints import DeviceFingerprints, by_kernels, words_of
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Kernels, Launcher, Shown
 from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
 from trainmon.device.streams import Event, Streams
@@ -58,6 +59,9 @@ class _Check:
     expected: torch.Tensor
     host: torch.Tensor
     arrived: Event
+    prints: torch.Tensor
+    expected_prints: torch.Tensor
+    prints_arrived: Event
 
 
 class Launchers:
@@ -102,7 +106,7 @@ class Launchers:
             check = self._checks.get(device)
             if check is None:
                 check = self._checks[device] = self._begin(device)
-            if not check.arrived.query():
+            if not (check.arrived.query() and check.prints_arrived.query()):
                 return False
             self._kernels[device] = check.kernels
             why = _what_differs(check)
@@ -138,7 +142,13 @@ class Launchers:
             host = streams.host_table(len(shown), len(DEVICE_COLUMNS))
             arrived = streams.copy(host, table, [streams.mark()])
             expected = torch.cat([_by_operators(one) for one in _shown(base)]).contiguous()
-        return _Check(kernels, launcher, [one[0] for one in shown], expected, host, arrived)
+            # Bits as they are, in the table's type.
+            found = by_kernels(kernels, _printed(there)).view(torch.float64).view(1, -1)
+            prints = streams.host_table(1, found.numel())
+            prints_arrived = streams.copy(prints, found, [streams.mark()])
+            expected_prints = DeviceFingerprints().by_operators(_printed(base))
+        tensors = [one[0] for one in shown]
+        return _Check(kernels, launcher, tensors, expected, host, arrived, prints, expected_prints, prints_arrived)
 
 
 def _shown(base: torch.Tensor) -> list[Shown]:
@@ -165,7 +175,13 @@ def _by_operators(shown: Shown) -> torch.Tensor:
     return Batch(tensor.device, _ALL).measure([values])
 
 
+def _printed(base: torch.Tensor) -> list[torch.Tensor]:
+    return [words_of(one) for one in (base, base[1:999], base[:300].bfloat16(), base[:50].double())]
+
+
 def _what_differs(check: _Check) -> str | None:
+    if not torch.equal(check.prints.view(torch.int64).view(-1), check.expected_prints):
+        return "its fingerprint is another one"
     columns = len(DEVICE_COLUMNS)
     for place, (one, other) in enumerate(zip(_numbers(check.host), _numbers(check.expected), strict=True)):
         row, column = divmod(place, columns)

@@ -12,7 +12,7 @@ import torch
 
 from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
-from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Factor, Launcher, Record, Shown
+from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Factor, Kernels, Launcher, Record, Shown
 from trainmon.device.launchers import Launchers
 from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, refuse
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
@@ -79,6 +79,10 @@ class Launching:
         self._launchers = launchers
         self._layouts: dict[Hashable, Lengths] = {}
         self._has_said_what_is_left_out = False
+
+    def kernels(self, device: torch.device) -> Kernels | None:
+        """Those of a device that are in use."""
+        return self._launchers.kernels(device)
 
     def launch(self, targets: Sequence[Target]) -> None:
         """Starts measuring all of them. Those that cannot be are counted."""

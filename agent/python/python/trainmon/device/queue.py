@@ -228,6 +228,10 @@ class DeviceQueue:
             entry = self._entry(Label(tensor_id, Kind.UPDATE), values)
             self._targets.append(Target(entry, values, other=before, shows=DIFFERENCE))
 
+    def kernels(self, device: torch.device) -> Kernels | None:
+        """Those of a device that have been found right; None while there are none."""
+        return self._launching.kernels(device)
+
     # Launching.
 
     def launch(self) -> None:

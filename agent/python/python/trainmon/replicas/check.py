@@ -35,12 +35,19 @@ class ReplicaCheck:
     """
 
     def __init__(
-        self, monitor: Monitor, framework: Framework, parameters: Sequence[Parameter], settings: Settings
+        self,
+        monitor: Monitor,
+        framework: Framework,
+        parameters: Sequence[Parameter],
+        settings: Settings,
+        kernels: Callable[[torch.device], Any],
     ) -> None:
+        """`kernels`: ours of a device, None where there are none in use."""
         self._monitor = monitor
         self._framework = framework
         self._parameters = parameters
         self._interval = settings.replica_interval
+        self._kernels = kernels
         self._votes: ReplicaVotes | None = None
         self._device: Any = None
         self._last: int | None = None
@@ -107,7 +114,7 @@ class ReplicaCheck:
         if self._device is None:
             from trainmon.device.fingerprints import DeviceFingerprints
 
-            self._device = DeviceFingerprints()
+            self._device = DeviceFingerprints(self._kernels)
         launched = self._device.launch([tensors[place] for place in elsewhere])
 
         def arrived() -> Sequence[int | None] | None:
