@@ -167,8 +167,8 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn spread(elements: u64, inner: u64, step: u64, times: u64) -> Option<Spread> {
-        Some(Spread { elements, inner, step, times })
+    fn spread(elements: u64, inner: u64, step: u64, times: u64) -> Spread {
+        Spread { elements, inner, step, times }
     }
 
     #[test]
@@ -191,11 +191,11 @@ mod tests {
     #[test]
     fn parts_of_a_dimension_and_expanded_ones_are_two_levels() {
         // A third of a projection: x.chunk(3, dim=-1).
-        assert_eq!(Spread::of(&[2, 5, 8], &[120, 24, 1]), spread(80, 8, 24, 1));
-        assert_eq!(Spread::of(&[10], &[3]), spread(10, 1, 3, 1));
-        assert_eq!(Spread::of(&[4, 6], &[0, 1]), spread(6, 6, 0, 4));
-        assert_eq!(Spread::of(&[4, 6, 2], &[0, 8, 1]), spread(12, 2, 8, 4));
-        assert_eq!(Spread::of(&[7], &[0]), spread(1, 1, 0, 7));
+        assert_eq!(Spread::of(&[2, 5, 8], &[120, 24, 1]), Some(spread(80, 8, 24, 1)));
+        assert_eq!(Spread::of(&[10], &[3]), Some(spread(10, 1, 3, 1)));
+        assert_eq!(Spread::of(&[4, 6], &[0, 1]), Some(spread(6, 6, 0, 4)));
+        assert_eq!(Spread::of(&[4, 6, 2], &[0, 8, 1]), Some(spread(12, 2, 8, 4)));
+        assert_eq!(Spread::of(&[7], &[0]), Some(spread(1, 1, 0, 7)));
     }
 
     #[test]

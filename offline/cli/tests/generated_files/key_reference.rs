@@ -22,6 +22,7 @@ its `TrainerMon` config; both take the keys of this project as well. Without a f
 - Environment: `MONITOR_OUTPUT_DIR` is the output directory where the config has no `output_dir` (default
   `./monitor_output`), `TRAINMON_RUN_NAME` the run's name: see [runs.md](runs.md). `DYNAMIC_MONITOR=True` has the file
   watched while the training runs: see `dynamic_on`. `TRAINMON_QUIET=1` leaves warnings only of what is said.
+  `TRAINMON_DEVICE_KERNELS=0` leaves tensors on a GPU to torch's operators: see [device.md](device.md).
 - `stop_step` that is not after `start_step` is an error; in a training that uses msprobe's imports a warning.
 ";
 
