@@ -19,7 +19,7 @@ from trainmon.device.copies import Copies
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
 from trainmon.device.launching import Launching, Records
-from trainmon.device.pages import Entry, Numbers, Statistics, refuse
+from trainmon.device.pages import Block, Entry, Numbers, Statistics, refuse
 from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
@@ -303,11 +303,12 @@ class DeviceQueue:
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
         """As `Measurer.retract`: what is queued is not measured, what is under way becomes no row."""
         with self._lock:
-            queued = (one.entry for one in self._targets if isinstance(one.entry, Statistics))
-            entries = [*self._transfers.entries_of_step(), *queued]
+            there = [*self._transfers.entries_of_step(), *(one.entry for one in self._targets)]
+            entries = [one for one in there if isinstance(one, Statistics)]
             wanted = set(tensor_ids)
-            for block in () if keep_last else self._transfers.blocks_of_step():
-                block.records.retract(kind, wanted)
+            for block in there:
+                if isinstance(block, Block) and not keep_last:
+                    block.records.retract(kind, wanted)
             kept: set[int] = set()
             for entry in sorted(entries, key=lambda entry: entry.order, reverse=True):
                 tensor_id, its_kind = entry.label[:2]

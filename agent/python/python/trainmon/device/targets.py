@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainmon.device.launcher import DIFFERENCE, VALUES
+from trainmon.device.launcher import VALUES
 from trainmon.device.pages import Entry, Numbers, Statistics
 from trainmon.device.reductions import SMALL, Values, Wants, parts_of, parts_of_change, zero_bound
 from trainmon.measurer import UNSCALED
@@ -89,6 +89,5 @@ def values_of(target: Target, wants: Wants) -> Values:
     """What a batch is to read of a target."""
     tensor = target.tensor
     bound = zero_bound(wants.eps, tensor.dtype, target.factor)
-    is_change = target.other is not None and target.shows == DIFFERENCE
-    parts = parts_of_change(target.other, tensor) if is_change and target.other is not None else parts_of(tensor)
+    parts = parts_of(tensor) if target.other is None else parts_of_change(target.other, tensor)
     return Values(parts, tensor.numel(), bound)

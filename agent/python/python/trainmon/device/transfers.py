@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from trainmon._trainmon import Monitor, PendingStep
-from trainmon.device.pages import ROWS, Block, Entry, Page, Statistics, deliver, refuse, rows_of
+from trainmon.device.pages import ROWS, Entry, Page, deliver, refuse, rows_of
 from trainmon.device.streams import Streams
 
 #: How many steps results may be late: the monitor keeps a step open no longer.
@@ -128,19 +128,11 @@ class Transfers:
             if transfer.step < step:
                 self._flush(transfer)
 
-    def entries_of_step(self) -> list[Statistics]:
+    def entries_of_step(self) -> list[Entry]:
         """Those launched for the step in progress."""
         if not self._under_way or self._under_way[-1].step != self._monitor.step:
             return []
-        pages = self._under_way[-1].all_pages()
-        return [entry for page in pages for entry in page.entries if isinstance(entry, Statistics)]
-
-    def blocks_of_step(self) -> list[Block]:
-        """As `entries_of_step`, of tensors that were launched together."""
-        if not self._under_way or self._under_way[-1].step != self._monitor.step:
-            return []
-        pages = self._under_way[-1].all_pages()
-        return [entry for page in pages for entry in page.entries if isinstance(entry, Block)]
+        return [entry for page in self._under_way[-1].all_pages() for entry in page.entries]
 
     def abandon_step(self) -> None:
         """Counts what was launched for the step in progress as not measured."""
