@@ -160,9 +160,14 @@ impl Inner {
 
     /// Books a record and says what became of it.
     pub(crate) fn book(&self, pushed: Pushed) {
-        self.ledger.observe(1);
-        if pushed != Pushed::Kept {
-            self.ledger.skip(1);
+        self.book_all(1, u64::from(pushed == Pushed::Kept), pushed);
+    }
+
+    /// Books records of which so many were kept, and says what became of the others.
+    fn book_all(&self, records: u64, kept: u64, pushed: Pushed) {
+        self.ledger.observe(records);
+        if kept < records {
+            self.ledger.skip(records - kept);
         }
         if pushed == Pushed::StepFull && !self.full_step_told.swap(true, Ordering::Relaxed) {
             self.notices.warn(
@@ -296,9 +301,10 @@ impl Inner {
         }
     }
 
-    pub(crate) fn record_late(&self, step: Step, record: Record) {
-        let pushed = self.recorder().push_late(step, record);
-        self.book(pushed);
+    pub(crate) fn record_late(&self, step: Step, records: impl ExactSizeIterator<Item = Record>) {
+        let count = records.len() as u64;
+        let (kept, pushed) = self.recorder().push_late(step, records);
+        self.book_all(count, kept, pushed);
     }
 
     /// Whether it measures and delivers: not an inert monitor, and not one that is shut down.

@@ -31,7 +31,12 @@ impl PendingStep {
 
     /// Adds a reading to that step.
     pub fn record(&self, record: Record) {
-        self.inner.record_late(self.step, record);
+        self.record_all(std::iter::once(record));
+    }
+
+    /// Adds readings to that step.
+    pub fn record_all(&self, records: impl ExactSizeIterator<Item = Record>) {
+        self.inner.record_late(self.step, records);
     }
 
     /// Announces a number that this hold will tell. A step that leaves without it is counted

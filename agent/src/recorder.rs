@@ -202,18 +202,22 @@ impl Recorder {
         Arc::clone(&self.holds)
     }
 
-    /// Adds a late record to the batch of `step`.
-    pub(crate) fn push_late(&mut self, step: Step, record: Record) -> Pushed {
+    /// Adds late records to the batch of `step`. Gives how many were kept, and the fate of the others.
+    pub(crate) fn push_late(&mut self, step: Step, records: impl Iterator<Item = Record>) -> (u64, Pushed) {
         if self.clock.step() == step {
-            return self.push_open(record);
-        }
-        match self.closed_batch(step) {
-            Some((batch, _)) => {
-                batch.records.push(record);
-                Pushed::Kept
+            let mut kept = 0;
+            for record in records {
+                match self.push_open(record) {
+                    Pushed::Kept => kept += 1,
+                    lost => return (kept, lost),
+                }
             }
-            None => Pushed::TooLate,
+            return (kept, Pushed::Kept);
         }
+        let Some((batch, _)) = self.closed_batch(step) else { return (0, Pushed::TooLate) };
+        let before = batch.records.len();
+        batch.records.extend(records);
+        ((batch.records.len() - before) as u64, Pushed::Kept)
     }
 
     /// The batch of `step`, and what it awaits, while something may still be added to it: open or waiting.

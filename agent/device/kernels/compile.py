@@ -22,6 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+import copies
 import fingerprint
 import reductions
 
@@ -64,6 +65,7 @@ KERNELS = [
     Kernel("join", reductions.join, {**_COMMON, "out": "*fp64"}, {}),
     Kernel("words", fingerprint.words, {"table": "*i64", "chunks": "*i64", "sums": "*i64"}, {}),
     Kernel("join_words", fingerprint.join_words, {"table": "*i64", "sums": "*i64", "out": "*i64"}, {}),
+    Kernel("copies", copies.copies, {"table": "*i64", "chunks": "*i64"}, {}),
 ]
 
 

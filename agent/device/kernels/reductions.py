@@ -122,7 +122,7 @@ def _power_below(size):
 
 
 @triton.jit
-def _place(offsets, inner, step):
+def place_of(offsets, inner, step):
     """Where elements lie: `inner` of them side by side, then the next after `step`."""
     if step == 0:
         at = offsets
@@ -204,7 +204,7 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
                 for part in range(start, tl.minimum(start + TILE, end), BLOCK):
                     some = part + lanes
                     mask = some < end
-                    at = _place(some, inner, step)
+                    at = place_of(some, inner, step)
                     x = _singles(address, other, codes, at, mask, PAIRS, True, False)
                     s, s_lost, q, q_lost = _include(x, s, s_lost, q, q_lost)
                     low = tl.minimum(low, tl.where(mask, x, _INFINITY))
@@ -240,7 +240,7 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
         for start in range(begin, end, SLOW_BLOCK):
             offsets = start + lanes
             mask = offsets < end
-            x = _wides(address, other, codes, _place(offsets, inner, step), mask, PAIRS)
+            x = _wides(address, other, codes, place_of(offsets, inner, step), mask, PAIRS)
             nan_ += (x != x).to(tl.int32)
             inf_ += (tl.abs(x) == _INFINITY).to(tl.int32)
             none += (mask & (tl.abs(x) < bound)).to(tl.int32)

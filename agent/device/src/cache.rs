@@ -34,6 +34,11 @@ impl Table {
     pub const fn bytes_of_rows(&self) -> u64 {
         (self.rows * ROW_WORDS * size_of::<i64>()) as u64
     }
+
+    /// Bytes of all words that stand before those of the chunks of pairs.
+    pub(crate) const fn bytes_before_pairs(&self) -> u64 {
+        self.bytes_of_rows() + self.single_chunks * size_of::<i64>() as u64
+    }
 }
 
 struct Known {

@@ -107,6 +107,7 @@ pub struct Kernels {
     join: Function,
     words: Function,
     join_words: Function,
+    copies: Function,
 }
 
 impl Kernels {
@@ -138,6 +139,7 @@ impl Kernels {
                 join: load(include_str!("../kernels/compiled/join.ptx"))?,
                 words: load(include_str!("../kernels/compiled/words.ptx"))?,
                 join_words: load(include_str!("../kernels/compiled/join_words.ptx"))?,
+                copies: load(include_str!("../kernels/compiled/copies.ptx"))?,
             })
         })?)
     }
@@ -188,6 +190,20 @@ impl Kernels {
         // `join_words(table, sums, out)`
         let mut join = [of.rows, of.sums, of.out, UNUSED, UNUSED];
         self.launch_all(stream, [(self.words, of.count, &mut words[..]), (self.join_words, of.tensors, &mut join[..])])
+    }
+
+    /// Launches what copies the first tensor of each row of a table into the second, as [`measure`](Self::measure): once,
+    /// however many there are. `words` is where the table's words are on the device.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there; every row has two tensors of one dtype of up to 8 bytes, and nobody else uses the second ones meanwhile.
+    pub unsafe fn copy(&self, table: Table, words: u64, stream: u64) -> Result<u32, LaunchError> {
+        // `copies(table, chunks)`
+        let mut copies = [words, words + table.bytes_before_pairs(), UNUSED, UNUSED];
+        self.launch_all(stream, [(self.copies, table.pair_chunks, &mut copies[..])])
     }
 
     /// One after the other; what has no blocks is left out.

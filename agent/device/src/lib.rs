@@ -10,10 +10,10 @@
 //!
 //! # The kernels
 //!
-//! They are written in Triton (`kernels/reductions.py` says how they count, `kernels/fingerprint.py` and
-//! `kernels/elements.py` stand beside it) and compiled beforehand to PTX for compute capability 8.0, which the driver
-//! compiles on for any newer card. The texts in `kernels/compiled` are made by `cargo xtask device-kernels`; a test makes
-//! them anew and compares.
+//! They are written in Triton and compiled beforehand to PTX for compute capability 8.0, which the driver compiles on for any
+//! newer card. `kernels/reductions.py` says how they count, and `kernels/elements.py` reads elements of every dtype for it;
+//! `kernels/fingerprint.py` and `kernels/copies.py` have the kernels for fingerprints and for copies of parameters. The
+//! texts in `kernels/compiled` are made by `cargo xtask device-kernels`; a test makes them anew and compares.
 //!
 //! Why so, and not otherwise:
 //!

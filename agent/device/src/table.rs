@@ -26,6 +26,8 @@ pub enum Shows {
     /// How far two tensors agree in sign, in the first column: 1 everywhere, 0 nowhere, a pair with a zero or NaN counts
     /// half.
     Agreement,
+    /// Nothing: the first tensor is copied into the other ([`Kernels::copy`](crate::Kernels::copy)).
+    Copy,
 }
 
 /// How a tensor's elements lie in memory, in whatever order: no statistic depends on that.
@@ -145,6 +147,7 @@ impl Row {
             Shows::Values => 0,
             Shows::Difference => 1,
             Shows::Agreement => 2,
+            Shows::Copy => 3,
         };
         let codes = i64::from(code(self.dtype)) | i64::from(code(other_dtype)) << 8 | shows << 16 | wants << 24;
         let eps = self.eps.unwrap_or(0.0);

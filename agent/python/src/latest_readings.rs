@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::RandomState;
 use trainmon_agent::core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
 use trainmon_agent::front::Label;
 
@@ -21,7 +22,7 @@ struct Latest {
 #[derive(Debug, Default)]
 pub(crate) struct LatestReadings {
     names: Mutex<HashMap<TensorId, (String, u32)>>,
-    readings: Mutex<HashMap<(Kind, TensorId), Latest>>,
+    readings: Mutex<HashMap<(Kind, TensorId), Latest, RandomState>>,
 }
 
 /// A tensor's name, model chunk and micro step, what was measured of it, and the reading.
@@ -35,8 +36,16 @@ impl LatestReadings {
 
     /// Remembers a reading of a step, which holds these statistics.
     pub(crate) fn remember(&self, step: Step, label: Label, statistics: StatisticSet, reading: Reading) {
-        let Label { tensor, kind, micro_step } = label;
-        lock(&self.readings).insert((kind, tensor), Latest { step, micro_step, statistics, reading });
+        self.remember_all(step, std::iter::once((label, statistics, reading)));
+    }
+
+    /// Remembers readings of a step, each with the statistics that it holds.
+    pub(crate) fn remember_all(&self, step: Step, found: impl Iterator<Item = (Label, StatisticSet, Reading)>) {
+        let mut readings = lock(&self.readings);
+        for (label, statistics, reading) in found {
+            let Label { tensor, kind, micro_step } = label;
+            readings.insert((kind, tensor), Latest { step, micro_step, statistics, reading });
+        }
     }
 
     /// The reading of a tensor, if it was taken in this step.

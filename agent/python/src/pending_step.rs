@@ -54,18 +54,23 @@ impl PyPendingStep {
 
     /// Records a reading. What comes after the release is counted as not measured.
     fn record(&self, label: Label, reading: impl Into<Reading>) {
-        let reading = reading.into();
+        self.record_all(std::iter::once((label, reading.into())));
+    }
+
+    /// Records readings, as [`record`](Self::record).
+    fn record_all(&self, found: impl ExactSizeIterator<Item = (Label, Reading)> + Clone) {
         let is_kept = match &*self.pending() {
             Some(pending) => {
-                pending.record(label.with(reading));
-                let statistics = self.0.statistics[label.kind as usize];
-                self.0.shared.latest.remember(self.0.step, label, statistics, reading);
+                pending.record_all(found.clone().map(|(label, reading)| label.with(reading)));
+                let asked = |label: Label| self.0.statistics[label.kind as usize];
+                let held = found.clone().map(|(label, reading)| (label, asked(label), reading));
+                self.0.shared.latest.remember_all(self.0.step, held);
                 true
             }
             None => false,
         };
         if !is_kept {
-            self.refuse(label, "it was delivered after its step had been released");
+            found.for_each(|(label, _)| self.refuse(label, "it was delivered after its step had been released"));
         }
     }
 
@@ -140,12 +145,16 @@ impl PyPendingStep {
         let rows = unsafe { Self::rows_at(address, columns, entries.len()) }?;
         let record_all = || {
             let there = entries.iter().zip(rows).filter(|(entry, _)| !entry.is_retracted);
-            let norms = there.map(|(entry, row)| {
-                self.record(entry.label, row.stats(entry.dtype, entry.shape));
-                let norm = if entry.counts { row.get(DeviceColumn::Norm) } else { 0.0 };
-                norm * norm
-            });
-            norms.sum::<f64>().sqrt()
+            let mut squares = 0.0;
+            let found: Vec<(Label, Reading)> = there
+                .map(|(entry, row)| {
+                    let norm = if entry.counts { row.get(DeviceColumn::Norm) } else { 0.0 };
+                    squares += norm * norm;
+                    (entry.label, row.stats(entry.dtype, entry.shape).into())
+                })
+                .collect();
+            self.record_all(found.iter().copied());
+            f64::sqrt(squares)
         };
         Ok(self.0.shared.monitor.guard("record_block", record_all).unwrap_or(f64::NAN))
     }

@@ -19,7 +19,7 @@ from support.matrix import IS_FULL
 from trainmon import starting
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceTables, Monitor
 from trainmon.device.fingerprints import DeviceFingerprints
-from trainmon.device.launcher import Launcher
+from trainmon.device.launcher import COPY, Launcher
 
 EPS = 1e-8
 #: Cases of one table.
@@ -197,7 +197,7 @@ def test_the_kernels_compile_for_every_target_and_the_document_says_how(compiled
     _, said = compiled
     print(said)
     for target in ("cuda 80", "cuda 90", "cuda 100", "hip gfx942"):
-        assert said.count(f"| {target} |") == 5
+        assert said.count(f"| {target} |") == 6
     # Nothing is read twice.
     assert "`partial` reads 7 bytes of one element of 4, 2 and 1 bytes each" in said
     document = (KERNELS.parents[2] / "docs" / "device.md").read_text()
@@ -344,3 +344,54 @@ def test_fingerprints_of_more_than_one_piece_are_the_operators(tmp_path: Path) -
     tensors = [torch.randint(-99, 99, (size,), generator=generator(size)).short() for size in (1 << 20, (1 << 20) + 5)]
     plain = DeviceFingerprints().launch(tensors)()
     assert plain == DeviceFingerprints(lambda _device: InterpretedKernels()).launch(tensors)()
+
+
+def copied(launcher: Launcher, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+    """Copies the first tensor of each pair into the second. The places of those that are left out."""
+    launch = launcher.prepare([(one, copy, COPY, None, False) for one, copy in pairs])
+    launcher.copy(launch)
+    return list(launch.left_out)
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", [one for one in DTYPES if one != torch.complex128], ids=str)
+def test_copies_have_the_same_bits_and_nothing_beside_them_is_written(dtype: torch.dtype) -> None:
+    cases, kernels = Cases(23), InterpretedKernels()
+    sources = [cases.tensor(dtype, size) for size in (0, 1, 5, 1024, 4096, 32768, 40_000)]
+    around = [torch.ones(one.numel() + 9).to(dtype) for one in sources]
+    targets = [one[before : one.numel() - 9 + before] for one, before in zip(around, (0, 1, 4, 0, 0, 0, 3), strict=True)]
+    assert not copied(Launcher(kernels, torch.device("cpu")), list(zip(sources, targets, strict=True)))
+    assert kernels.launches == 1
+    for source, target, whole in zip(sources, targets, around, strict=True):
+        assert torch.equal(bits_of(target), bits_of(source))
+        target.copy_(torch.ones((), dtype=dtype))
+        assert torch.equal(bits_of(whole), bits_of(torch.ones(whole.numel()).to(dtype)))
+
+
+@pytest.mark.parametrize("layout", READABLE)
+def test_copies_of_tensors_with_gaps_keep_what_lies_between(layout: str) -> None:
+    base = torch.randn(6, 8, generator=generator(5))
+    memory = torch.full((6, 8), math.nan)
+    source, target = READABLE[layout](base), READABLE[layout](memory)
+    left_out = copied(Launcher(InterpretedKernels(), torch.device("cpu")), [(source, target)])
+    # More than one element would be written to the same place.
+    assert left_out == ([0] if "expanded" in layout else [])
+    expected = torch.full((6, 8), math.nan)
+    if not left_out:
+        READABLE[layout](expected).copy_(source)
+    assert torch.equal(bits_of(memory), bits_of(expected))
+
+
+def test_what_no_kernel_copies_is_left_out() -> None:
+    pairs = [
+        (torch.ones(3), torch.ones(3).bfloat16()),
+        (torch.ones(3).int(), torch.ones(3)),
+        (torch.ones(3, dtype=torch.complex128), torch.ones(3, dtype=torch.complex128)),
+        (torch.ones(2, 3), torch.ones(3, 2).t()),
+        (torch.ones(2, 3), torch.zeros(2, 3)),
+    ]
+    assert copied(Launcher(InterpretedKernels(), torch.device("cpu")), pairs) == [0, 1, 2, 3]
+    assert torch.equal(pairs[-1][1], torch.ones(2, 3))

@@ -64,6 +64,16 @@ class Reprinting(InterpretedKernels):
         return launched
 
 
+class Miscopying(InterpretedKernels):
+    """Kernels that leave an element out."""
+
+    def copy(self, table: Any, words: int, stream: int) -> int:
+        launched = super().copy(table, words, stream)
+        target = ctypes.c_int64.from_address(words + 8).value
+        ctypes.c_int32.from_address(target).value ^= 1
+        return launched
+
+
 def shown_to(
     queue: DeviceQueue, monitor: Monitor, names: str = "a b c", kind: int = Kind.PARAM_ORIGIN
 ) -> dict[str, int]:
@@ -94,9 +104,10 @@ EXPECTED = {"a": 1.0, "b": math.sqrt(8), "c": math.sqrt(27)}
         (lambda: Broken(1), "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         (lambda: Broken(99, adds=0.5), "they measure a known tensor wrong: min of tensor 0 is "),
         (Reprinting, "they measure a known tensor wrong: its fingerprint is another one"),
+        (Miscopying, "they measure a known tensor wrong: its copy is another one"),
         (lambda: Broken(99, adds=math.nan), "they measure a known tensor wrong: min of tensor 0 is nan, not "),
     ],
-    ids=["fine", "refused at once", "refused later", "wrong", "wrong fingerprint", "nan"],
+    ids=["fine", "refused at once", "refused later", "wrong", "wrong fingerprint", "wrong copy", "nan"],
 )
 def test_kernels_that_fail_or_measure_wrong_are_given_up_and_nothing_is_lost(
     tmp_path: Path, kernels: Any, said: str

@@ -135,7 +135,7 @@ const API: Api = Api {
 fn kernels() -> Result<Kernels, LaunchError> {
     let kernels = Kernels::with(API, 3)?;
     let loads = said();
-    assert_eq!(loads, ["device 3", "retain 13", "push 77", "load", "load", "load", "load", "load", "pop"]);
+    assert_eq!(loads, ["device 3", "retain 13", "push 77", "load", "load", "load", "load", "load", "load", "pop"]);
     Ok(kernels)
 }
 
@@ -208,6 +208,19 @@ fn fingerprints_take_two() -> Result<(), LaunchError> {
         said()[1..3],
         ["launch 4 x4 of 128, 32 bytes, stream 9: 1 3 5 0 0", "launch 5 x2 of 128, 32 bytes, stream 9: 1 5 6 0 0"]
     );
+    Ok(())
+}
+
+#[test]
+fn copies_take_one() -> Result<(), LaunchError> {
+    let kernels = kernels()?;
+    let copied = |at: u64| Row { other: Some((at + 8, Dtype::F32)), shows: Shows::Copy, ..row(at, CHUNK + 1) };
+    let table = Tables::default().of(&[copied(1 << 20), copied(1 << 30), copied(1 << 40)]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { kernels.copy(table, 1000, 9) }?, 1);
+    assert_eq!(said()[1], format!("launch 6 x6 of 128, 8192 bytes, stream 9: 1000 {} 0 0", 1000 + 3 * 72));
+    // SAFETY: as above.
+    assert_eq!(unsafe { kernels.copy(Tables::default().of(&[]), 1000, 9) }?, 0);
     Ok(())
 }
 

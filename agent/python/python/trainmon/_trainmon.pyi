@@ -482,11 +482,12 @@ class DeviceTables:
     def __new__(cls) -> DeviceTables: ...
     def of(self, shown: Sequence[tuple[Any, Any | None, int, float | None, bool]]) -> tuple[DeviceTable, list[int]]:
         """The table of these tensors: `(tensor, other, shows, eps, std)`. `shows`: 0 the values, 1 tensor minus other,
-        2 how far both agree in sign; 1 and 2 want another tensor of the same layout. `eps`: below this magnitude an
+        2 how far both agree in sign, 3 none of these: tensor is copied into other. 1 to 3 want another tensor of the
+        same layout, 3 one of the same dtype too, of up to 8 bytes. `eps`: below this magnitude an
         element counts as zero; None if they are not counted. Also gives the places of those that are left out, because
         they overlap, have gaps of several sizes, or cannot be read. Cost: some microseconds per tensor."""
     def of_all(
-        self, monitor: Monitor, device: Any, shown: Sequence[tuple[int, int, int, Any]], uncounted: set[int]
+        self, monitor: Monitor, device: Any, shown: list[tuple[int, int, int, Any]], uncounted: set[int]
     ) -> tuple[DeviceTable, DeviceBlock, list[int]]:
         """As `of`, of the values of tensors on a device by the records they become: `(tensor_id, kind, micro_step,
         tensor)`. What each kind asks for is the monitor's; what is not measured in this step is counted there and has
@@ -515,6 +516,9 @@ class DeviceKernels:
         what scales with the tensor is multiplied with it; `factor_at` has the address of one on the device, and whether
         it is a float64 or a float32. All that memory, and that of the tensors, must stay until the stream has done the
         work; no other stream may use the findings meanwhile. Raises `RuntimeError` if the driver refuses."""
+    def copy(self, table: DeviceTable, words: int, stream: int) -> int:
+        """Launches what copies each tensor of a table into the other of its row, as `measure`: once. `words`: the
+        address of the table's words on the device."""
     def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int:
         """Launches what computes fingerprints, as `measure`. `rows`: address of 4 words per tensor (address, words,
         bytes of a word, place of its first chunk), and how many; `chunks`: address of 2 words per chunk (the row in the

@@ -44,6 +44,13 @@ impl PyDeviceKernels {
         launched.map_err(|error| raised(&error))
     }
 
+    fn copy(&self, table: &PyDeviceTable, words: u64, stream: u64) -> PyResult<u32> {
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "addresses on a device")]
+        let launched = unsafe { self.0.copy(table.0, words, stream) };
+        launched.map_err(|error| raised(&error))
+    }
+
     fn fingerprint(&self, rows: (u64, u64), chunks: (u64, u64), sums: u64, out: u64, stream: u64) -> PyResult<u32> {
         let of = Words { rows: rows.0, tensors: rows.1, chunks: chunks.0, count: chunks.1, sums, out };
         // SAFETY: as above.

@@ -8,14 +8,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 use trainmon_agent::core::{Dtype, Shape};
-use trainmon_agent::front::{DeviceColumn, DevicePlan};
+use trainmon_agent::front::{DeviceColumn, DevicePlan, Label};
 use trainmon_agent::stats::Request;
 use trainmon_device::{Row, Shows, Spread, Table, Tables};
 
 use super::exchange::Exchange;
-use crate::arguments::{KindNumber, label};
+use crate::arguments::label;
 use crate::device_block::{Entry, PyDeviceBlock};
 use crate::monitor::PyMonitor;
 use crate::tensor::{Layout, layout_anywhere};
@@ -85,11 +85,18 @@ fn asked(request: Request) -> (Option<f64>, bool) {
     (plan.contains(DeviceColumn::Zeros).then_some(plan.eps), plan.contains(DeviceColumn::Std))
 }
 
+/// The first three of a record `(tensor_id, kind, micro_step, tensor)`. One by one: taken apart as a whole it would cost as
+/// much again.
+fn label_of(record: &Bound<'_, PyTuple>) -> PyResult<Label> {
+    let number = |place| record.get_borrowed_item(place);
+    Ok(label(number(0)?.extract()?, number(1)?.extract()?, number(2)?.extract()?))
+}
+
 /// One of them.
 #[pyclass(frozen, name = "DeviceTable", module = "trainmon._trainmon")]
 pub(crate) struct PyDeviceTable(pub(super) Table);
 
-/// A tensor, what it is held against, which of `Shows` is measured, eps if zeros are counted, whether std is wanted.
+/// A tensor, what it is held against or copied into, which of `Shows`, eps if zeros are counted, whether std is wanted.
 type Shown<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, u8, Option<f64>, bool);
 
 /// Its row; `None` where only torch's operators can read it.
@@ -98,10 +105,11 @@ fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>>
         0 => Shows::Values,
         1 => Shows::Difference,
         2 => Shows::Agreement,
-        found => return Err(PyValueError::new_err(format!("shows: expected 0, 1 or 2, found {found}"))),
+        3 => Shows::Copy,
+        found => return Err(PyValueError::new_err(format!("shows: expected 0 to 3, found {found}"))),
     };
     if other.is_some() != (shows != Shows::Values) {
-        return Err(PyValueError::new_err("a difference and an agreement are of two tensors, values of one"));
+        return Err(PyValueError::new_err("a difference, an agreement and a copy are of two tensors, values of one"));
     }
     let Some((layout, spread)) = readable(tensor) else { return Ok(None) };
     let held = match other {
@@ -113,7 +121,16 @@ fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>>
     };
     let other = held.map(|held| (held.address as u64, held.dtype));
     let (address, dtype) = (layout.address as u64, layout.dtype);
+    if shows == Shows::Copy && !is_copied(dtype, other, spread) {
+        return Ok(None);
+    }
     Ok(Some(Row { address, spread, dtype, other, shows, eps: *eps, std: *std }))
+}
+
+/// Whether the kernel copies such elements: into another dtype they would have to be converted, and an expanded tensor
+/// would be written more than once.
+fn is_copied(dtype: Dtype, other: Option<(u64, Dtype)>, spread: Spread) -> bool {
+    other.is_some_and(|(_, of)| of == dtype) && dtype.size() <= 8 && spread.times == 1
 }
 
 /// Where a tensor lies, and how, if a kernel can walk through it.
@@ -148,7 +165,7 @@ impl PyDeviceTables {
         py: Python<'_>,
         monitor: &PyMonitor,
         device: &Bound<'_, PyAny>,
-        shown: Vec<(u32, KindNumber, u32, Bound<'_, PyAny>)>,
+        shown: &Bound<'_, PyList>,
         uncounted: HashSet<usize, RandomState>,
     ) -> PyResult<(PyDeviceTable, PyDeviceBlock, Vec<usize>)> {
         let torch = Torch::loaded(py)?.ok_or_else(|| PyValueError::new_err("torch is not imported"))?;
@@ -158,8 +175,9 @@ impl PyDeviceTables {
         state.rows.clear();
         // Of one kind after the other.
         let mut last = None;
-        for (position, (id, kind, micro_step, tensor)) in shown.iter().enumerate() {
-            let label = label(*id, *kind, *micro_step);
+        for (position, record) in shown.iter().enumerate() {
+            let record = record.cast::<PyTuple>()?;
+            let (label, tensor) = (label_of(record)?, &*record.get_borrowed_item(3)?);
             let Some(request) = monitor.shared().monitor.request_now(label) else { continue };
             let quickly = exchange.filter(|_| torch.is_plain(tensor));
             let Some((address, dtype, shape, spread)) = state.find(quickly, device, tensor) else {

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 KERNELS = Path(__file__).resolve().parents[3] / "device" / "kernels"
-_OURS = ("elements", "reductions", "fingerprint")
+_OURS = ("elements", "reductions", "fingerprint", "copies")
 
 
 def _is_tritons(name: str) -> bool:
@@ -33,13 +33,14 @@ def _imported() -> dict[str, ModuleType]:
     os.environ["TRITON_INTERPRET"] = "1"
     sys.path.insert(0, str(KERNELS))
     try:
+        import copies
         import fingerprint
         import reductions
         import triton.runtime.interpreter as interpreter
 
         _fuse(interpreter)
         _hurry(interpreter)
-        return {"fingerprint": fingerprint, "reductions": reductions}
+        return {"copies": copies, "fingerprint": fingerprint, "reductions": reductions}
     finally:
         sys.path.remove(str(KERNELS))
         if before is None:
@@ -154,6 +155,15 @@ class InterpretedKernels:
                 launches += 1
         self.launches += launches
         return launches
+
+    def copy(self, table: Any, words: int, stream: int) -> int:
+        if table.pair_chunks == 0:
+            return 0
+        rows = _memory(words, table.rows * 9, torch.int64)
+        chunks = _memory(words + table.rows * 72 + table.single_chunks * 8, table.pair_chunks, torch.int64)
+        self._kernels["copies"].copies[(table.pair_chunks,)](rows, chunks)
+        self.launches += 1
+        return 1
 
     def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int:
         module = self._kernels["fingerprint"]

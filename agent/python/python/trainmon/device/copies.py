@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from trainmon.device.unobserved import quietly
+
+#: A copy, and the values it is made of.
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class Copies:
@@ -15,7 +18,7 @@ class Copies:
     def __init__(self) -> None:
         self._kept: dict[int, torch.Tensor] = {}
         self._fresh: set[int] = set()
-        self._due: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._due: list[Pair] = []
 
     def discard(self, tensor_id: int) -> None:
         """An older copy is not taken for this step's."""
@@ -29,16 +32,20 @@ class Copies:
         self._due.append((kept, values))
         self._fresh.add(tensor_id)
 
-    def copy_all(self, keep: Callable[[torch.Tensor], None]) -> None:
-        """Copies what is due, on the current streams: some dozens of tensors per launch. `keep` is told what was
-        read."""
+    def copy_all(
+        self, copy: Callable[[torch.device, Sequence[Pair]], Sequence[Pair]], keep: Callable[[torch.Tensor], None]
+    ) -> None:
+        """Copies what is due, on the current streams. `copy` copies with one launch and gives those that it cannot:
+        torch's operator, which takes some dozens of tensors per launch, copies these. `keep` is told what was read."""
         due, self._due = self._due, []
-        by_device: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        by_device: dict[torch.device, list[Pair]] = {}
         for pair in due:
             by_device.setdefault(pair[0].device, []).append(pair)
         for device, pairs in by_device.items():
             with quietly(device.type):
-                torch._foreach_copy_([kept for kept, _ in pairs], [values for _, values in pairs])
+                left = copy(device, pairs)
+                if left:
+                    torch._foreach_copy_([kept for kept, _ in left], [values for _, values in left])
                 for _, values in pairs:
                     keep(values)
 

@@ -11,10 +11,10 @@ import torch
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceBlock, DeviceTable, DeviceTables, Monitor
 from trainmon.device.streams import stream_address
 
-#: What is measured of a row, by the kernels' numbers.
-VALUES, DIFFERENCE, AGREEMENT = range(3)
+#: What is measured of a row, or done with it, by the kernels' numbers.
+VALUES, DIFFERENCE, AGREEMENT, COPY = range(4)
 
-#: A tensor, what it is held against, which of the above, eps if zeros are counted, whether std is wanted.
+#: A tensor, what it is held against or copied into, which of the above, eps if zeros are counted, whether std is wanted.
 Shown = tuple[torch.Tensor, torch.Tensor | None, int, float | None, bool]
 
 #: What values are multiplied with: a number, or a tensor of one float on the device.
@@ -38,6 +38,7 @@ class Kernels(Protocol):
         factor: float = ...,
         factor_at: tuple[int, bool] | None = ...,
     ) -> int: ...
+    def copy(self, table: DeviceTable, words: int, stream: int) -> int: ...
     def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int: ...
 
 
@@ -67,7 +68,7 @@ class Launcher:
         self._send(table)
         return Launch(table, left_out)
 
-    def prepare_all(self, monitor: Monitor, shown: Sequence[Record], uncounted: set[int]) -> tuple[Launch, DeviceBlock]:
+    def prepare_all(self, monitor: Monitor, shown: list[Record], uncounted: set[int]) -> tuple[Launch, DeviceBlock]:
         """As `prepare`, of the values of tensors by the records that they become: in one call, and without an object
         per tensor."""
         table, block, left_out = self._tables.of_all(monitor, self._device, shown, uncounted)
@@ -100,6 +101,12 @@ class Launcher:
             number,
             at,
         )
+
+    def copy(self, launch: Launch) -> None:
+        """Copies the first tensor of each row into the second: one kernel however many there are."""
+        if launch.table.rows > 0:
+            words = self._words[launch.table.number].data_ptr()
+            self._kernels.copy(launch.table, words, stream_address(self._device))
 
 
 def to_device(words: bytes, device: torch.device) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceKernels, Monitor
 from trainmon.device.fingerprints import DeviceFingerprints, by_kernels, words_of
-from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Kernels, Launcher, Shown
+from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Kernels, Launcher, Shown
 from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
 from trainmon.device.streams import Event, Streams
 from trainmon.device.unobserved import quietly
@@ -67,6 +67,7 @@ class _Check:
     host: torch.Tensor
     arrived: Event
     prints: torch.Tensor
+    """Of the tensors, then of their copies."""
     expected_prints: torch.Tensor
     prints_arrived: Event
 
@@ -150,11 +151,14 @@ class Launchers:
             arrived = streams.copy(host, table, [streams.mark()])
             expected = torch.cat([_by_operators(one) for one in _shown(base)]).contiguous()
             # Bits as they are, in the table's type.
-            found = by_kernels(kernels, _printed(there)).view(torch.float64).view(1, -1)
+            printed = _printed(there)
+            copies = [torch.zeros_like(one) for one in printed]
+            launcher.copy(launcher.prepare([(one, copy, COPY, None, False) for one, copy in zip(printed, copies, strict=True)]))
+            found = by_kernels(kernels, [*printed, *copies]).view(torch.float64).view(1, -1)
             prints = streams.host_table(1, found.numel())
             prints_arrived = streams.copy(prints, found, [streams.mark()])
             expected_prints = DeviceFingerprints().by_operators(_printed(base))
-        tensors = [one[0] for one in shown]
+        tensors = [*(one[0] for one in shown), *printed, *copies]
         return _Check(kernels, launcher, tensors, expected, host, arrived, prints, expected_prints, prints_arrived)
 
 
@@ -187,8 +191,11 @@ def _printed(base: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _what_differs(check: _Check) -> str | None:
-    if _bits(check.prints) != _bits(check.expected_prints):
+    expected = _bits(check.expected_prints)
+    if _bits(check.prints)[: len(expected)] != expected:
         return "its fingerprint is another one"
+    if _bits(check.prints)[len(expected) :] != expected:
+        return "its copy is another one"
     columns = len(DEVICE_COLUMNS)
     for place, (one, other) in enumerate(zip(_numbers(check.host), _numbers(check.expected), strict=True)):
         row, column = divmod(place, columns)

@@ -12,7 +12,8 @@ import torch
 
 from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
-from trainmon.device.launcher import AGREEMENT, DIFFERENCE, VALUES, Factor, Kernels, Launcher, Record, Shown
+from trainmon.device.copies import Pair
+from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Factor, Kernels, Launcher, Record, Shown
 from trainmon.device.launchers import Launchers
 from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, refuse
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
@@ -56,7 +57,7 @@ class Ratio:
 class Records:
     """Tensors that become records, to be measured together."""
 
-    shown: Sequence[Record]
+    shown: list[Record]
     factor: Factor
     norm: StepNorm | None
     """What their norms are added to."""
@@ -132,6 +133,19 @@ class Launching:
             self._launchers.refuse(device, first_line(error))
             return places
         return [places[at] for at in launch.left_out]
+
+    def copy(self, device: torch.device, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        """Copies values with one launch. Gives those that it cannot."""
+        launcher = self._launchers.of(device)
+        if launcher is None:
+            return pairs
+        try:
+            launch = launcher.prepare([(values, kept, COPY, None, False) for kept, values in pairs])
+            launcher.copy(launch)
+        except Exception as error:  # as above
+            self._launchers.refuse(device, first_line(error))
+            return pairs
+        return [pairs[place] for place in launch.left_out]
 
     def _guarded(
         self, device: torch.device, group: Sequence[Target], body: Callable[[torch.device, Sequence[Target]], None]

@@ -259,7 +259,7 @@ class DeviceQueue:
 
     def _copy_parameters(self) -> None:
         try:
-            self._copies.copy_all(lambda one: self._transfers.streams(one.device).keep(one))
+            self._copies.copy_all(self._launching.copy, lambda one: self._transfers.streams(one.device).keep(one))
         except Exception as error:  # a device out of memory, say
             for tensor_id in self._copies.forget_all():
                 self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, f"torch: {first_line(error)}")
