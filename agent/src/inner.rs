@@ -301,10 +301,9 @@ impl Inner {
         }
     }
 
-    pub(crate) fn record_late(&self, step: Step, records: impl ExactSizeIterator<Item = Record>) {
-        let count = records.len() as u64;
-        let (kept, pushed) = self.recorder().push_late(step, records);
-        self.book_all(count, kept, pushed);
+    pub(crate) fn record_late(&self, step: Step, records: impl Iterator<Item = Record>) {
+        let (kept, lost, pushed) = self.recorder().push_late(step, records);
+        self.book_all(kept + lost, kept, pushed);
     }
 
     /// Whether it measures and delivers: not an inert monitor, and not one that is shut down.

@@ -35,7 +35,7 @@ impl PendingStep {
     }
 
     /// Adds readings to that step.
-    pub fn record_all(&self, records: impl ExactSizeIterator<Item = Record>) {
+    pub fn record_all(&self, records: impl Iterator<Item = Record>) {
         self.inner.record_late(self.step, records);
     }
 

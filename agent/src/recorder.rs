@@ -202,22 +202,24 @@ impl Recorder {
         Arc::clone(&self.holds)
     }
 
-    /// Adds late records to the batch of `step`. Gives how many were kept, and the fate of the others.
-    pub(crate) fn push_late(&mut self, step: Step, records: impl Iterator<Item = Record>) -> (u64, Pushed) {
+    /// Adds late records to the batch of `step`. Gives how many were kept and how many not, and the fate of these.
+    pub(crate) fn push_late(&mut self, step: Step, mut records: impl Iterator<Item = Record>) -> (u64, u64, Pushed) {
         if self.clock.step() == step {
             let mut kept = 0;
-            for record in records {
+            while let Some(record) = records.next() {
                 match self.push_open(record) {
                     Pushed::Kept => kept += 1,
-                    lost => return (kept, lost),
+                    lost => return (kept, 1 + records.count() as u64, lost),
                 }
             }
-            return (kept, Pushed::Kept);
+            return (kept, 0, Pushed::Kept);
         }
-        let Some((batch, _)) = self.closed_batch(step) else { return (0, Pushed::TooLate) };
+        let Some((batch, _)) = self.closed_batch(step) else { return (0, records.count() as u64, Pushed::TooLate) };
         let before = batch.records.len();
+        // At once: a vector that grows is copied as it does.
+        batch.records.reserve(records.size_hint().1.unwrap_or(0));
         batch.records.extend(records);
-        ((batch.records.len() - before) as u64, Pushed::Kept)
+        ((batch.records.len() - before) as u64, 0, Pushed::Kept)
     }
 
     /// The batch of `step`, and what it awaits, while something may still be added to it: open or waiting.

@@ -1,6 +1,7 @@
 //! The latest reading of every tensor, for those who ask in the middle of a step.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -22,8 +23,10 @@ struct Latest {
 #[derive(Debug, Default)]
 pub(crate) struct LatestReadings {
     names: Mutex<HashMap<TensorId, (String, u32)>>,
-    readings: Mutex<HashMap<(Kind, TensorId), Latest, RandomState>>,
+    readings: Mutex<Readings>,
 }
+
+type Readings = HashMap<(Kind, TensorId), Latest, RandomState>;
 
 /// A tensor's name, model chunk and micro step, what was measured of it, and the reading.
 pub(crate) type NamedReading = (String, u32, MicroStep, StatisticSet, Reading);
@@ -36,16 +39,12 @@ impl LatestReadings {
 
     /// Remembers a reading of a step, which holds these statistics.
     pub(crate) fn remember(&self, step: Step, label: Label, statistics: StatisticSet, reading: Reading) {
-        self.remember_all(step, std::iter::once((label, statistics, reading)));
+        self.of_step(step).remember(label, statistics, reading);
     }
 
-    /// Remembers readings of a step, each with the statistics that it holds.
-    pub(crate) fn remember_all(&self, step: Step, found: impl Iterator<Item = (Label, StatisticSet, Reading)>) {
-        let mut readings = lock(&self.readings);
-        for (label, statistics, reading) in found {
-            let Label { tensor, kind, micro_step } = label;
-            readings.insert((kind, tensor), Latest { step, micro_step, statistics, reading });
-        }
+    /// Where many readings of a step are remembered: nobody else gets at them meanwhile.
+    pub(crate) fn of_step(&self, step: Step) -> Remembering<'_> {
+        Remembering { readings: lock(&self.readings), step }
     }
 
     /// The reading of a tensor, if it was taken in this step.
@@ -75,6 +74,26 @@ impl LatestReadings {
             Some((name.clone(), *vpp_stage, latest.micro_step, latest.statistics, latest.reading))
         };
         found.into_iter().filter_map(named).collect()
+    }
+}
+
+/// See [`LatestReadings::of_step`].
+pub(crate) struct Remembering<'a> {
+    readings: MutexGuard<'a, Readings>,
+    step: Step,
+}
+
+impl Remembering<'_> {
+    pub(crate) fn remember(&mut self, label: Label, statistics: StatisticSet, reading: Reading) {
+        let Label { tensor, kind, micro_step } = label;
+        let latest = Latest { step: self.step, micro_step, statistics, reading };
+        // In place: an insertion would hand the old one back.
+        match self.readings.entry((kind, tensor)) {
+            Entry::Occupied(mut known) => *known.get_mut() = latest,
+            Entry::Vacant(place) => {
+                place.insert(latest);
+            }
+        }
     }
 }
 

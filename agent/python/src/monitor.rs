@@ -245,8 +245,8 @@ impl PyMonitor {
         self.monitor().guard("observe_once", || self.0.observe_once(label, tensor, factor))?
     }
 
-    fn observe_all(&self, shown: Vec<(u32, KindNumber, u32, Bound<'_, PyAny>)>) {
-        let labelled = |(id, kind, micro_step, tensor)| (label(id, kind, micro_step), tensor);
+    fn observe_all(&self, shown: Vec<((u32, KindNumber, u32), Bound<'_, PyAny>)>) {
+        let labelled = |((id, kind, micro_step), tensor)| (label(id, kind, micro_step), tensor);
         let shown: Vec<_> = shown.into_iter().map(labelled).collect();
         self.monitor().guard("observe_all", || self.0.observe_all(&shown));
     }

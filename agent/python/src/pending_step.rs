@@ -58,20 +58,17 @@ impl PyPendingStep {
     }
 
     /// Records readings, as [`record`](Self::record).
-    fn record_all(&self, found: impl ExactSizeIterator<Item = (Label, Reading)> + Clone) {
-        let is_kept = match &*self.pending() {
-            Some(pending) => {
-                pending.record_all(found.clone().map(|(label, reading)| label.with(reading)));
-                let asked = |label: Label| self.0.statistics[label.kind as usize];
-                let held = found.clone().map(|(label, reading)| (label, asked(label), reading));
-                self.0.shared.latest.remember_all(self.0.step, held);
-                true
-            }
-            None => false,
+    fn record_all(&self, found: impl Iterator<Item = (Label, Reading)>) {
+        let state = &self.0;
+        let Some(pending) = &*self.pending() else {
+            let why = "it was delivered after its step had been released";
+            return found.for_each(|(label, _)| self.refuse(label, why));
         };
-        if !is_kept {
-            found.for_each(|(label, _)| self.refuse(label, "it was delivered after its step had been released"));
-        }
+        let mut latest = state.shared.latest.of_step(state.step);
+        pending.record_all(found.map(|(label, reading)| {
+            latest.remember(label, state.statistics[label.kind as usize], reading);
+            label.with(reading)
+        }));
     }
 
     fn refuse(&self, label: Label, why: &str) {
@@ -146,14 +143,11 @@ impl PyPendingStep {
         let record_all = || {
             let there = entries.iter().zip(rows).filter(|(entry, _)| !entry.is_retracted);
             let mut squares = 0.0;
-            let found: Vec<(Label, Reading)> = there
-                .map(|(entry, row)| {
-                    let norm = if entry.counts { row.get(DeviceColumn::Norm) } else { 0.0 };
-                    squares += norm * norm;
-                    (entry.label, row.stats(entry.dtype, entry.shape).into())
-                })
-                .collect();
-            self.record_all(found.iter().copied());
+            self.record_all(there.map(|(entry, row)| {
+                let norm = if entry.counts { row.get(DeviceColumn::Norm) } else { 0.0 };
+                squares += norm * norm;
+                (entry.label, row.stats(entry.dtype, entry.shape).into())
+            }));
             f64::sqrt(squares)
         };
         Ok(self.0.shared.monitor.guard("record_block", record_all).unwrap_or(f64::NAN))

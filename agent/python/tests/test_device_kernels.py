@@ -362,7 +362,9 @@ def test_copies_have_the_same_bits_and_nothing_beside_them_is_written(dtype: tor
     cases, kernels = Cases(23), InterpretedKernels()
     sources = [cases.tensor(dtype, size) for size in (0, 1, 5, 1024, 4096, 32768, 40_000)]
     around = [torch.ones(one.numel() + 9).to(dtype) for one in sources]
-    targets = [one[before : one.numel() - 9 + before] for one, before in zip(around, (0, 1, 4, 0, 0, 0, 3), strict=True)]
+    targets = [
+        one[before : one.numel() - 9 + before] for one, before in zip(around, (0, 1, 4, 0, 0, 0, 3), strict=True)
+    ]
     assert not copied(Launcher(kernels, torch.device("cpu")), list(zip(sources, targets, strict=True)))
     assert kernels.launches == 1
     for source, target, whole in zip(sources, targets, around, strict=True):

@@ -79,7 +79,7 @@ def shown_to(
 ) -> dict[str, int]:
     """A tensor of each name, with as many elements as its place says, of one, two and so on."""
     ids = {name: monitor.register(name, 0) for name in names.split()}
-    shown = [(one, kind, 0, torch.full((place,), float(place))) for place, one in enumerate(ids.values(), 1)]
+    shown = [((one, kind, 0), torch.full((place,), float(place))) for place, one in enumerate(ids.values(), 1)]
     queue.enqueue_all(shown)
     return ids
 
@@ -162,7 +162,7 @@ def test_tensors_launched_together_add_up_to_the_norm_of_those_that_count(tmp_pa
     overlapping = torch.as_strided(torch.full((9,), 2.0), (2, 2), (1, 1))
     tensors = [torch.ones(3), torch.full((4,), 5.0), overlapping, torch.full((2,), 4.0)]
     norm = StepNorm()
-    queue.enqueue_all([(one, Kind.GRAD_REDUCED, 0, it) for one, it in zip(ids, tensors, strict=True)], 0.5, norm, [1])
+    queue.enqueue_all([((one, Kind.GRAD_REDUCED, 0), it) for one, it in zip(ids, tensors, strict=True)], 0.5, norm, [1])
     found = rows_written(queue, monitor, tmp_path, "grad_reduced")
     assert found == pytest.approx({"a": math.sqrt(3) / 2, "b": 5.0, "c": 2.0, "d": math.sqrt(32) / 2})
     assert norm.is_whole

@@ -39,7 +39,7 @@ def test_readings_are_those_of_one_by_one(tmp_path: Path) -> None:
     for monitor in (together, alone):
         for number in range(len(shown)):
             monitor.register(f"tensor{number}", 0)
-    together.observe_all([(at, MOMENT if at % 2 else PARAM, 0, tensor) for at, tensor in enumerate(shown)])
+    together.observe_all([((at, MOMENT if at % 2 else PARAM, 0), tensor) for at, tensor in enumerate(shown)])
     for at, tensor in enumerate(shown):
         alone.observe(at, MOMENT if at % 2 else PARAM, 0, tensor)
     for kind in (PARAM, MOMENT):
@@ -61,7 +61,7 @@ def test_what_cannot_be_measured_keeps_nothing_from_the_others(tmp_path: Path) -
     shown: list[Any] = [*odd, good]
     for number in range(len(shown)):
         monitor.register(f"tensor{number}", 0)
-    monitor.observe_all([(at, PARAM, 0, tensor) for at, tensor in enumerate(shown)])
+    monitor.observe_all([((at, PARAM, 0), tensor) for at, tensor in enumerate(shown)])
     assert [row[0] for row in monitor.latest(PARAM)] == [f"tensor{len(odd)}"]
     monitor.end_step()
     monitor.shutdown()
@@ -75,7 +75,7 @@ def test_what_cannot_be_measured_keeps_nothing_from_the_others(tmp_path: Path) -
 @pytest.mark.parametrize("changes", [{"start_step": 1}, {"param_distribution": False}], ids=str)
 def test_nothing_is_read_that_is_not_asked_for(tmp_path: Path, changes: dict[str, Any]) -> None:
     monitor = start(tmp_path, [], **changes)
-    monitor.observe_all([(monitor.register("it", 0), PARAM, 0, torch.ones(5))])
+    monitor.observe_all([((monitor.register("it", 0), PARAM, 0), torch.ones(5))])
     monitor.observe_all([])
     assert monitor.latest(PARAM) == []
     monitor.shutdown()

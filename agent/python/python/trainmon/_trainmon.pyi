@@ -331,7 +331,7 @@ class Monitor:
         """As `observe`, but a tensor measured before under this id (a gradient in this step, a parameter ever) at the
         same address, with the same `_version` and the same contents at a few sampled places is not read again. Only for
         tensors that nobody writes behind torch's back."""
-    def observe_all(self, shown: Sequence[tuple[int, int, int, Any]]) -> None:
+    def observe_all(self, shown: Sequence[tuple[tuple[int, int, int], Any]]) -> None:
         """Measures host tensors, each with its `(tensor_id, kind, micro_step)`, as `observe` would one by one: the same
         readings, in less time. For many tensors that are not in the cache. One that cannot be measured is counted, the
         others are recorded."""
@@ -487,9 +487,9 @@ class DeviceTables:
         element counts as zero; None if they are not counted. Also gives the places of those that are left out, because
         they overlap, have gaps of several sizes, or cannot be read. Cost: some microseconds per tensor."""
     def of_all(
-        self, monitor: Monitor, device: Any, shown: list[tuple[int, int, int, Any]], uncounted: set[int]
+        self, monitor: Monitor, device: Any, shown: list[tuple[tuple[int, int, int], Any]], uncounted: set[int]
     ) -> tuple[DeviceTable, DeviceBlock, list[int]]:
-        """As `of`, of the values of tensors on a device by the records they become: `(tensor_id, kind, micro_step,
+        """As `of`, of the values of tensors on a device by the records they become: `((tensor_id, kind, micro_step),
         tensor)`. What each kind asks for is the monitor's; what is not measured in this step is counted there and has
         no row. Left out are those on other devices, too. `uncounted`: the places of those that do not count in the norm
         of all. Cost: some 130 ns per tensor that is where it was (torch 2.10 and newer)."""

@@ -46,13 +46,13 @@ class TensorQueue(Protocol):
 
     def enqueue_all(
         self,
-        shown: Sequence[tuple[int, int, int, torch.Tensor]],
+        shown: Sequence[tuple[tuple[int, int, int], torch.Tensor]],
         factor: float | torch.Tensor = ...,
         norm: StepNorm | None = ...,
         uncounted: Sequence[int] = ...,
     ) -> None:
-        """Takes up the values of tensors by the records they become: tensor id, kind, micro step, tensor. Read by the
-        next `launch`; who shows them keeps them until then."""
+        """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
+        Read by the next `launch`; who shows them keeps them until then."""
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """As `Measurer.repeat`."""
@@ -164,13 +164,15 @@ class Measurer:
 
     def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
         """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
-        at_hand: list[tuple[int, int, int, torch.Tensor]] = []
-        elsewhere: list[tuple[int, int, int, torch.Tensor]] = []
-        for label, tensor in shown:
+        at_hand: list[tuple[Label, torch.Tensor]] = []
+        elsewhere: list[tuple[Label, torch.Tensor]] = []
+        for one in shown:
+            tensor = one[1]
             if type(tensor) not in self._plain_types:
-                tensor = local_part(tensor)  # noqa: PLW2901
+                tensor = local_part(tensor)
+                one = (one[0], tensor)  # noqa: PLW2901
             some = at_hand if tensor.is_cpu and not self._device_only else elsewhere
-            some.append((*label, tensor))
+            some.append(one)
         if at_hand:
             self.monitor.observe_all(at_hand)
         if elsewhere:
@@ -185,7 +187,7 @@ class Measurer:
         norm: StepNorm,
     ) -> None:
         """As `measure`, one by one, each with whether it counts in `norm`; those on a device with one launch."""
-        elsewhere: list[tuple[int, int, int, torch.Tensor]] = []
+        elsewhere: list[tuple[Label, torch.Tensor]] = []
         uncounted: list[int] = []
         for label, tensor, counts in shown:
             if type(tensor) not in self._plain_types:
@@ -195,7 +197,7 @@ class Measurer:
                 continue
             if not counts:
                 uncounted.append(len(elsewhere))
-            elsewhere.append((*label, tensor))
+            elsewhere.append((label, tensor))
         if elsewhere:
             self.queue.enqueue_all(elsewhere, factor, norm, uncounted)
 

@@ -14,14 +14,15 @@ from trainmon.device.streams import stream_address
 #: What is measured of a row, or done with it, by the kernels' numbers.
 VALUES, DIFFERENCE, AGREEMENT, COPY = range(4)
 
-#: A tensor, what it is held against or copied into, which of the above, eps if zeros are counted, whether std is wanted.
+#: A tensor, what it is held against or copied into, which of the above, eps if zeros are counted, whether std is
+#: wanted.
 Shown = tuple[torch.Tensor, torch.Tensor | None, int, float | None, bool]
 
 #: What values are multiplied with: a number, or a tensor of one float on the device.
 Factor: TypeAlias = float | torch.Tensor
 
 #: Tensor id, kind and micro step of a record, and the tensor.
-Record = tuple[int, int, int, torch.Tensor]
+Record = tuple[tuple[int, int, int], torch.Tensor]
 
 #: Numbers that the kernels keep of each chunk.
 FOUND = 9

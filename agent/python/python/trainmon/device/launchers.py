@@ -153,7 +153,9 @@ class Launchers:
             # Bits as they are, in the table's type.
             printed = _printed(there)
             copies = [torch.zeros_like(one) for one in printed]
-            launcher.copy(launcher.prepare([(one, copy, COPY, None, False) for one, copy in zip(printed, copies, strict=True)]))
+            launcher.copy(
+                launcher.prepare([(one, copy, COPY, None, False) for one, copy in zip(printed, copies, strict=True)])
+            )
             found = by_kernels(kernels, [*printed, *copies]).view(torch.float64).view(1, -1)
             prints = streams.host_table(1, found.numel())
             prints_arrived = streams.copy(prints, found, [streams.mark()])

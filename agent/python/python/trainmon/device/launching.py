@@ -100,7 +100,7 @@ class Launching:
         to be queued one by one."""
         left: Sequence[int] = range(len(records.shown))
         while left:
-            device = records.shown[left[0]][3].device
+            device = records.shown[left[0]][1].device
             launcher = self._launchers.of(device)
             is_closed = self._transfers.streams(device).refusal() is not None
             rest = left if launcher is None or is_closed else self._block(launcher, device, records, left)

@@ -253,9 +253,9 @@ class DeviceQueue:
         queued, self._records = self._records, []
         for records in queued:
             for place in self._launching.launch_all(records):
-                tensor_id, kind, micro_step, tensor = records.shown[place]
+                label, tensor = records.shown[place]
                 sink = None if records.norm is None or place in records.uncounted else records.norm.later()
-                self.enqueue(Label(tensor_id, kind, micro_step), tensor, records.factor, sink)
+                self.enqueue(Label(*label), tensor, records.factor, sink)
 
     def _copy_parameters(self) -> None:
         try:
@@ -338,7 +338,7 @@ class DeviceQueue:
             if backward is None:
                 targets, self._targets = self._targets, []
                 records, self._records = self._records, []
-                for tensor_id, kind, _, _ in (one for some in records for one in some.shown):
+                for (tensor_id, kind, _), _ in (one for some in records for one in some.shown):
                     self._monitor.observe_unsupported(tensor_id, kind, why)
                 numbers, self._numbers = self._numbers, []
             else:
