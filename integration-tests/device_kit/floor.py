@@ -190,7 +190,7 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
     with heard(warnings):
         monitor = _monitor(setting.scratch / title.replace(" ", "-").replace(",", ""))
         queue = DeviceQueue(monitor)
-        shown = [(monitor.register(name, 0), kind_of(kind), 0, one) for (kind, name), one in tensors.items()]
+        shown = [((monitor.register(name, 0), kind_of(kind), 0), one) for (kind, name), one in tensors.items()]
 
         def once() -> None:
             queue.enqueue_all(shown)

@@ -201,7 +201,7 @@ def test_torchs_interface_for_exchange_tells_what_its_attributes_tell(
     with torch.no_grad():
         tensors = [how(base), how(base.double()), how(base.bfloat16()), torch.nn.Parameter(how(base))]
     monitor = start(tmp_path, [])
-    shown = [(monitor.register(f"{place}", 0), Kind.PARAM_ORIGIN, 0, one) for place, one in enumerate(tensors)]
+    shown = [((monitor.register(f"{place}", 0), Kind.PARAM_ORIGIN, 0), one) for place, one in enumerate(tensors)]
     tables = DeviceTables()
     first, *_ = tables.of_all(monitor, torch.device("cpu"), shown, set())
     again, block, left_out = tables.of_all(monitor, torch.device("cpu"), shown, set())
@@ -219,7 +219,7 @@ def words_of(tables: DeviceTables, table: Any) -> list[int]:
 def test_what_is_no_plain_tensor_of_the_device_is_left_out(tmp_path: Path) -> None:
     monitor = start(tmp_path, [])
     tensors = [torch.ones(2), torch.ones(2, device="meta"), torch.complex(torch.ones(2), torch.ones(2)).conj().imag]
-    shown = [(monitor.register(f"{place}", 0), Kind.PARAM_ORIGIN, 0, one) for place, one in enumerate(tensors)]
+    shown = [((monitor.register(f"{place}", 0), Kind.PARAM_ORIGIN, 0), one) for place, one in enumerate(tensors)]
     for _ in range(2):
         _, block, left_out = DeviceTables().of_all(monitor, torch.device("cpu"), shown, set())
         assert (len(block), left_out) == (1, [1, 2])

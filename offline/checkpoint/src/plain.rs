@@ -3,12 +3,18 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use trainmon_dump::tensor_file::{Kind, TensorFile};
+use trainmon_report::first_of;
+
 use super::contents::Checkpoint;
 use super::error::CheckpointError;
 use super::layout::Layout;
 
 /// What the tensor of a file that is one tensor is called.
 const ONLY: &str = "tensor";
+
+/// So many names of what is no tensor are told.
+const VALUES_SHOWN: usize = 3;
 
 /// Keys under which frameworks keep a model's weights beside other things, the first that is there counts.
 const MODEL_KEYS: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
@@ -29,6 +35,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
             && entries.iter().any(|entry| entry.name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
     };
     let key = MODEL_KEYS.into_iter().find(|key| is_key_of_dict(key));
+    let values = plain_values(&checkpoint.files[file])?;
     let taken: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     checkpoint.take_all(file, &|name| {
         let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
@@ -37,5 +44,17 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         // A file that is one tensor: others keep it under a name.
         Some(if name.is_empty() { ONLY } else { name }.to_owned())
     });
+    checkpoint.notes.extend(values);
     Ok(checkpoint)
+}
+
+/// What is no tensor and no array is not compared, and that is said.
+fn plain_values(file: &TensorFile) -> Result<Option<String>, CheckpointError> {
+    let mut leaves = file.leaves()?;
+    leaves.retain(|(_, value)| value.kind() != Kind::None);
+    let names = leaves.iter().map(|(name, _)| if name.is_empty() { ONLY } else { name });
+    let (values, are) = if leaves.len() == 1 { ("value", "is") } else { ("values", "are") };
+    Ok((!leaves.is_empty()).then(|| {
+        format!("{} {values} that {are} no tensor {are} not compared: {}", leaves.len(), first_of(names, VALUES_SHOWN))
+    }))
 }

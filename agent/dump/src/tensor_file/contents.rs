@@ -3,7 +3,7 @@
 use trainmon_core::{Dtype, Shape};
 
 use super::error::FormatError;
-use super::pickle::Pickled;
+use super::pickle::{Id, Pickled};
 use super::stored::StoredTensor;
 use super::strided::Strided;
 
@@ -36,6 +36,8 @@ pub(super) enum Place {
     View { from: u64, length: u64, view: Strided },
     /// Read already.
     Ready(StoredTensor),
+    /// In the pickle: an array of numpy, or bytes.
+    Pickled(Id),
 }
 
 /// What a reader finds in a file.

@@ -9,7 +9,7 @@ use super::file_bytes::FileBytes;
 use super::pickle::{Item, Pickled};
 use super::stored::{StoredTensor, byte_length};
 use super::strided::gather;
-use super::{atb, npy, safe, torch, tree};
+use super::{atb, npy, numpy, safe, torch, tree};
 
 /// How a file is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,10 @@ impl TensorFile {
         let Entry { name, dtype, shape } = &self.entries[index];
         let read = || match &self.places[index] {
             Place::Ready(tensor) => Ok(tensor.clone()),
+            Place::Pickled(id) => {
+                let array = self.pickled.as_ref().and_then(|pickled| numpy::array_of(pickled.item(*id)));
+                array.ok_or_else(|| FormatError::malformed("an array", 0, "none"))??.read()
+            }
             Place::Contiguous { from } => {
                 let bytes = self.bytes.part("a tensor", *from, byte_length(*dtype, shape)?)?;
                 StoredTensor::new(*dtype, *shape, bytes)

@@ -7,7 +7,7 @@
 //!
 //! **A pickle is never executed.** `pickle` is a small machine that knows the opcodes and builds values; a function a
 //! pickle calls becomes an inert object with its arguments, and only the handful torch itself writes for tensors are
-//! understood (`torch`).
+//! understood (`torch`), and those of numpy for arrays (`numpy`).
 //!
 //! **No number in a file is believed.** Every length and offset is checked against the file's size, memory is taken for
 //! what is there and never for what a header promises, depth and the number of objects are bounded (`pickle::limits`).
@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod file_bytes;
 mod npy;
+mod numpy;
 pub mod pickle;
 mod python_literal;
 mod rebuild;

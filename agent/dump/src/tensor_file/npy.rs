@@ -18,6 +18,17 @@ pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     let Header { dtype, is_big_endian, is_fortran, shape } = header;
     let length = byte_length(dtype, &shape)?;
     let elements = bytes.part("the array", begin, length)?;
+    row_major(dtype, is_big_endian, is_fortran, shape, elements)
+}
+
+/// An array of these bytes, made row-major and little-endian.
+pub(super) fn row_major(
+    dtype: Dtype,
+    is_big_endian: bool,
+    is_fortran: bool,
+    shape: Shape,
+    elements: FileBytes,
+) -> Result<StoredTensor, FormatError> {
     let mut tensor = StoredTensor::new(dtype, shape, elements)?;
     if is_fortran && shape.dims().len() > 1 {
         let mut next = 1i64;
@@ -84,7 +95,7 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
 }
 
 /// The dtype of `<f4`, and whether its bytes are the other way round.
-fn dtype_of(descr: &str) -> Result<(Dtype, bool), FormatError> {
+pub(super) fn dtype_of(descr: &str) -> Result<(Dtype, bool), FormatError> {
     let dtype = match descr.get(1..).unwrap_or_default() {
         "f8" => Dtype::F64,
         "f4" => Dtype::F32,

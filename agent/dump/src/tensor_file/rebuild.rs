@@ -17,8 +17,6 @@ pub(super) struct View<'a> {
     pub(super) key: &'a str,
     /// The storage's size, as the pickle says.
     pub(super) storage_bytes: u64,
-    /// Bytes of what its size is counted in.
-    pub(super) storage_width: u64,
     pub(super) strided: Strided,
 }
 
@@ -104,9 +102,9 @@ fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, FormatError> {
     let strides = numbers(strides, "strides")?;
     let offset = offset.as_int().and_then(|offset| u64::try_from(offset).ok());
     let offset = offset.ok_or_else(|| wrong("its offset is no number"))?;
-    let storage_width = storage.width();
+    let storage_bytes = storage.count.saturating_mul(storage.width());
     let strided = Strided { dtype, shape, strides, offset };
-    Ok(View { key: storage.key, storage_bytes: storage.count.saturating_mul(storage_width), storage_width, strided })
+    Ok(View { key: storage.key, storage_bytes, strided })
 }
 
 /// `torch.Size((2, 3))` is a call in a pickle.
@@ -146,10 +144,32 @@ impl<'a> Storage<'a> {
         Ok(Self { key, dtype, count })
     }
 
+    /// All its elements, one after another.
+    pub(super) fn into_view(self) -> Result<View<'a>, FormatError> {
+        let storage_bytes = self.count.saturating_mul(self.width());
+        let shape = Shape::new(&[i64::try_from(self.count).unwrap_or(i64::MAX)])?;
+        let strided = Strided { dtype: self.dtype.unwrap_or(Dtype::U8), shape, strides: vec![1], offset: 0 };
+        Ok(View { key: self.key, storage_bytes, strided })
+    }
+
     /// Bytes of what the size is counted in.
     pub(super) fn width(&self) -> u64 {
         self.dtype.map_or(1, |dtype| dtype.size() as u64)
     }
+}
+
+/// The key of a storage that is referred to, and the bytes of what its size is counted in; of one that is not read, too.
+pub(super) fn key_and_width(item: Item<'_>) -> Option<(&str, u64)> {
+    let mut parts = item.persistent()?.items();
+    let is_storage = parts.next()?.as_text() == Some("storage");
+    let (class, key) = (parts.next()?, parts.next()?.as_text()?);
+    let Kind::Global { name, .. } = class.kind() else { return None };
+    let width = match name {
+        "UntypedStorage" | "QInt8Storage" | "QUInt8Storage" | "QUInt4x2Storage" | "QUInt2x4Storage" => 1,
+        "QInt32Storage" => 4,
+        name => storage_dtype(name)?.size() as u64,
+    };
+    is_storage.then_some((key, width))
 }
 
 fn storage_dtype(class: &str) -> Option<Dtype> {

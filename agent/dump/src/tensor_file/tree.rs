@@ -1,20 +1,25 @@
 //! The structure of a `.pt` file as a list of names.
 
 use super::error::FormatError;
-use super::pickle::{Item, Kind};
-use super::rebuild::{View, tensor_of};
+use super::numpy::{Array, array_of};
+use super::pickle::{Id, Item, Kind};
+use super::rebuild::{Storage, View, tensor_of};
 
 /// Real structures are some ten deep.
 const MAX_DEPTH: usize = 64;
 /// Values may be shared, so that a small pickle can unfold into any number of places.
 const MAX_PLACES: u64 = 16 << 20;
 const MAX_NAME: usize = 4096;
+/// Bytes of the pickle that are looked at anew cost as much as a place.
+const SCANNED_PER_PLACE: u64 = 64;
 
 /// What is found under a name.
 pub(super) enum TreeEntry<'a> {
     /// A tensor.
     Tensor(View<'a>),
-    /// A tensor of a kind that is not read.
+    /// An array of numpy, or bytes, and what finds it again.
+    Array(Array<'a>, Id),
+    /// A tensor of a kind that is not read, or another thing whose contents are not.
     Unreadable(FormatError),
     /// Anything else that holds nothing.
     Leaf(Item<'a>),
@@ -44,16 +49,12 @@ impl<'a> Walk<'_, 'a> {
         if self.name.len() > MAX_NAME {
             return too_much("bytes in the name of a tensor", self.name.len() as u64, MAX_NAME as u64);
         }
-        match tensor_of(item) {
-            Some(Ok(view)) => {
-                (self.visit)(&self.name, TreeEntry::Tensor(view));
-                return Ok(());
+        if let Some(found) = found(item) {
+            if let Ok(TreeEntry::Array(array, _)) = &found {
+                self.places += array.scanned / SCANNED_PER_PLACE;
             }
-            Some(Err(trouble)) => {
-                (self.visit)(&self.name, TreeEntry::Unreadable(trouble));
-                return Ok(());
-            }
-            None => {}
+            (self.visit)(&self.name, found.unwrap_or_else(TreeEntry::Unreadable));
+            return Ok(());
         }
         match item.kind() {
             Kind::Tuple | Kind::List | Kind::Set => self.items(item, depth),
@@ -70,14 +71,21 @@ impl<'a> Walk<'_, 'a> {
     fn object(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         self.pairs(item, depth)?;
         self.items(item, depth)?;
-        if item.class() == Some(("collections", "OrderedDict")) {
-            // Its arguments are none; its state is torch's note of module versions.
-            return Ok(());
+        match (item.class(), item.args()) {
+            (Some(class), Some(args)) if is_mapping(class) => self.given_pairs(args, depth)?,
+            (Some(class), Some(args)) if is_sequence(class) => {
+                args.items().take(1).try_for_each(|given| self.items(given, depth))?;
+            }
+            (_, Some(args)) => self.items(args, depth)?,
+            _ => {}
         }
-        if let Some(args) = item.args() {
-            self.items(args, depth)?;
-        }
+        let is_ordered = item.class() == Some(("collections", "OrderedDict"));
         match item.state() {
+            // Its attributes, but for torch's note of module versions.
+            Some(state) if is_ordered => state
+                .pairs()
+                .filter(|(key, _)| key.as_text() != Some("_metadata"))
+                .try_for_each(|(key, value)| self.pair(key, value, depth)),
             Some(state) => self.item(state, depth + 1),
             None => Ok(()),
         }
@@ -91,16 +99,36 @@ impl<'a> Walk<'_, 'a> {
     }
 
     fn pairs(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
-        for (key, value) in item.pairs() {
-            match key.kind() {
-                Kind::Text(text) => self.below(text, value, depth)?,
-                Kind::Int(number) => self.below(&number.to_string(), value, depth)?,
-                Kind::Bool(value_of_key) => self.below(&value_of_key.to_string(), value, depth)?,
-                Kind::Tuple => {
-                    let parts: Vec<String> = key.items().take(8).map(shown).collect();
-                    self.below(&format!("({})", parts.join(",")), value, depth)?;
+        item.pairs().try_for_each(|(key, value)| self.pair(key, value, depth))
+    }
+
+    fn pair(&mut self, key: Item<'a>, value: Item<'a>, depth: usize) -> Result<(), FormatError> {
+        match key.kind() {
+            Kind::Text(text) => self.below(text, value, depth),
+            Kind::Int(number) => self.below(&number.to_string(), value, depth),
+            Kind::Bool(value_of_key) => self.below(&value_of_key.to_string(), value, depth),
+            Kind::Tuple => {
+                let parts: Vec<String> = key.items().take(8).map(shown).collect();
+                self.below(&format!("({})", parts.join(",")), value, depth)
+            }
+            _ => self.below(&shown(key), value, depth),
+        }
+    }
+
+    /// What a mapping was made of: another one, or pairs. `defaultdict` is given its factory before.
+    fn given_pairs(&mut self, args: Item<'a>, depth: usize) -> Result<(), FormatError> {
+        for given in args.items() {
+            match given.kind() {
+                Kind::Dict | Kind::Object => self.item(given, depth + 1)?,
+                _ => {
+                    for pair in given.items() {
+                        let mut parts = pair.items();
+                        match (parts.next(), parts.next()) {
+                            (Some(key), Some(value)) => self.pair(key, value, depth)?,
+                            _ => self.item(pair, depth + 1)?,
+                        }
+                    }
                 }
-                _ => self.below(&shown(key), value, depth)?,
             }
         }
         Ok(())
@@ -116,6 +144,39 @@ impl<'a> Walk<'_, 'a> {
         self.name.truncate(length);
         outcome
     }
+}
+
+/// What is no container, but for plain values.
+fn found(item: Item<'_>) -> Option<Result<TreeEntry<'_>, FormatError>> {
+    if let Some(tensor) = tensor_of(item) {
+        return Some(tensor.map(TreeEntry::Tensor));
+    }
+    if let Some(array) = array_of(item) {
+        return Some(array.map(|array| TreeEntry::Array(array, item.id())));
+    }
+    if item.kind() != Kind::Persistent {
+        return None;
+    }
+    // A storage that is no tensor's.
+    let outside = || Some(Err(FormatError::unsupported("a reference to what is no storage", "outside of the pickle")));
+    Storage::of(item).or_else(outside).map(|storage| storage?.into_view().map(TreeEntry::Tensor))
+}
+
+const MAPPINGS: [&str; 4] = ["dict", "OrderedDict", "Counter", "defaultdict"];
+const SEQUENCES: [&str; 5] = ["list", "tuple", "set", "frozenset", "deque"];
+
+/// Whether a class of Python's makes a dict of what it is given.
+fn is_mapping((module, name): (&str, &str)) -> bool {
+    is_pythons(module) && MAPPINGS.contains(&name)
+}
+
+/// Whether it makes a list of what it is given first.
+fn is_sequence((module, name): (&str, &str)) -> bool {
+    is_pythons(module) && SEQUENCES.contains(&name)
+}
+
+fn is_pythons(module: &str) -> bool {
+    matches!(module, "builtins" | "__builtin__" | "collections")
 }
 
 /// A key that is no string.

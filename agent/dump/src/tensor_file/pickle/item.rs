@@ -52,11 +52,26 @@ impl Pickled {
     pub fn root(&self) -> Item<'_> {
         Item::new(self, self.root)
     }
+
+    /// Every value of it, in no particular order.
+    pub(in crate::tensor_file) fn all(&self) -> impl Iterator<Item = Item<'_>> {
+        (0..self.values.len()).map(|place| Item::new(self, Id(place as u32)))
+    }
+
+    /// A value found before.
+    pub(in crate::tensor_file) fn item(&self, id: Id) -> Item<'_> {
+        Item::new(self, id)
+    }
 }
 
 impl<'a> Item<'a> {
     pub(super) fn new(pickled: &'a Pickled, id: Id) -> Self {
         Self { pickled, id }
+    }
+
+    /// What finds it again; see [`Pickled::item`].
+    pub(in crate::tensor_file) fn id(self) -> Id {
+        self.id
     }
 
     /// What it is.

@@ -12,6 +12,7 @@ mod opcode;
 mod value;
 
 pub use item::{Item, Kind};
+pub(super) use value::Id;
 pub use value::Pickled;
 
 use super::error::FormatError;

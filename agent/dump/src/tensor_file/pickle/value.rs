@@ -2,7 +2,7 @@
 
 /// A value's place in the table. Values name each other, also in circles, so nothing here follows names by recursion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Id(pub(super) u32);
+pub(in crate::tensor_file) struct Id(pub(super) u32);
 
 #[derive(Debug)]
 pub(super) enum Value {

@@ -6,20 +6,28 @@ use std::collections::HashMap;
 use crate::tensor_file::contents::Contents;
 use crate::tensor_file::error::{FormatError, part};
 use crate::tensor_file::file_bytes::FileBytes;
-use crate::tensor_file::pickle::{self, Item, Pickled};
-use crate::tensor_file::rebuild::Storage;
-use crate::tensor_file::tree::{self, TreeEntry};
+use crate::tensor_file::pickle::{self, Item, Kind, Pickled};
+use crate::tensor_file::rebuild;
 
-/// `PROTO 2`, `LONG1` of ten bytes: the magic number, then `STOP`.
-const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+/// The magic number, little-endian.
+const MAGIC: &[u8] = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+/// Its pickle is no longer, whatever its protocol.
+const MAX_MAGIC: usize = 64;
 const VERSION: i64 = 1001;
 
 pub(in crate::tensor_file) fn looks_legacy(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
+    after_magic(bytes).is_some()
+}
+
+/// Where the pickle of the magic number ends, if the file begins with it.
+fn after_magic(bytes: &[u8]) -> Option<usize> {
+    let (pickled, end) = pickle::read(&bytes[..bytes.len().min(MAX_MAGIC)]).ok()?;
+    matches!(pickled.root().kind(), Kind::Long(MAGIC)).then_some(end)
 }
 
 pub(in crate::tensor_file) fn read_legacy(bytes: &FileBytes) -> Result<Contents, FormatError> {
-    let mut at = MAGIC.len();
+    let no_magic = || FormatError::malformed("a file of torch", 0, "no magic number");
+    let mut at = after_magic(bytes).ok_or_else(no_magic)?;
     let version = next_pickle(bytes, &mut at)?;
     if version.root().as_int() != Some(VERSION) {
         return Err(FormatError::unsupported(
@@ -44,24 +52,15 @@ fn next_pickle(bytes: &[u8], at: &mut usize) -> Result<Pickled, FormatError> {
     Ok(pickled)
 }
 
-/// Where each storage lies. Its element's size is known from the structure alone; one that no tensor names (a bare
-/// storage) ends the list, for where the next one begins is not known.
+/// Where each storage lies. Its element's size is known from the structure alone; one that is not named there, or is of a
+/// class that torch does not have, ends the list, for where the next one begins is not known.
 fn storages(
     bytes: &[u8],
     mut at: u64,
     pickled: &Pickled,
     keys: &Pickled,
 ) -> Result<HashMap<String, (u64, u64)>, FormatError> {
-    let mut widths: HashMap<&str, u64> = HashMap::new();
-    tree::walk(pickled.root(), &mut |_, found| match found {
-        TreeEntry::Tensor(view) => drop(widths.insert(view.key, view.storage_width)),
-        TreeEntry::Leaf(item) => {
-            if let Some(Ok(storage)) = Storage::of(item) {
-                widths.insert(storage.key, storage.width());
-            }
-        }
-        TreeEntry::Unreadable(_) => {}
-    })?;
+    let widths: HashMap<&str, u64> = pickled.all().filter_map(rebuild::key_and_width).collect();
     let mut places = HashMap::new();
     for key in keys.root().items() {
         let Some((key, width)) = key.as_text().and_then(|key| Some((key, *widths.get(key)?))) else { break };

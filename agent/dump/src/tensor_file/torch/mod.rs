@@ -28,7 +28,11 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
         let place = match found {
             TreeEntry::Leaf(_) => return,
             TreeEntry::Unreadable(trouble) => Err(trouble),
-            TreeEntry::Tensor(view) => placed(&view, storage).map(|place| (view.strided, place)),
+            TreeEntry::Array(array, id) => Ok((array.dtype, array.shape, Place::Pickled(id))),
+            TreeEntry::Tensor(view) => placed(&view, storage).map(|(from, length)| {
+                let View { strided: view, .. } = view;
+                (view.dtype, view.shape, Place::View { from, length, view })
+            }),
         };
         name_bytes += name.len() as u64;
         if name_bytes > MAX_NAME_BYTES {
@@ -36,10 +40,7 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
         }
         let name = unique(name, &mut names);
         match place {
-            Ok((view, (from, length))) => {
-                let entry = Entry { name, dtype: view.dtype, shape: view.shape };
-                contents.tensors.push((entry, Place::View { from, length, view }));
-            }
+            Ok((dtype, shape, place)) => contents.tensors.push((Entry { name, dtype, shape }, place)),
             Err(trouble) => contents.unreadable.push(Unreadable { name, trouble }),
         }
     })?;
