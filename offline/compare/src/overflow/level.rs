@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
 
-use super::non_finite::{is_bad, is_overwritten, is_receive_buffer};
+use super::non_finite::{is_bad, is_read};
 use crate::name::OperatorName;
 
 /// How bad. The levels are msprobe's.
@@ -37,11 +37,7 @@ pub fn level(operator: &Operator) -> Option<Level> {
     if name.gives_unwritten_memory() {
         return None;
     }
-    let inputs = || {
-        operator.values.iter().filter(move |value| {
-            value.section.is_input() && !is_receive_buffer(name, &value.place) && !is_overwritten(name, &value.place)
-        })
-    };
+    let inputs = || operator.values.iter().filter(move |value| value.section.is_input() && is_read(name, value));
     let outputs = || operator.values.iter().filter(|value| !value.section.is_input());
     match (inputs().any(is_bad), outputs().any(is_bad)) {
         (false, true) => return Some(Level::Critical),

@@ -4,6 +4,7 @@ mod compat;
 mod level;
 mod non_finite;
 mod report;
+mod search;
 mod step;
 
 pub use compat::msprobe_answer;
@@ -11,9 +12,7 @@ pub use level::{Level, level};
 pub use report::{as_json, in_words};
 pub use step::{OverflowError, Step, steps};
 
-use trainmon_dump::capture::{Operator, Value};
-
-use non_finite::{is_bad, is_nan, is_on_purpose};
+use search::Search;
 
 use crate::first::Communication;
 use crate::input::Capture;
@@ -42,6 +41,8 @@ pub struct FirstNonFinite {
     pub what: &'static str,
     /// Whether the operator was given it by nobody that was captured: a parameter or data that has it already.
     pub arrives: bool,
+    /// What the operator was given that holds an infinity already, if it bore this one.
+    pub given: Option<String>,
 }
 
 /// One rank's anomalies.
@@ -53,7 +54,8 @@ pub struct RankAnomalies {
     pub anomalies: Vec<Anomaly>,
     /// Where they began here.
     pub birth: Option<FirstNonFinite>,
-    /// Operators that were given an infinity as an argument and pass it on: a mask, say. They do not count.
+    /// Operators that were given an infinity that nobody computed, a mask's, or were told to fill one in, where nothing came
+    /// of it. They do not count.
     pub on_purpose: Vec<String>,
 }
 
@@ -68,21 +70,11 @@ pub struct Origins {
 
 /// Looks at one rank.
 pub fn anomalies(rank: u64, capture: &Capture) -> RankAnomalies {
-    let mut found = RankAnomalies { rank, ..RankAnomalies::default() };
+    let mut search = Search::of_rank(rank);
     for (operator, index) in capture.document.operators.iter().zip(0..) {
-        let Some(level) = level(operator) else { continue };
-        if is_on_purpose(operator) {
-            found.on_purpose.push(operator.name.to_string());
-            continue;
-        }
-        if found.birth.is_none() {
-            // Of an infinity that was put in on purpose only NaN is news.
-            let is_news = if found.on_purpose.is_empty() { is_bad } else { is_nan };
-            found.birth = birth(operator, index, is_news);
-        }
-        found.anomalies.push(Anomaly { operator: index, name: operator.name.to_string(), level });
+        search.look_at(operator, index);
     }
-    found
+    search.result()
 }
 
 /// Tells ranks where it began from those that got it by communication.
@@ -109,20 +101,4 @@ pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
     }
     origins.born.sort_by_key(|(rank, birth)| (communication.time(*rank, birth.operator), birth.operator, *rank));
     origins
-}
-
-fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<FirstNonFinite> {
-    let bad = |inputs: bool| {
-        let is_input = |value: &&Value| value.section.is_input() == inputs;
-        operator.values.iter().filter(is_input).find(|value| is_news(value))
-    };
-    let (value, arrives) = bad(true).map(|value| (value, true)).or_else(|| bad(false).map(|value| (value, false)))?;
-    let what = if is_nan(value) { "NaN" } else { "infinity" };
-    Some(FirstNonFinite {
-        operator: index,
-        name: operator.name.to_string(),
-        value: operator.name_of(value),
-        what,
-        arrives,
-    })
 }

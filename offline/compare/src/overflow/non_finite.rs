@@ -1,6 +1,6 @@
 //! What counts as NaN or infinite, and what is so on purpose.
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts, Value};
+use trainmon_dump::capture::{Leaf, Plain, TensorFacts, Value};
 
 use crate::name::OperatorName;
 
@@ -24,11 +24,19 @@ fn numbers(value: &Value) -> Option<impl Iterator<Item = f64> + '_> {
     Some(statistics[..3].iter().filter_map(Plain::number))
 }
 
-/// An argument is infinite, what comes out is infinite, and none of it is NaN.
-pub(super) fn is_on_purpose(operator: &Operator) -> bool {
-    let is_infinite = |value: &Value| matches!(&value.leaf, Leaf::Plain { value, .. } if value.number().is_some_and(f64::is_infinite));
-    let inputs = || operator.values.iter().filter(|value| value.section == Section::Input);
-    inputs().any(is_infinite) && !inputs().any(is_bad) && !operator.values.iter().any(is_nan)
+/// Whether there are infinite elements, and none is NaN.
+pub(super) fn has_infinity(value: &Value) -> bool {
+    is_bad(value) && !is_nan(value)
+}
+
+/// Whether this is a number given as an argument, an infinite one.
+pub(super) fn was_told_infinity(value: &Value) -> bool {
+    matches!(&value.leaf, Leaf::Plain { value, .. } if value.number().is_some_and(f64::is_infinite))
+}
+
+/// Whether an input is read: memory that is only written into tells nothing.
+pub(super) fn is_read(name: OperatorName<'_>, value: &Value) -> bool {
+    !is_receive_buffer(name, &value.place) && !is_overwritten(name, &value.place)
 }
 
 /// Whether a communication only writes into an input.
@@ -51,7 +59,7 @@ pub(super) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
 }
 
 /// Whether an operator writes all of its first input, or fills what is bad in it, without reading it.
-pub(super) fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
+fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
     let writes = [
         "bernoulli_",
         "cauchy_",

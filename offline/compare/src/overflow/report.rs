@@ -27,8 +27,10 @@ impl Step {
         let mut lines = Vec::new();
         for (rank, birth) in &self.origins.born {
             let how = if birth.arrives { "arrives with" } else { "is the first with" };
+            let given = birth.given.as_ref();
+            let given = given.map_or(String::new(), |given| format!(" Infinity was given to it in {given}."));
             lines.push(format!(
-                "Step {}, rank {rank}: {} {how} {}, in {}.",
+                "Step {}, rank {rank}: {} {how} {}, in {}.{given}",
                 self.number, birth.name, birth.what, birth.value
             ));
         }
@@ -44,10 +46,10 @@ impl Step {
             let givers: Vec<String> = givers.iter().map(ToString::to_string).collect();
             lines.push(format!("  Rank {rank} gets it in {operator} from rank {}.", givers.join(", ")));
         }
-        for rank in self.ranks.iter().filter(|rank| !rank.on_purpose.is_empty()) {
+        for rank in self.ranks.iter().filter(|rank| rank.birth.is_none() && !rank.on_purpose.is_empty()) {
             let first = rank.on_purpose.first().map_or("", String::as_str);
             lines.push(format!(
-                "  Rank {}: {first} was given an infinity as an argument; that is not counted.",
+                "  Rank {}: {first} was given an infinity, and nothing came of it; that is not counted.",
                 rank.rank
             ));
         }
@@ -69,7 +71,10 @@ impl Step {
 
     fn as_json(&self) -> Value {
         let born = self.origins.born.iter().map(|(rank, birth)| {
-            json!({"rank": rank, "operator": birth.name, "value": birth.value, "what": birth.what, "arrives": birth.arrives})
+            json!({
+                "rank": rank, "operator": birth.name, "value": birth.value, "what": birth.what, "arrives": birth.arrives,
+                "given": birth.given,
+            })
         });
         let received = self
             .origins
