@@ -18,6 +18,7 @@ mod delivery;
 pub(crate) mod detect;
 mod engine;
 mod manager;
+mod masks;
 mod messages;
 mod notifiers;
 mod places;

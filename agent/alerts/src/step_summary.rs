@@ -1,7 +1,10 @@
 //! One step summed up: norms per layer and group, from which every wider series follows.
 
+use std::collections::BTreeSet;
+
 use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepBatch, TensorId};
 
+use super::masks;
 use super::places::Places;
 
 /// One per kind, one for the gradient (each tensor once), one for the parameters behind the update ratios.
@@ -90,6 +93,8 @@ pub(crate) struct StepSummary {
     stride: u32,
     /// Steps measured since not all of it was measured any more.
     thinned_steps: u64,
+    /// Places of records that are infinite and may be: part of no sum.
+    masks: BTreeSet<usize>,
 }
 
 /// Which sums a rule can use.
@@ -124,8 +129,11 @@ impl StepSummary {
         } else if !batch.records.is_empty() {
             self.thinned_steps += 1;
         }
-        for record in &batch.records {
-            self.take(places, record);
+        self.masks = masks::given(places, batch);
+        for (place, record) in batch.records.iter().enumerate() {
+            if !self.is_mask(place) {
+                self.take(places, record);
+            }
         }
         self.sum_gradients(places);
         self.sum_ratios(places);
@@ -207,6 +215,11 @@ impl StepSummary {
         if let Some(cell) = places.cell_of(tensor) {
             self.cells[slot][cell].add(Norm::of(norm, tensor));
         }
+    }
+
+    /// Whether the record at this place is a mask's: see [`masks`].
+    pub(crate) fn is_mask(&self, place: usize) -> bool {
+        self.masks.contains(&place)
     }
 
     /// Whether gradients of this step were measured before the reduction, so that `grad` is of that side and

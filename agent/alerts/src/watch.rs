@@ -177,7 +177,8 @@ impl Watch {
         for (place, record) in batch.records.iter().enumerate().filter(|(_, record)| wants(record)) {
             let Some(reading) = record.reading.as_ref().filter(|reading| reading.count() > 0) else { continue };
             let is_no_tensor = record.kind.is_feature() || record.kind == Kind::Scalar;
-            if is_no_tensor || !self.admits_tensor(record.tensor, look.places) {
+            let is_fine = self.rule.rule == AlertRule::NonFinite && look.step_summary.is_mask(place);
+            if is_no_tensor || is_fine || !self.admits_tensor(record.tensor, look.places) {
                 continue;
             }
             let &Record { tensor, kind, micro_step, .. } = record;

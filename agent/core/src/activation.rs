@@ -43,9 +43,52 @@ pub fn activation_name(
     name
 }
 
+/// What the name of an activation says, in either dialect's spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActivationName<'n> {
+    /// The module; empty for the root.
+    pub module: &'n str,
+    /// At which end of it.
+    pub end: ModuleEnd,
+    /// Which call of it, as the name has it; empty for the first.
+    pub call: &'n str,
+}
+
+impl<'n> ActivationName<'n> {
+    /// Takes a name apart; `None` for one that [`activation_name`] does not give, and for V2's gradients.
+    pub fn parse(name: &'n str) -> Option<Self> {
+        let (bare, call) = name.split_once(CALL_MARK).unwrap_or((name, ""));
+        let (rest, last) = bare.rsplit_once('.')?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (module, end) = if is_number(last) { rest.rsplit_once('.')? } else { (rest, last) };
+        let end = match end.split_once('_').filter(|(_, index)| is_number(index)).map_or(end, |(end, _)| end) {
+            "input" => ModuleEnd::Input,
+            "output" => ModuleEnd::Output,
+            _ => return None,
+        };
+        Some(Self { module, end, call })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_taken_apart_as_it_was_put_together() {
+        for dialect in [Dialect::V1, Dialect::V2] {
+            for (module, index, of, earlier) in [("fc1", 0, 1, 0), ("layers.0.attn", 1, 2, 1), ("", 2, 3, 0)] {
+                for end in [ModuleEnd::Input, ModuleEnd::Output] {
+                    let name = activation_name(dialect, module, end, false, index, of, earlier);
+                    let call = if earlier > 0 { "2" } else { "" };
+                    assert_eq!(ActivationName::parse(&name), Some(ActivationName { module, end, call }), "{name}");
+                }
+            }
+        }
+        for name in ["fc1.grad_input.0", "fc1.weight", "fc1.input_proj", "input", "fc1.input.x", "layers.0"] {
+            assert_eq!(ActivationName::parse(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn each_dialect_spells_its_own_names() {

@@ -1,5 +1,5 @@
-"""`trainmon overflow` on captures of healthy models whose masks hold infinities, and of models that are broken: whether a
-training is healthy is asked of its loss and gradients, by torch alone."""
+"""`trainmon overflow` on captures of healthy models whose masks hold infinities, and of models that are broken: whether
+a training is healthy is asked of its loss and gradients, by torch alone."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ def test_an_infinite_weight_is_named_where_it_arrives(
     assert not step(tmp_path, net, level, cross_entropy)
     code, found = overflow(tmp_path, capfd)
     assert code == 1
-    assert found["born"][0]["operator"].startswith(("Functional.linear", "Module.head", "Functional.cross_entropy")), found
+    assert found["born"][0]["operator"].startswith(("Functional.linear", "Module.head", "Functional.cross_entropy")), (
+        found
+    )
 
 
 def test_an_infinity_that_becomes_a_loss_is_named_where_it_arrived(
