@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Label(NamedTuple):
-    """Which record a measurement becomes. One is made per measurement: a tuple takes a third of a dataclass's time."""
+    """Which record a measurement becomes. One is made per measurement: a tuple takes half of a dataclass's time."""
 
     tensor_id: int
     kind: int
