@@ -1,13 +1,10 @@
 //! Infinities that belong to a model: masks that modules are given.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use trainmon_core::{ActivationName, Kind, MicroStep, ModuleEnd, Record, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{FiniteCalls, Kind, MicroStep, Record, Statistic, StepBatch};
 
 use super::places::Places;
-
-/// A call of a module.
-type Call<'n> = (&'n str, &'n str, u32, MicroStep);
 
 /// Places of the records of activations that are infinite and hold no NaN, and are given to a module of which all that
 /// comes out is finite: an attention makes zeros of its mask's infinities. Where nothing that comes out was measured, nobody
@@ -20,26 +17,18 @@ pub(crate) fn given(places: &Places, batch: &StepBatch) -> BTreeSet<usize> {
     if infinite().next().is_none() {
         return BTreeSet::new();
     }
-    // Whether all that came out is finite.
-    let mut calls: HashMap<Call<'_>, bool> = HashMap::new();
-    for (_, record) in activations() {
-        if let Some((call, ModuleEnd::Output)) = call(places, record) {
-            *calls.entry(call).or_insert(true) &= norm(record).is_some_and(f64::is_finite);
-        }
-    }
-    let is_given = |record: &Record| {
-        let call = call(places, record).filter(|(_, end)| *end == ModuleEnd::Input);
-        call.is_some_and(|(call, _)| calls.get(&call) == Some(&true))
+    let named = |record: &Record| {
+        let tensor = places.tensor(record.tensor)?;
+        Some((&*tensor.name, (tensor.vpp_stage, record.micro_step)))
     };
+    let is_finite = |record: &Record| norm(record).is_some_and(f64::is_finite);
+    let calls: FiniteCalls<'_, (u32, MicroStep)> = FiniteCalls::of(
+        activations().filter_map(|(_, record)| named(record).map(|(name, key)| (name, key, is_finite(record)))),
+    );
+    let is_given = |record: &Record| named(record).is_some_and(|(name, key)| calls.are_given(name, key));
     infinite().filter(|(_, record)| is_given(record)).map(|(place, _)| place).collect()
 }
 
 fn norm(record: &Record) -> Option<f64> {
     record.reading.as_ref().map(|reading| reading.value(Statistic::Norm))
-}
-
-fn call<'p>(places: &'p Places, record: &Record) -> Option<(Call<'p>, ModuleEnd)> {
-    let TensorInfo { name, vpp_stage } = places.tensor(record.tensor)?;
-    let ActivationName { module, end, call } = ActivationName::parse(name)?;
-    Some(((module, call, *vpp_stage, record.micro_step), end))
 }

@@ -1,5 +1,8 @@
 //! Names of module inputs and outputs, in each dialect's spelling.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
 use crate::CALL_MARK;
 use crate::config::Dialect;
 
@@ -67,6 +70,31 @@ impl<'n> ActivationName<'n> {
             _ => return None,
         };
         Some(Self { module, end, call })
+    }
+}
+
+/// Calls of modules, and whether all that comes out of each is finite. What such a call is given may be infinite: a mask,
+/// of which an attention makes zeros. `K` tells apart what names do not: model chunks, micro-batches.
+#[derive(Debug)]
+pub struct FiniteCalls<'n, K>(HashMap<(&'n str, &'n str, K), bool>);
+
+impl<'n, K: Eq + Hash> FiniteCalls<'n, K> {
+    /// Of activations: the name of each, its key, whether it is finite.
+    pub fn of(activations: impl Iterator<Item = (&'n str, K, bool)>) -> Self {
+        let mut calls = HashMap::new();
+        for (name, key, is_finite) in activations {
+            if let Some(ActivationName { module, end: ModuleEnd::Output, call }) = ActivationName::parse(name) {
+                *calls.entry((module, call, key)).or_insert(true) &= is_finite;
+            }
+        }
+        Self(calls)
+    }
+
+    /// Whether this is given to a call that gives out finite values alone. False where none of them was measured.
+    pub fn are_given(&self, name: &'n str, key: K) -> bool {
+        ActivationName::parse(name).is_some_and(|ActivationName { module, end, call }| {
+            end == ModuleEnd::Input && self.0.get(&(module, call, key)) == Some(&true)
+        })
     }
 }
 

@@ -17,7 +17,7 @@ pub mod config;
 mod shell;
 mod summary;
 
-pub use activation::{ActivationName, ModuleEnd, activation_name};
+pub use activation::{ActivationName, FiniteCalls, ModuleEnd, activation_name};
 pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
 pub use columns::{is_number_column, micro_step_column};
 pub use shell::shell_word;

@@ -157,7 +157,7 @@ def test_the_operator_that_bears_it_is_named(
     code, found = overflow(tmp_path, capfd)
     born = [(one["operator"], one["what"], one["arrives"]) for one in found["born"]]
     assert (code, born) == (1, [(*BROKEN[attend], False)]), found
-    # That a mask was given is said beside it.
+    # The answer names the mask that the operator was given.
     assert (found["born"][0]["given"] is not None) == (attend is wholly_masked)
 
 

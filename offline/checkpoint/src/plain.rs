@@ -13,7 +13,7 @@ use super::layout::Layout;
 /// What the tensor of a file that is one tensor is called.
 const ONLY: &str = "tensor";
 
-/// So many names of what is no tensor are told.
+/// How many names of plain values a note shows.
 const VALUES_SHOWN: usize = 3;
 
 /// Keys under which frameworks keep a model's weights beside other things, the first that is there counts.
@@ -48,7 +48,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     Ok(checkpoint)
 }
 
-/// What is no tensor and no array is not compared, and that is said.
+/// A note about the values that are not compared, because they are neither tensors nor arrays.
 fn plain_values(file: &TensorFile) -> Result<Option<String>, CheckpointError> {
     let mut leaves = file.leaves()?;
     leaves.retain(|(_, value)| value.kind() != Kind::None);

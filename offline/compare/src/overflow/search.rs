@@ -52,7 +52,8 @@ impl Search {
         self.found.anomalies.push(anomaly);
     }
 
-    /// NaN, or an infinity that was computed, or that stands in a parameter: operators within a module were given it first.
+    /// The first NaN, computed infinity, or infinite parameter. For a parameter it names the operator inside the module that
+    /// read it first.
     fn birth(&self, sides: Sides<'_>, index: u32) -> Option<FirstNonFinite> {
         let parameter = || {
             let value = sides.parameter()?;

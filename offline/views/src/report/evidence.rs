@@ -1,8 +1,6 @@
 //! What a rank's history shows.
 
-use std::collections::HashMap;
-
-use trainmon_core::{ActivationName, Alert, AlertPhase, Kind, ModuleEnd, layer_of};
+use trainmon_core::{Alert, AlertPhase, FiniteCalls, Kind, layer_of};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
 
 use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
@@ -118,9 +116,15 @@ impl Search {
 
     fn tensors(&mut self, map: &HeatMap) {
         let width = map.columns.first.len();
-        let masks = Masks::of(map);
-        for (name, values) in map.names.iter().zip(map.values.chunks(width.max(1))) {
-            if masks.is_one(name, values) {
+        let rows = || map.names.iter().zip(map.values.chunks(width.max(1)));
+        let activations = rows().filter(|_| map.kind == Kind::Actv.name());
+        // The rule `NonFinite` has the same exception.
+        let calls = FiniteCalls::of(
+            activations.map(|(name, values)| (&**name, (), values.iter().all(|value| value.is_finite()))),
+        );
+        for (name, values) in rows() {
+            let is_infinite = values.contains(&f32::INFINITY) && !values.iter().any(|value| value.is_nan());
+            if is_infinite && calls.are_given(name, ()) {
                 self.series += 1;
                 continue;
             }
@@ -146,31 +150,6 @@ impl Search {
             self.too_short += 1;
         }
         first_departure(points)
-    }
-}
-
-/// Modules of which all that comes out is finite, by name and call: what they are given may be infinite, as masks are. The
-/// rule `NonFinite` has the same exception.
-struct Masks<'m>(HashMap<(&'m str, &'m str), bool>);
-
-impl<'m> Masks<'m> {
-    fn of(map: &'m HeatMap) -> Self {
-        let mut calls = HashMap::new();
-        if map.kind == Kind::Actv.name() {
-            for (name, values) in map.names.iter().zip(map.values.chunks(map.columns.first.len().max(1))) {
-                if let Some(ActivationName { module, end: ModuleEnd::Output, call }) = ActivationName::parse(name) {
-                    *calls.entry((module, call)).or_insert(true) &= values.iter().all(|value| value.is_finite());
-                }
-            }
-        }
-        Self(calls)
-    }
-
-    fn is_one(&self, name: &str, values: &[f32]) -> bool {
-        let is_given = ActivationName::parse(name).is_some_and(|ActivationName { module, end, call }| {
-            end == ModuleEnd::Input && self.0.get(&(module, call)) == Some(&true)
-        });
-        is_given && values.contains(&f32::INFINITY) && !values.iter().any(|value| value.is_nan())
     }
 }
 
