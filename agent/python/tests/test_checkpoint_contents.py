@@ -59,6 +59,7 @@ CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "defaultdict of pairs": lambda x: Called(collections.defaultdict, list, [("w", x)]),
     "dict of pairs": lambda x: Called(dict, [("w", x)]),
     "list of a tuple": lambda x: Called(list, (x, x)),
+    "list of a call": lambda x: Called(list, Called(tuple, [x, x])),
     "deque": lambda x: collections.deque([x], maxlen=3),
     "deque of a list": lambda x: Called(collections.deque, [x], 3),
     "parameter": lambda x: {"w": torch.nn.Parameter(x) if isinstance(x, torch.Tensor) else x},

@@ -74,7 +74,11 @@ impl<'a> Walk<'_, 'a> {
         match (item.class(), item.args()) {
             (Some(class), Some(args)) if is_mapping(class) => self.given_pairs(args, depth)?,
             (Some(class), Some(args)) if is_sequence(class) => {
-                args.items().take(1).try_for_each(|given| self.items(given, depth))?;
+                // What is no plain list or tuple holds things in ways of its own.
+                args.items().take(1).try_for_each(|given| match given.kind() {
+                    Kind::Tuple | Kind::List | Kind::Set => self.items(given, depth),
+                    _ => self.item(given, depth + 1),
+                })?;
             }
             (_, Some(args)) => self.items(args, depth)?,
             _ => {}

@@ -35,8 +35,9 @@ class Copies:
     def copy_all(
         self, copy: Callable[[torch.device, Sequence[Pair]], Sequence[Pair]], keep: Callable[[torch.Tensor], None]
     ) -> None:
-        """Copies what is due, on the current streams. `copy` copies with one launch, and returns the pairs that it cannot
-        copy: torch's operator copies these, some dozens per launch. `keep` is called with each tensor that was read."""
+        """Copies what is due, on the current streams. `copy` copies with one launch, and returns the pairs that it
+        cannot copy: torch's operator copies these, some dozens per launch. `keep` is called with each tensor that was
+        read."""
         due, self._due = self._due, []
         by_device: dict[torch.device, list[Pair]] = {}
         for pair in due:
