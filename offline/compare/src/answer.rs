@@ -83,7 +83,7 @@ pub fn compare_matched<E: From<CompareError>>(
         };
         // The search goes through all operators one after the other, and finds the tensors that were read meanwhile.
         let (divergence, matched) = rayon::join(
-            || search.step(&step, thresholds, options.matching),
+            || search.step(&step, thresholds),
             || step.ranks.par_iter().map(match_and_read).collect::<Vec<_>>(),
         );
         for (rank, pairs) in step.ranks.iter_mut().zip(matched) {
@@ -128,8 +128,9 @@ fn read(
         let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
         let is_debug = pair.target.is_debug();
         let evaluation = Evaluation::new(&target, &golden, options.is_for_tables);
+        let aligned = options.matching.align(&target, &golden);
         let (rank, pairs) = (pair.rank, Vec::new());
-        Ok(RankCaptures { rank, target, golden, spreads, pairs, evaluation, is_alone, is_debug })
+        Ok(RankCaptures { rank, target, golden, spreads, aligned, pairs, evaluation, is_alone, is_debug })
     });
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));

@@ -7,7 +7,7 @@ use super::evaluation::{Evaluation, Sides};
 use super::first::Divergence;
 use super::input::Capture;
 use super::judge::GoldenSpreads;
-use super::matching::Pair;
+use super::matching::{Alignment, Pair};
 
 /// A step's two captures of every rank, in memory.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct RankCaptures {
     pub golden: Capture,
     /// How far further golden runs are from it.
     pub spreads: Option<GoldenSpreads>,
+    /// Which operators ran at the same place: the search and the page go by it.
+    pub(crate) aligned: Alignment,
     /// Which values belong together.
     pub pairs: Vec<Pair>,
     /// What is known of them.

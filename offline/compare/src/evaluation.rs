@@ -17,9 +17,20 @@ use crate::input::Capture;
 struct Evaluated {
     golden: Address,
     /// By statistics, checksums and what else the JSON files have.
-    deviation: Deviation,
+    stated: Deviation,
     /// By the tensors, read when they are first asked for; nothing where a side has no file.
     elements: OnceLock<Option<Box<Elements>>>,
+}
+
+impl Evaluated {
+    fn elements(&self, sides: Sides<'_>, target: Address) -> Option<&Elements> {
+        let elements = self.elements.get_or_init(|| {
+            let (one, other) = sides.items(target, self.golden);
+            let pair = read_pair(sides.target, sides.golden, one, other)?;
+            Some(Box::new(Elements::of(pair, sides.evaluation.is_for_tables)))
+        });
+        elements.as_deref()
+    }
 }
 
 /// What two tensors' elements tell.
@@ -92,20 +103,35 @@ pub struct Sides<'c> {
 }
 
 impl<'c> Sides<'c> {
-    /// How far a value of the target is from one of the golden, by what the JSON files have.
+    /// How far a value of the target is from one of the golden: by what the JSON files have and, where both have files of their
+    /// tensors, by every element. This is the one number that search, tables and page go by.
     pub(crate) fn deviation(self, target: Address, golden: Address) -> Deviation {
-        self.evaluated(target, golden, |evaluated| evaluated.deviation)
+        self.evaluated(target, golden, |evaluated| {
+            let is_settled = !evaluated.stated.relative.is_finite() || self.is_unwritten(target, golden);
+            if is_settled { evaluated.stated } else { merged(evaluated.stated, evaluated.elements(self, target)) }
+        })
+    }
+
+    /// The same of values behind the place where the runs part: of their elements only what tables read anyway.
+    pub(crate) fn deviation_behind(self, target: Address, golden: Address) -> Deviation {
+        if self.evaluation.is_for_tables {
+            return self.deviation(target, golden);
+        }
+        self.evaluated(target, golden, |evaluated| match evaluated.elements.get() {
+            Some(_) => self.deviation(target, golden),
+            None => evaluated.stated,
+        })
     }
 
     /// Shows what the elements of both tell; nothing where one of them has no file of its own.
     pub(crate) fn elements<R>(self, target: Address, golden: Address, see: impl FnOnce(Option<&Elements>) -> R) -> R {
-        self.evaluated(target, golden, |evaluated| {
-            let elements = evaluated.elements.get_or_init(|| {
-                let pair = read_pair(self.target, self.golden, self.target.at(target), self.golden.at(golden))?;
-                Some(Box::new(Elements::of(pair, self.evaluation.is_for_tables)))
-            });
-            see(elements.as_deref())
-        })
+        self.evaluated(target, golden, |evaluated| see(evaluated.elements(self, target)))
+    }
+
+    /// Whether a file of one of their tensors cannot be read, so that statistics alone tell.
+    pub(crate) fn is_unread(self, target: Address, golden: Address) -> bool {
+        !self.is_unwritten(target, golden)
+            && self.elements(target, golden, |elements| matches!(elements, Some(Elements::Unreadable(_))))
     }
 
     /// Whether both values are memory that nobody had written yet.
@@ -125,14 +151,34 @@ impl<'c> Sides<'c> {
             let found = deviation(one, other);
             let says_nothing = matches!(found.what, What::Numbers | What::NotFinite | What::Digest);
             let is_left_out = says_nothing && self.evaluation.unwritten.has(one, other);
-            let deviation = if is_left_out { Deviation::NONE } else { found };
-            Evaluated { golden, deviation, elements: OnceLock::new() }
+            let stated = if is_left_out { Deviation::NONE } else { found };
+            Evaluated { golden, stated, elements: OnceLock::new() }
         };
         let Evaluation { starts, of, .. } = self.evaluation;
         let known = of[starts[target.operator as usize] + target.value as usize].get_or_init(evaluate);
         // Where calls differ in number the search may pair a value with another than the table does: that pair is seen once, too.
         if known.golden == golden { see(known) } else { see(&evaluate()) }
     }
+}
+
+/// What statistics tell, and what elements tell beyond them.
+fn merged(statistics: Deviation, elements: Option<&Elements>) -> Deviation {
+    let Some(Elements::Comparable { is_same, measured }) = elements else { return statistics };
+    // What only the elements tell is told now.
+    let statistics = if statistics.what == What::Unseen { Deviation::NONE } else { statistics };
+    let Some(distance) = measured.as_ref().filter(|_| !is_same).map(|measured| &measured.distance) else {
+        return statistics;
+    };
+    if distance.odd > 0 {
+        return Deviation::of(What::NotFinite);
+    }
+    let relative = distance.relative();
+    // Beside a golden of zeros the statistics have said by how much of the target's size.
+    if relative > statistics.relative && (relative.is_finite() || !statistics.is_some()) {
+        let what = if statistics.what == What::Dtype { What::Dtype } else { What::Numbers };
+        return Deviation { what, relative };
+    }
+    statistics
 }
 
 impl Elements {

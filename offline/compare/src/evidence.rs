@@ -1,11 +1,11 @@
 //! What the search found of a rank, for its table: rows must not contradict the answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
 use super::answer::{RankCaptures, StepCaptures};
-use super::first::{Finding, Kind, Walked};
+use super::first::{Finding, Judged, Kind, Walked};
 use super::item::{Address, Item};
 use super::name::{Direction, OperatorName};
 
@@ -15,6 +15,8 @@ pub(crate) struct Evidence<'s> {
     /// Where the rank parts first.
     origin: Option<&'s Finding>,
     walked: Option<&'s Walked>,
+    /// Operators that differ behind it.
+    affected: HashSet<&'s str>,
     /// The largest difference among the inputs of a forward call.
     calls: HashMap<(&'s str, u32), f64>,
     /// The same of any call of a module, forward or backward.
@@ -31,6 +33,7 @@ impl<'s> Evidence<'s> {
         let mut evidence = Self {
             origin: origin.map(|(_, finding)| finding),
             walked: walked.map(|(_, walked)| walked),
+            affected: walked.into_iter().flat_map(|(_, walked)| &walked.spread).map(String::as_str).collect(),
             ..Self::default()
         };
         let sides = rank.sides();
@@ -67,10 +70,20 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// Whether a result of the target's operator with this index is all rounding: how far it is apart says nothing.
-    pub(super) fn is_residue(&self, address: Address, item: Item<'_>) -> bool {
-        let places = self.walked.and_then(|walked| walked.residues.get(&address.operator));
-        places.is_some_and(|places| places.contains(&item.value.place))
+    /// What the search allows a value that differs; `None` of values behind the place where the runs part, which it does not judge.
+    pub(super) fn judged(&self, address: Address) -> Option<Judged> {
+        self.walked?.judged.get(&address).copied()
+    }
+
+    /// Whether the answer names an operator of the target among those that the difference spreads to.
+    pub(super) fn is_affected(&self, operator: &str) -> bool {
+        self.affected.contains(operator)
+    }
+
+    /// How far the answer says that a value it names may be apart.
+    pub(super) fn stated_bound(&self, item: Item<'_>) -> Option<f64> {
+        let suspect = self.origin?.suspects.iter().find(|suspect| is_named(&suspect.name, item))?;
+        Some(suspect.bound)
     }
 
     /// Whether the answer names this value: one that differs where the runs part, or any of a call that one side lacks and from

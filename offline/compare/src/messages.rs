@@ -16,6 +16,9 @@ const NAMES_SHOWN: usize = 6;
 /// The verdict in a sentence.
 pub(crate) fn sentence(answer: &Answer) -> String {
     match &answer.verdict {
+        Verdict::Same if answer.finer > 0 => {
+            format!("No divergence: {} agree in all that was captured but dtypes.", operators(answer))
+        }
         Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
         Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
             "No divergence beyond rounding: all that differs is what is left of sums that cancel, in {operator} (step {step}, rank \
@@ -171,6 +174,12 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
             answer.unjudged
         ));
     }
+    if answer.finer > 0 {
+        lines.push(format!(
+            "The target has {} values in a finer dtype than the golden; their numbers agree.",
+            answer.finer
+        ));
+    }
     if answer.unread > 0 {
         lines.push(format!(
             "Tensors that cannot be read: {}; of these values statistics alone were compared, their rows say why.",
@@ -267,7 +276,7 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
     let mut json = json!({
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
         "operators_compared": answer.compared, "operators_unseen": answer.unseen,
-        "values_unread": answer.unread,
+        "values_unread": answer.unread, "values_in_finer_dtype": answer.finer,
         "target_only": answer.target_only, "golden_only": answer.golden_only,
     });
     let more = match &answer.verdict {

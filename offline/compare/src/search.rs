@@ -6,7 +6,6 @@ use super::captures::StepCaptures;
 use super::deviation::is_one_kind;
 use super::first::{Divergence, Kind, Noise, RankCapture, Rounding, Walked, first_divergence};
 use super::input::Capture;
-use super::matching::Matching;
 use super::thresholds::Thresholds;
 use super::verdict::{Answer, Verdict};
 
@@ -31,6 +30,7 @@ pub(super) struct Search {
     compared: usize,
     unseen: usize,
     unread: usize,
+    finer: usize,
     is_untold: bool,
     /// Tensors of some rank could be held against each other.
     is_seen: bool,
@@ -40,12 +40,7 @@ pub(super) struct Search {
 
 impl Search {
     /// Looks at a step, unless an earlier one has it already, and gives what it found there.
-    pub(super) fn step(
-        &mut self,
-        captures: &StepCaptures,
-        thresholds: &Thresholds,
-        matching: &Matching,
-    ) -> Option<Divergence> {
+    pub(super) fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds) -> Option<Divergence> {
         if self.found.is_some() {
             return None;
         }
@@ -55,6 +50,7 @@ impl Search {
             .map(|captures| RankCapture {
                 rank: captures.rank,
                 sides: captures.sides(),
+                aligned: &captures.aligned,
                 spreads: captures.spreads.as_ref(),
             })
             .collect();
@@ -62,11 +58,12 @@ impl Search {
         let is_structure = |capture: &Capture| capture.document.task == Task::Structure;
         self.is_half_structure |=
             ranks.iter().any(|rank| is_structure(rank.sides.target) != is_structure(rank.sides.golden));
-        let divergence = first_divergence(&ranks, &mut self.noise, thresholds, matching);
+        let divergence = first_divergence(&ranks, &mut self.noise, thresholds);
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
             self.unseen += walked.unseen;
             self.unread += walked.unread;
+            self.finer += walked.finer;
             self.is_untold |= walked.is_untold;
             self.unjudged += walked.unjudged;
             if let (Some(operator), None) = (&walked.first_residue, &self.first_residue) {
@@ -153,8 +150,8 @@ impl Search {
             (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
             (_, None) => (Verdict::Same, None),
         };
-        let Self { compared, unseen, unread, unjudged, unsure, .. } = self;
-        Answer { verdict, divergence, compared, unseen, unread, unjudged, unsure, target_only, golden_only }
+        let Self { compared, unseen, unread, finer, unjudged, unsure, .. } = self;
+        Answer { verdict, divergence, compared, unseen, unread, finer, unjudged, unsure, target_only, golden_only }
     }
 }
 

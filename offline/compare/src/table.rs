@@ -9,6 +9,7 @@ use super::deviation::{Deviation, What};
 use super::distance::Distance;
 use super::evaluation::Sides;
 use super::evidence::{Evidence, Side};
+use super::first::Excuse;
 use super::input::Capture;
 use super::item::{Address, Item};
 use super::judge::{Bound, Judge, Source};
@@ -198,8 +199,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
             let (item, twin) = sides.items(one, other);
             let is_unwritten = sides.is_unwritten(one, other);
-            let elements = row.shared.distance.as_deref().filter(|_| !is_unwritten);
-            row.deviation = elements.map_or_else(|| sides.deviation(one, other), elementwise);
+            row.deviation = sides.deviation(one, other);
             row.notes.extend(is_unwritten.then(|| "memory that nobody had written yet".to_owned()));
             row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
                 row.level = Level::Warning;
@@ -207,20 +207,37 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             }));
             if item.value.section.is_input() {
                 input = input.max(row.deviation.relative);
-                judge_input(row, judge, judge.spread(twin.operator, &twin.value.place));
+                let spread = judge.spread(twin.operator, &twin.value.place);
+                let judged = evidence.judged(one);
+                let bound = judged.map_or_else(|| usual_input(&row.deviation, spread), |judged| judged.bound);
+                match judged.and_then(|judged| judged.excuse) {
+                    Some(excuse) => excuse_row(row, bound, excuse),
+                    None => judge_input(row, bound, judge.thresholds.ceiling),
+                }
             }
         }
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
             let (item, twin) = sides.items(one, other);
-            if evidence.is_residue(one, item) {
+            if item.value.section.is_input() {
+                continue;
+            }
+            let judged = evidence.judged(one);
+            let usual = || {
+                let (spread, bound) = (judge.spread(twin.operator, &twin.value.place), judge.bound(operator, input));
+                if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound }
+            };
+            let bound = judged.map_or_else(usual, |judged| judged.bound);
+            match judged.and_then(|judged| judged.excuse) {
+                Some(excuse) => excuse_row(row, bound, excuse),
+                None => judge_output(row, bound, judge.thresholds.ceiling),
+            }
+            if row.level == Level::Pass && row.deviation.is_some() && evidence.is_affected(&operator.name) {
                 row.level = Level::Warning;
-                row.notes.push("all of it is rounding, what is left of a sum that cancels".to_owned());
-            } else if !item.value.section.is_input() {
-                let spread = judge.spread(twin.operator, &twin.value.place);
-                let bound = judge.bound(operator, input);
-                let bound = if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound };
-                judge_output(row, bound, judge.thresholds.ceiling);
+                row.notes.push(format!(
+                    "{} behind the place where the runs part",
+                    describe(&row.deviation, "leaves with another")
+                ));
             }
         }
     }
@@ -229,18 +246,33 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
 /// What the answer names is an error in the table too, be it what an operator was given, or a call that one side lacks.
 fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evidence: &Evidence<'_>) {
     if evidence.is_origin(side, address, item) {
+        let stated = evidence.stated_bound(item).zip(row.bound);
+        row.bound = stated.map(|(bound, usual)| Bound { bound, ..usual }).or(row.bound);
         row.level = Level::Error;
         row.notes.push("here the runs part first".to_owned());
     }
 }
 
-fn judge_input(row: &mut Row, judge: Judge<'_>, spread: f64) {
-    let ceiling = judge.thresholds.ceiling;
-    let bound = match row.deviation.what {
+/// How far an input may be apart of which the search says nothing.
+fn usual_input(deviation: &Deviation, spread: f64) -> Bound {
+    match deviation.what {
         What::Argument => Bound { bound: 1e-6, source: Source::Exact },
-        _ if spread > ceiling => Bound { bound: spread, source: Source::Spread },
-        _ => Bound { bound: ceiling, source: Source::Rounding },
-    };
+        _ if spread > 0.0 => Bound { bound: spread, source: Source::Spread },
+        _ => Bound { bound: 0.0, source: Source::Rounding },
+    }
+}
+
+/// What the search does not take for the place where the runs part is no error, and what it says of it stands in the row.
+fn excuse_row(row: &mut Row, bound: Bound, excuse: Excuse) {
+    row.bound = Some(bound);
+    row.level = Level::Warning;
+    row.notes.push(excuse.words().to_owned());
+}
+
+/// Up to the ceiling an input may have been apart before.
+fn judge_input(row: &mut Row, bound: Bound, ceiling: f64) {
+    let is_argument = row.deviation.what == What::Argument;
+    let bound = if is_argument { bound } else { Bound { bound: bound.bound.max(ceiling), ..bound } };
     row.bound = Some(bound);
     if row.deviation.relative <= bound.bound {
         note_unseen(row);
@@ -275,20 +307,15 @@ fn note_unseen(row: &mut Row) {
             "put together out of parts, whose statistics and checksums do not give the whole's"
         }
         What::Unseen => "neither statistics nor a checksum to judge by",
-        What::Dtype => "computed in a finer dtype",
+        // No loss of precision: the answer counts these values.
+        What::Dtype => {
+            row.notes.push("in a finer dtype than in the golden".to_owned());
+            return;
+        }
         _ => return,
     };
-    row.level = Level::Warning;
+    row.level = row.level.max(Level::Warning);
     row.notes.push(note.to_owned());
-}
-
-/// Every element was seen: by how much of the golden's norm they are apart.
-fn elementwise(distance: &Distance) -> Deviation {
-    if distance.odd > 0 {
-        return Deviation::of(What::NotFinite);
-    }
-    let relative = distance.relative();
-    if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE }
 }
 
 fn describe(deviation: &Deviation, verb: &str) -> String {

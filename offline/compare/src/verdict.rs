@@ -69,6 +69,8 @@ pub struct Answer {
     pub unseen: usize,
     /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
     pub unread: usize,
+    /// Values that the target has in a finer dtype, with numbers that agree.
+    pub finer: usize,
     /// Operators of updates of which arguments alone were judged, since one side has parameters fused: which is whose nobody can tell.
     pub unjudged: usize,
     /// Tensors of an optimizer that are apart by what it makes of rounding, of the first step that has any.

@@ -1,12 +1,12 @@
 //! What a walk over a rank's operators can find.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use trainmon_dump::capture::{Leaf, Section};
 
 use crate::deviation::{Deviation, What};
-use crate::item::Item;
+use crate::item::{Address, Item};
+use crate::judge::Bound;
 use crate::location::Location;
 use crate::python;
 
@@ -113,6 +113,8 @@ pub struct Walked {
     pub unjudged: usize,
     /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
     pub unread: usize,
+    /// Values in a finer dtype than the golden's whose numbers agree.
+    pub finer: usize,
     /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
     pub is_untold: bool,
     /// Operators that differ after the finding, in order: how it spreads.
@@ -123,8 +125,8 @@ pub struct Walked {
     pub rewritten: Vec<Rewritten>,
     /// Tensors of an optimizer that are apart by what it makes of rounding: they are no finding, and a further golden run would tell.
     pub unsure: Vec<String>,
-    /// Results that differ and are all rounding: what is left of sums that cancel.
-    pub residues: Residues,
+    /// What was judged of values that differ, by their place in the target: as far as the finding, or to the end.
+    pub(crate) judged: HashMap<Address, Judged>,
 }
 
 /// A call that one side lacks.
@@ -138,12 +140,45 @@ pub struct OneSidedCall {
     pub is_target: bool,
 }
 
-/// Places of values, by the index of their operator in the target.
-pub(crate) type Residues = HashMap<u32, Vec<Arc<str>>>;
+/// What the search allows a value that differs, and found to be no place where the runs part. Tables say the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    /// How far it may be apart.
+    pub bound: Bound,
+    /// Why it may be further than that; `None` where it need not.
+    pub excuse: Option<Excuse>,
+}
+
+/// Why a value that is beyond its bound is no place where the runs part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excuse {
+    /// All of it is rounding on both sides, or was made of such a value.
+    Residue,
+    /// One side computes this part otherwise, with results that agree.
+    Rewritten,
+    /// One side has parameters fused: which call updates which nobody can tell.
+    Unassigned,
+    /// The checksum of a fused operator does not follow from those of its parts.
+    Untold,
+}
+
+impl Excuse {
+    /// The words for it in tables.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Residue => "all of it is rounding, what is left of a sum that cancels",
+            Self::Rewritten => "one side computes this part otherwise",
+            Self::Unassigned => "one side has parameters fused: it is not known which call updates which",
+            Self::Untold => "the checksum of a fused operator does not follow from those of its parts",
+        }
+    }
+}
 
 /// A value, how far it is apart, and how far the golden runs are among themselves.
 pub(super) struct Compared<'c> {
     pub(super) item: Item<'c>,
+    /// Where it is in the target, which may lack it.
+    pub(super) at: Option<Address>,
     pub(super) twin: Option<Item<'c>>,
     /// Whether the value is the golden's, and the target has none.
     pub(super) is_golden: bool,

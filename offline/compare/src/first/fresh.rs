@@ -4,7 +4,7 @@ use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
 
 use crate::deviation::What;
 use crate::item::Item;
-use crate::judge::coarse;
+use crate::judge::{Bound, Source, coarse};
 use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
@@ -76,6 +76,24 @@ impl<'c> Walker<'c> {
         !self.producer(input).is_some_and(is_made)
             && !self.is_updated_by_rounding(name, input)
             && !self.is_shifted(name, input)
+    }
+
+    /// How far an input may be apart that no earlier operator gave.
+    pub(super) fn allowed_input(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        input: &Compared<'c>,
+    ) -> Bound {
+        let (bound, source) = match input.deviation.what {
+            What::Argument => (self.argument_bound(input), Source::Exact),
+            _ => (self.input_bound(operator, name, input), Source::Rounding),
+        };
+        if input.spread > bound {
+            Bound { bound: input.spread, source: Source::Spread }
+        } else {
+            Bound { bound, source }
+        }
     }
 
     /// The earlier output that an input is, also where that is all rounding and was scaled unseen.

@@ -23,6 +23,6 @@ mod walker;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;
-pub(crate) use finding::{Finding, OneSidedCall, Rewritten, Suspect, Walked};
+pub(crate) use finding::{Excuse, Finding, Judged, OneSidedCall, Rewritten, Suspect, Walked};
 pub(crate) use noise::Rounding;
 pub(crate) use ranks::{Divergence, Noise, RankCapture, first_divergence};

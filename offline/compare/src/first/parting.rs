@@ -4,6 +4,7 @@ use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::{SINGLE, What, numbers};
 use crate::item::Item;
+use crate::judge::Bound;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
@@ -27,19 +28,12 @@ impl<'c> Walker<'c> {
         outputs: &[Compared<'c>],
     ) -> Option<Candidate> {
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
-        let (arguments, tensors): (Vec<_>, Vec<_>) =
-            inputs.iter().partition(|input| input.deviation.what == What::Argument);
-        let apart = |values: &[&Compared<'_>]| values.iter().map(|value| value.deviation.relative).fold(0.0, f64::max);
-        let (argument, input) = (apart(&arguments), apart(&tensors));
-        // A backward also uses what its forward saw, and a communication what other ranks did.
-        let is_of_others = name.is_some_and(|name| name.is_communication());
-        let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
-        if from.is_infinite() || argument.is_infinite() {
+        let bound = self.output_bound(operator, name, inputs, outputs).bound;
+        if bound.is_infinite() {
             return None;
         }
-        // A factor does to a result what it is apart itself; it does not round on the way.
-        let bound = self.judge.bound(operator, from).bound.max(argument * SAME_AS_PRODUCED);
-        let bound = bound.max(self.unseen_bound(operator, name, inputs, outputs));
+        let tensors = inputs.iter().filter(|input| input.deviation.what != What::Argument);
+        let input = tensors.map(|input| input.deviation.relative).fold(0.0, f64::max);
         let is_another = is_backward && is_another_node(outputs);
         let is_beyond = |output: &&Compared<'c>| {
             let is_of_another = is_another && !is_of_one_shape(output);
@@ -54,6 +48,28 @@ impl<'c> Walker<'c> {
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
         let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
         (!suspects.is_empty()).then_some(Candidate { kind: Kind::Operator, suspects, input })
+    }
+
+    /// How far the outputs of an operator may be apart for what went into it.
+    pub(super) fn output_bound(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) -> Bound {
+        let (arguments, tensors): (Vec<_>, Vec<_>) =
+            inputs.iter().partition(|input| input.deviation.what == What::Argument);
+        let apart = |values: &[&Compared<'_>]| values.iter().map(|value| value.deviation.relative).fold(0.0, f64::max);
+        let (argument, input) = (apart(&arguments), apart(&tensors));
+        // A backward also uses what its forward saw, and a communication what other ranks did.
+        let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
+        let is_of_others = name.is_some_and(|name| name.is_communication());
+        let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
+        let usual = self.judge.bound(operator, from);
+        // A factor does to a result what it is apart itself; it does not round on the way.
+        let unseen = self.unseen_bound(operator, name, inputs, outputs).max(argument * SAME_AS_PRODUCED);
+        Bound { bound: usual.bound.max(unseen), ..usual }
     }
 
     /// Whether an output is what an adaptive optimizer makes of rounding, and apart by no more than that.

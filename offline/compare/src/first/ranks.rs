@@ -16,7 +16,7 @@ use crate::input::Capture;
 use crate::item::Item;
 use crate::judge::{GoldenSpreads, Judge};
 use crate::location::Location;
-use crate::matching::{Alignment, Matching};
+use crate::matching::Alignment;
 use crate::name::OperatorName;
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
@@ -28,6 +28,8 @@ pub(crate) struct RankCapture<'c> {
     pub rank: u64,
     /// The run in question, and the run it is held against.
     pub sides: Sides<'c>,
+    /// Which operators ran at the same place.
+    pub aligned: &'c Alignment,
     /// How far several golden runs are apart, if there are several.
     pub spreads: Option<&'c GoldenSpreads>,
 }
@@ -52,41 +54,29 @@ pub(crate) type Noise = HashMap<u64, Rounding>;
 
 /// Looks for the first divergence of a step. `noise` holds what earlier steps showed of each rank's rounding, and is brought up to
 /// date.
-pub(crate) fn first_divergence(
-    ranks: &[RankCapture<'_>],
-    noise: &mut Noise,
-    thresholds: &Thresholds,
-    matching: &Matching,
-) -> Divergence {
+pub(crate) fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.sides.target)));
-    let aligned: Vec<Alignment> =
-        ranks.par_iter().map(|rank| matching.align(rank.sides.target, rank.sides.golden)).collect();
     let places: HashMap<u64, Vec<usize>> =
-        ranks.iter().zip(&aligned).map(|(rank, aligned)| (rank.rank, places(rank.sides.target, aligned))).collect();
-    let walked = walk_all(ranks, &aligned, noise, thresholds);
+        ranks.iter().map(|rank| (rank.rank, places(rank.sides.target, rank.aligned))).collect();
+    let walked = walk_all(ranks, noise, thresholds);
     let meetings = Meetings { walked: &walked, communication: &communication, places: &places };
     let (origins, received) = meetings.origins();
     Divergence { origins, received, walked }
 }
 
 /// Every rank's walk. `noise` is brought up to date.
-fn walk_all(
-    ranks: &[RankCapture<'_>],
-    aligned: &[Alignment],
-    noise: &mut Noise,
-    thresholds: &Thresholds,
-) -> Vec<(u64, Walked)> {
-    let is_other_machine = is_other_machine(ranks, aligned);
+fn walk_all(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Vec<(u64, Walked)> {
+    let is_other_machine = is_other_machine(ranks);
     let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
-    let walk = |((rank, aligned), mut before): ((&RankCapture<'_>, &Alignment), Rounding)| {
+    let walk = |(rank, mut before): (&RankCapture<'_>, Rounding)| {
         if is_other_machine {
             before.expect();
         }
         let positions = Positions::of(&rank.sides.target.document);
         let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
-        walk(rank.sides, aligned, before, judge)
+        walk(rank.sides, rank.aligned, before, judge)
     };
-    let walked: Vec<(Walked, Rounding)> = ranks.par_iter().zip(aligned).zip(before).map(walk).collect();
+    let walked: Vec<(Walked, Rounding)> = ranks.par_iter().zip(before).map(walk).collect();
     let located = ranks.iter().zip(walked).map(|(rank, (walked, rounding))| {
         noise.insert(rank.rank, rounding);
         (rank.rank, located(ranks, rank.rank, walked))
@@ -153,11 +143,10 @@ fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
 
 /// Whether what nobody computed, data and parameters, differs in the last bits of several tensors and of a good part of them: random
 /// numbers and statistics of another machine. A few alone may be permuted ones, on several ranks the same.
-fn is_other_machine(ranks: &[RankCapture<'_>], aligned: &[Alignment]) -> bool {
+fn is_other_machine(ranks: &[RankCapture<'_>]) -> bool {
     /// Of so many tensors one at least: those of one value, as norms begin with, differ on no machine.
     const PART: usize = 8;
-    let of_ranks: Vec<_> =
-        ranks.par_iter().zip(aligned).map(|(rank, aligned)| uncomputed(rank.sides, aligned)).collect();
+    let of_ranks: Vec<_> = ranks.par_iter().map(|rank| uncomputed(rank.sides, rank.aligned)).collect();
     let count = |at: usize| of_ranks.iter().flat_map(|found| &found[at]).collect::<HashSet<_>>().len();
     let apart = count(1);
     apart > 1 && apart * PART >= count(0)

@@ -9,7 +9,7 @@ use crate::item::Item;
 use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 
-use super::finding::{Candidate, Compared, Finding, Kind, OneSidedCall, Rewritten, suspect};
+use super::finding::{Candidate, Compared, Excuse, Finding, Kind, OneSidedCall, Rewritten, suspect};
 use super::magnitude::takes_weights;
 use super::walker::Walker;
 use crate::fingerprint::Fingerprint;
@@ -162,7 +162,7 @@ impl<'c> Walker<'c> {
             let Some((one, other)) = one.zip(other) else { continue };
             let operator = self.operator(one);
             let Some(name) = OperatorName::parse(&operator.name) else { continue };
-            let compared = self.comparer.compare(one, other, false);
+            let compared = self.comparer.compare_behind(one, other);
             let mut differing = compared.iter().filter(|value| value.deviation.is_some());
             if name.direction == Direction::ParameterGradient {
                 parts.extend(differing.flat_map(looks));
@@ -211,7 +211,7 @@ impl<'c> Walker<'c> {
             if self.judge.thresholds.ignores(name) || self.region.contains(&place) {
                 continue;
             }
-            let compared = self.comparer.compare(one, other, false);
+            let compared = self.comparer.compare_behind(one, other);
             match self.passes(operator, name, &compared, &inside, place == finding.place) {
                 Passed::Same => {}
                 Passed::Together(apart) if region.until.is_empty() => {
@@ -335,6 +335,7 @@ impl<'c> Walker<'c> {
 
     /// Passes an operator inside of a part that is computed otherwise.
     pub(super) fn excuse(&mut self, compared: &[Compared<'c>]) {
+        self.note_judged(compared, Excuse::Rewritten);
         let differing = compared.iter().filter(|value| value.deviation.is_some());
         self.excused.inside.extend(differing.flat_map(|value| looks(value)));
     }

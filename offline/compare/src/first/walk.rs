@@ -6,14 +6,14 @@ use trainmon_dump::capture::{Operator, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
-use crate::judge::{Judge, coarse};
+use crate::judge::{Bound, Judge, Source, coarse};
 use crate::location::Location;
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
-use super::finding::{Candidate, Compared, Finding, Kind, Walked};
+use super::finding::{Candidate, Compared, Excuse, Finding, Judged, Kind, Walked};
 use super::kink::is_kinked;
 use super::magnitude::{Magnitude, unit};
 use super::noise::{Produced, Rounding};
@@ -85,8 +85,10 @@ impl<'c> Walker<'c> {
         if name.is_some_and(|name| self.judge.thresholds.ignores(name)) {
             return;
         }
-        let compared = self.comparer.compare(one, other, true);
+        let compared = self.comparer.compare(one, other);
         self.walked.unread += compared.iter().filter(|compared| compared.is_unread).count();
+        let is_finer = |it: &&Compared<'_>| it.deviation.what == What::Dtype && it.deviation.relative.is_finite();
+        self.walked.finer += compared.iter().filter(is_finer).count();
         self.walked.compared += 1;
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
         let is_joined = self.is_joined(operator, golden);
@@ -97,6 +99,7 @@ impl<'c> Walker<'c> {
         }
         if self.is_unjudged(operator, name) {
             self.walked.unjudged += 1;
+            self.note_judged(&compared, Excuse::Unassigned);
             if let Some(found) = self.other_argument(operator, name, &compared) {
                 self.found(place, (one, other), found, &[]);
             }
@@ -124,6 +127,7 @@ impl<'c> Walker<'c> {
             return;
         }
         self.is_blind |= is_blind;
+        self.note_bounds((operator, name), &inputs, &outputs);
         if is_joined {
             self.expect_rounding(operator);
         }
@@ -180,7 +184,7 @@ impl<'c> Walker<'c> {
                     || self.is_cancelled(operator, name, output));
             if is_all_rounding {
                 self.walked.first_residue.get_or_insert_with(|| operator.name.to_string());
-                self.walked.residues.entry(one).or_default().push(output.item.value.place.clone());
+                self.note_judged([output], Excuse::Residue);
                 if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
                     self.rounding.parameters.note_residue(name, &output.item.value.place);
                 }
@@ -205,6 +209,46 @@ impl<'c> Walker<'c> {
         }
     }
 
+    /// Notes how far values that differ may be apart, before anything is learnt of them.
+    fn note_bounds(
+        &mut self,
+        (operator, name): (&'c Operator, Option<OperatorName<'_>>),
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) {
+        let is_apart = |value: &&Compared<'c>| value.deviation.is_some();
+        for input in inputs.iter().filter(is_apart) {
+            let bound = self.allowed_input(operator, name, input);
+            self.walked.judged.extend(input.at.map(|at| (at, Judged { bound, excuse: None })));
+        }
+        let mut differing = outputs.iter().filter(is_apart).peekable();
+        if differing.peek().is_none() {
+            return;
+        }
+        let usual = self.output_bound(operator, name, inputs, outputs);
+        let is_another = is_another_node(outputs);
+        for output in differing {
+            let is_wide = output.spread > usual.bound;
+            let bound = if is_wide { Bound { bound: output.spread, source: Source::Spread } } else { usual };
+            let is_of_another = is_another && !is_of_one_shape(output);
+            let excuse = is_of_another.then_some(Excuse::Rewritten);
+            self.walked.judged.extend(output.at.map(|at| (at, Judged { bound, excuse })));
+        }
+    }
+
+    /// Notes of values that differ why they are no finding, whatever their bounds.
+    pub(super) fn note_judged<'v>(&mut self, values: impl IntoIterator<Item = &'v Compared<'c>>, excuse: Excuse)
+    where
+        'c: 'v,
+    {
+        for value in values.into_iter().filter(|value| value.deviation.is_some()) {
+            let Some(at) = value.at else { continue };
+            let usual = || Bound { bound: 0.0, source: Source::Rounding };
+            let bound = self.walked.judged.get(&at).map_or_else(usual, |judged| judged.bound);
+            self.walked.judged.insert(at, Judged { bound, excuse: Some(excuse) });
+        }
+    }
+
     /// Notes a parameter that is apart by what an optimizer makes of rounding, unless it is named already by another operator.
     fn note_unsure(&mut self, input: &Compared<'c>) {
         let looks = input.item.tensor().map(Fingerprint::of);
@@ -220,6 +264,7 @@ impl<'c> Walker<'c> {
                 self.walked.is_untold |= suspect.deviation.relative.is_infinite();
                 self.note_rounding(self.operator(one), suspect.deviation);
             }
+            self.note_judged(&self.comparer.compare(one, other), Excuse::Untold);
             return;
         }
         let operator = self.operator(one).name.to_string();
@@ -239,7 +284,7 @@ impl<'c> Walker<'c> {
             is_update: false,
         };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
-            self.excuse(&self.comparer.compare(one, other, false));
+            self.excuse(&self.comparer.compare_behind(one, other));
             return;
         }
         // A call that only one side made accounts for an input that nobody produced.
@@ -276,8 +321,7 @@ impl<'c> Walker<'c> {
     fn follow(&mut self, one: u32, other: u32) {
         let operator = self.operator(one);
         let bound = self.fresh_bound(operator).max(self.judge.bound(operator, 0.0).bound);
-        // Only the spread is of interest now: statistics do.
-        let compared = self.comparer.compare(one, other, false);
+        let compared = self.comparer.compare_behind(one, other);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {
             self.walked.spread.push(operator.name.to_string());

@@ -6,7 +6,8 @@ use std::collections::hash_map::Entry;
 
 use trainmon_dump::capture::{Operator, Value};
 
-use super::listed::{one_is_listed, unlisted};
+use super::aligned::Aligned;
+use super::listed::unlisted;
 use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::item::Address;
@@ -19,19 +20,6 @@ use crate::name::{Direction, OperatorName};
 pub fn exact(target: &Capture, golden: &Capture) -> Vec<Pair> {
     let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
     pair(target, &target_keys, golden, &golden_keys, |_| How::Name)
-}
-
-/// The same, and a list of one model pairs with the model itself.
-pub(super) fn exact_or_listed(target: &Capture, golden: &Capture) -> Vec<Pair> {
-    let are_listed = one_is_listed(target, golden);
-    if are_listed == [false, false] {
-        return exact(target, golden);
-    }
-    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
-    let listed: Vec<bool> =
-        target.document.operators.iter().map(|operator| operator.name.starts_with("Module.")).collect();
-    let how = |operator: usize| if listed[operator] { How::Listed } else { How::Name };
-    pair(target, &target_keys, golden, &golden_keys, how)
 }
 
 /// Keys without the index of a list.
@@ -82,6 +70,23 @@ fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(&value.place))
 }
 
+/// Pairs values of the same place in operators that were put side by side. `how`: what to say of operators with another name.
+pub(super) fn pair_aligned(
+    target: &Capture,
+    golden: &Capture,
+    aligned: &[Aligned],
+    how: impl Fn(usize) -> How,
+) -> Vec<Pair> {
+    let mut twins = vec![None; target.document.operators.len()];
+    for &(one, other) in aligned {
+        if let Some(one) = one {
+            twins[one as usize] = other;
+        }
+    }
+    let side = |capture| Side { capture, keys: &[], place: &own_place };
+    pair_by_twins(&side(target), &side(golden), &twins, how)
+}
+
 /// Operators of one name. Most have it alone: that takes no memory besides.
 #[derive(Default)]
 struct SameName {
@@ -116,15 +121,21 @@ pub(super) struct Side<'s> {
 /// The same where values are not where their names say.
 pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut twins: HashMap<&str, SameName, Hashes> = HashMap::default();
-    twins.reserve(golden.keys.len());
+    let mut places: HashMap<&str, SameName, Hashes> = HashMap::default();
+    places.reserve(golden.keys.len());
     for (index, key) in golden.keys.iter().enumerate().rev() {
-        twins.entry(key).or_default().put(index as u32);
+        places.entry(key).or_default().put(index as u32);
     }
+    let take = |key: &String| places.get_mut(key.as_str()).and_then(SameName::take);
+    let twins: Vec<Option<u32>> = target.keys.iter().map(take).collect();
+    pair_by_twins(target, golden, &twins, how)
+}
+
+/// Pairs values of operators whose counterparts are known: `twins` has one for each operator of the target.
+fn pair_by_twins(target: &Side<'_>, golden: &Side<'_>, twins: &[Option<u32>], how: impl Fn(usize) -> How) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    let mut twin_of = vec![None; golden.keys.len()];
-    for ((operator, key), index) in target.operators().iter().zip(target.keys).zip(0_u32..) {
-        let twin = twins.get_mut(key.as_str()).and_then(SameName::take);
+    let mut twin_of = vec![None; golden.operators().len()];
+    for ((operator, &twin), index) in target.operators().iter().zip(twins).zip(0_u32..) {
         let mut how = how(index as usize);
         if let Some(twin) = twin {
             twin_of[twin as usize] = Some(index);

@@ -5,7 +5,6 @@ mod api;
 mod exact;
 mod family;
 mod fused;
-mod fuzzy;
 mod layer;
 mod listed;
 mod mapping;
@@ -19,21 +18,19 @@ pub(crate) use fused::fuse;
 pub use layer::{LayerMapping, by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use pair::{How, Pair};
-pub(crate) use sequence::align;
-
-use api::by_api;
-use fuzzy::fuzzy;
 
 use crate::input::Capture;
 use crate::joined::Layout;
+use api::by_api;
+use sequence::align;
 
 /// The way values are to be matched.
 #[derive(Clone, Debug, Default)]
 pub enum Matching {
-    /// By name: [`exact`]. Where calls differ in number, the search for the first divergence goes by their sequence.
+    /// By name, and where calls differ in number by their sequence; as msprobe does: [`exact`].
     #[default]
     Name,
-    /// By the sequence of calls: `fuzzy`.
+    /// The same, also where msprobe would pair by name alone.
     Sequence,
     /// By a mapping of whole names: [`by_data`].
     Data(Mapping),
@@ -69,7 +66,6 @@ impl Matching {
         match self {
             Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
             Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
-            Self::Sequence => fuzzy(target, golden),
             // msprobe takes a layer mapping and makes no use of it.
             Self::Layer(_) | Self::Name if is_compat => exact(target, golden),
             Self::Layer(mapping) => by_layer(target, golden, mapping),
@@ -77,16 +73,17 @@ impl Matching {
             Self::Name if target.document.framework != golden.document.framework => {
                 by_api(target, golden, &ApiMapping::default())
             }
-            Self::Name => exact::exact_or_listed(target, golden),
+            Self::Name | Self::Sequence => align(target, golden).pairs(target, golden),
         }
     }
 
-    /// Puts the operators of two captures side by side in the order they ran.
+    /// Puts the operators of two captures side by side in the order they ran. Values of operators side by side are those that
+    /// [`Self::pairs`] pairs.
     pub fn align(&self, target: &Capture, golden: &Capture) -> Alignment {
         let is_of_two_frameworks = target.document.framework != golden.document.framework;
         match self {
-            Self::Sequence => align(target, golden).into(),
-            Self::Name if !is_of_two_frameworks => align(target, golden).into(),
+            Self::Sequence => align(target, golden).operators.into(),
+            Self::Name if !is_of_two_frameworks => align(target, golden).operators.into(),
             _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
         }
     }

@@ -9,21 +9,46 @@ use crate::input::Capture;
 use crate::name::OperatorName;
 use crate::script::{Numbers, script};
 
-use super::exact::unlisted_keys;
+use super::aligned::Aligned;
+use super::exact::{pair_aligned, unlisted_keys};
 use super::listed::{one_is_listed, unlisted};
-
-/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
-pub(crate) type Aligned = (Option<u32>, Option<u32>);
+use super::pair::{How, Pair};
 
 /// Puts the operators of two captures side by side.
 ///
 /// Where both ran the same calls they pair by name. Else they pair by their place in the sequence of calls (a longest common
 /// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
 /// Nearly linear in time where few differ.
-pub(crate) fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+pub(super) fn align(target: &Capture, golden: &Capture) -> Sequence {
     let are_listed = one_is_listed(target, golden);
     let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
-    by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden, are_listed))
+    let named = by_name(&target_keys, &golden_keys);
+    let is_by_name = named.is_some();
+    let operators = named.unwrap_or_else(|| by_sequence(target, golden, are_listed));
+    Sequence { operators, is_by_name, is_listed: are_listed != [false, false] }
+}
+
+/// The operators of two captures side by side, and by what.
+pub(super) struct Sequence {
+    pub(super) operators: Vec<Aligned>,
+    /// Both ran the same calls: each is beside the one of its name.
+    is_by_name: bool,
+    /// One side is a list of one model, which the other is.
+    is_listed: bool,
+}
+
+impl Sequence {
+    /// Pairs values of the same place in operators side by side. The target's values come first, in its order, then what only the
+    /// golden has, in its own.
+    pub(super) fn pairs(&self, target: &Capture, golden: &Capture) -> Vec<Pair> {
+        let is_module = |operator: usize| target.document.operators[operator].name.starts_with("Module.");
+        let how = |operator: usize| match (self.is_by_name, self.is_listed && is_module(operator)) {
+            (_, true) => How::Listed,
+            (true, false) => How::Name,
+            (false, false) => How::Sequence,
+        };
+        pair_aligned(target, golden, &self.operators, how)
+    }
 }
 
 /// `None` unless both sides have the same keys.

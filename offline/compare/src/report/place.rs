@@ -3,14 +3,13 @@
 use similar::DiffTag;
 use trainmon_dump::capture::{Leaf, Operator, Plain};
 
-use crate::answer::StepCaptures;
+use crate::answer::{RankCaptures, StepCaptures};
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
 use crate::first::{Divergence, Finding, Suspect};
 use crate::input::Capture;
 use crate::item::Address;
 use crate::judge::{GoldenSpreads, Judge};
-use crate::matching::align;
 use crate::python;
 use crate::rounding::Positions;
 use crate::script::{Numbers, script};
@@ -103,7 +102,7 @@ impl Place {
         Some(Self {
             at: (name, *rank),
             modules,
-            chain: chain(captures.sides(), finding, spread.unwrap_or(&[])),
+            chain: chain(captures, finding, spread.unwrap_or(&[])),
             suspects,
             more_suspects: finding.suspects.len().saturating_sub(SUSPECTS),
             stacks: stacks(target, golden, one, other),
@@ -121,9 +120,9 @@ fn operators<'c>(
     (at(target, one), at(golden, other))
 }
 
-fn chain(sides: Sides<'_>, finding: &Finding, spread: &[String]) -> Vec<Link> {
+fn chain(captures: &RankCaptures, finding: &Finding, spread: &[String]) -> Vec<Link> {
+    let (sides, aligned) = (captures.sides(), &captures.aligned.operators);
     let (target, golden) = (sides.target, sides.golden);
-    let aligned = align(target, golden);
     let link = |role, place: usize| {
         let (one, other) = aligned.get(place).copied()?;
         let (input, output) = apart(sides, one, other);
