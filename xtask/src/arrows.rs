@@ -35,7 +35,8 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
-    Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump"]) },
+    Rule { member: "trainmon-noise", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-noise"]) },
     Rule {
         member: "trainmon-capture",
         may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump", "trainmon-service"]),
@@ -73,7 +74,10 @@ const RULES: &[Rule] = &[
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
     Rule { member: "trainmon-report", may: May::On(&["trainmon-web"]) },
     Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
-    Rule { member: "trainmon-compare", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
+    Rule {
+        member: "trainmon-compare",
+        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-noise", "trainmon-report"]),
+    },
     Rule { member: "trainmon-checkpoint", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
     // Of the exporters the writers of files and OTLP: it recovers, converts and replays recorded runs with them.
     Rule {
@@ -237,14 +241,15 @@ mod tests {
         **trainmon-control -> trainmon-core, trainmon-service, tokio
         **trainmon-exporters -> trainmon-core, trainmon-service, tokio
         **trainmon-dump -> trainmon-core
-        **trainmon-baseline -> trainmon-core, trainmon-dump
+        **trainmon-noise -> trainmon-core
+        **trainmon-baseline -> trainmon-core, trainmon-dump, trainmon-noise
         **trainmon-capture -> trainmon-core, trainmon-dump, trainmon-stats
         **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-alerts, trainmon-control
         *trainmon-tch -> trainmon-agent, trainmon-capture, trainmon-stats, tch
         *trainmon-python -> trainmon-agent, trainmon-capture, trainmon-cli, pyo3
         **trainmon-report -> serde
         **trainmon-tensors -> trainmon-dump, trainmon-report
-        **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-report
+        **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-noise, trainmon-report
         **trainmon-checkpoint -> trainmon-core, trainmon-dump, trainmon-report
         **trainmon-runs -> trainmon-core, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-report
         **trainmon-cli -> trainmon-core, trainmon-report, trainmon-tensors, trainmon-compare, trainmon-checkpoint, trainmon-runs

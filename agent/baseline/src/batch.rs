@@ -6,8 +6,9 @@ use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{Kind, StepBatch, StepCalls, TensorInfo, micro_step_column};
 
 use super::csv::push_run_number;
-use super::names::{Names, unit_roundoff};
+use super::names::Names;
 use super::steps::{RUN_NUMBERS, RowHead, StepRows};
+use trainmon_noise::unit_roundoff;
 
 /// Reads the batches of one rank, in the order of their steps.
 pub(crate) struct BatchReader {

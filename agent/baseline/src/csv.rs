@@ -12,9 +12,10 @@ use csv::StringRecord;
 use trainmon_core::Dtype;
 
 use super::error::ReadRunError;
-use super::names::{Names, unit_roundoff};
+use super::names::Names;
 use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
 use crate::run::{RowLayout, RunDirectory, Table, TableCursor, ToldNumbers};
+use trainmon_noise::unit_roundoff;
 
 /// Kinds that measure the machine, or tensors that nobody can pair, or what a script tells: tokens per second, say.
 const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", "stack_info"];

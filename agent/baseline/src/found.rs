@@ -121,6 +121,10 @@ pub struct Judged {
     pub noise: Vec<(u64, f64)>,
     /// Tensors that hold nothing but round-off.
     pub nothing: Vec<String>,
+    /// What is apart by no more than an optimizer makes of rounding, of biases of which a part is an attention's keys: kind and name.
+    pub unsure: BTreeSet<(String, String)>,
+    /// Steps in which gradients alone were apart by a little, and in the next step no more; with the first of them.
+    pub jumps: Vec<Divergence>,
     /// Tensors whose element types differ.
     pub other_types: u64,
     /// Series that came closest to their bound without passing it, the closest first.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::blow_up::BlowUpWatch;
+use super::drift::Drift;
 use super::found::{Gap, Judged};
 use super::magnitude::{ColumnsPlan, Magnitude};
 use super::names::Names;
@@ -91,6 +92,9 @@ pub(super) struct Judge {
     /// Where each tensor's row is in each golden run's step.
     pub(super) golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
+    pub(super) drift: Drift,
+    /// Suspects of the step before that may be a jump.
+    pub(super) held: Option<Suspects>,
     pub(super) blow_up: BlowUpWatch,
     pub(super) found: Judged,
 }
@@ -129,6 +133,8 @@ impl Judge {
             last_level: 0.0,
             golden_rows: vec![Vec::new(); golden_runs],
             suspects: Suspects::default(),
+            drift: Drift::default(),
+            held: None,
             blow_up: BlowUpWatch::default(),
             found: Judged::default(),
         }

@@ -1,7 +1,7 @@
 //! One rank, step by step: which series part, and by how much.
 
 use super::blow_up::is_proof;
-use super::found::{Divergence, Judged};
+use super::found::{Divergence, Judged, leader_of};
 use super::judge::{Judge, Pair, TensorState, Upstream};
 use super::magnitude::{Magnitude, quantile};
 use super::names::Names;
@@ -9,7 +9,7 @@ use super::noise::{
     KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
 };
 use super::steps::{RUN_KIND, RowHead, StepRows};
-use super::suspects::Suspect;
+use super::suspects::{Suspect, Suspects};
 
 /// Of fewer series a median tells nothing about the step.
 const ENOUGH_SERIES: usize = 8;
@@ -72,7 +72,23 @@ impl Judge {
     /// Ends a step: its suspects part, or were noise. Where both runs blow up only proofs part.
     fn settle(&mut self, is_blown_up: bool) {
         let suspects = std::mem::take(&mut self.suspects);
-        let is_fault = suspects.is_fault();
+        let mut is_fault = suspects.is_fault();
+        if let Some(held) = self.held.take() {
+            is_fault &= !suspects.follow_a_jump();
+            self.settle_suspects(held, is_fault, is_blown_up);
+        }
+        if is_fault && !is_blown_up && suspects.may_be_jump() {
+            self.held = Some(suspects);
+        } else {
+            self.settle_suspects(suspects, is_fault, is_blown_up);
+        }
+    }
+
+    fn settle_suspects(&mut self, suspects: Suspects, is_fault: bool, is_blown_up: bool) {
+        if !is_fault && suspects.is_fault() && !suspects.follow_a_jump() {
+            let found: Vec<Divergence> = suspects.found.iter().map(|suspect| suspect.divergence.clone()).collect();
+            self.found.jumps.extend(found.get(leader_of(&found)).cloned());
+        }
         for Suspect { tensor, series, divergence } in suspects.found {
             let parts = is_fault && (!is_blown_up || is_proof(&divergence));
             if is_fault && !parts {
@@ -99,6 +115,10 @@ impl Judge {
 
     /// What was learnt.
     pub(super) fn finish(mut self, names: &Names) -> Judged {
+        // Behind the last step nothing tells.
+        if let Some(held) = self.held.take() {
+            self.settle_suspects(held, false, false);
+        }
         self.blow_up.excuse_onset(&mut self.found);
         for (number, state) in self.tensors.iter().enumerate() {
             let key = || names.key(u32::try_from(number).unwrap_or(u32::MAX));
@@ -180,6 +200,14 @@ impl Judge {
                     self.mark_nothing(names, names.tensors[pair.target.0.tensor as usize].bearer);
                 }
             }
+        }
+        for pair in &pairs {
+            let bearer = names.tensors[pair.target.0.tensor as usize].bearer;
+            let rows = [pair.target, pair.golden[0]];
+            let [Some(one), Some(other)] = rows.map(|(row, _)| self.plans[usize::from(row.columns)].clone()) else {
+                continue;
+            };
+            self.drift.note(names, (bearer, place), rows, [&*one, &*other]);
         }
         for own in pairs.iter().filter_map(|pair| pair.own) {
             self.blow_up.saw(place, own);

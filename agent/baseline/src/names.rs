@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use trainmon_core::Dtype;
 
 /// What the series of one row hang on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -165,12 +164,6 @@ fn size_of(text: &str) -> Option<(f64, f64)> {
     let sizes = inner.split(',').map(str::trim).filter(|size| !size.is_empty());
     let sizes: Vec<f64> = sizes.map(str::parse).collect::<Result<_, _>>().ok()?;
     Some((sizes.iter().product(), sizes.iter().copied().fold(1.0, f64::max)))
-}
-
-/// Unit round-off of a type's elements; 0 for one that is not rounded. Of the 8-bit types the coarsest stands for all.
-pub fn unit_roundoff(dtype: Dtype) -> f64 {
-    let dtype = if dtype.is_floating() && dtype.size() == 1 { Dtype::F8E5M2 } else { dtype };
-    dtype.unit_roundoff().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@
 
 use serde::Serialize;
 use trainmon_core::Dtype;
-
-use super::names::unit_roundoff;
+use trainmon_noise::{of_sum, unit_roundoff};
 
 /// A series may grow by this factor from one common step to the next. Trainings that differ in the order of summing only
 /// stay below 5 from the fifth step on (`offline/tests/scripts/make_monitor_runs.py`).
@@ -211,7 +210,7 @@ pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     }
     let coarsest = row.unit.max(row.coarsest);
     let summed_in = coarsest.min(unit_roundoff(Dtype::F32));
-    let of_sums = summed_in * longest.max(1.0).sqrt();
+    let of_sums = of_sum(summed_in, longest);
     let of_elements = match statistic {
         _ if coarsest <= summed_in => 0.0,
         StatisticClass::Extreme => coarsest,

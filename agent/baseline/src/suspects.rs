@@ -13,7 +13,12 @@ const DECISIVE: f64 = 4.0;
 const BROAD_SHARE: f64 = 0.2;
 const BROAD_LEAST: usize = 3;
 
+/// What a jump changes of a norm at most, and of single elements or means: more is a fault, whatever follows.
+const JUMP_OF_NORM: f64 = 5e-3;
+const JUMP_OF_ELEMENT: f64 = 5e-2;
+
 /// A series beyond its bound.
+#[derive(Debug)]
 pub(super) struct Suspect {
     pub(super) tensor: u32,
     /// Its place among the tensor's series.
@@ -22,7 +27,7 @@ pub(super) struct Suspect {
 }
 
 /// Those of a step.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Suspects {
     pub(super) found: Vec<Suspect>,
     /// Tensors judged in the step.
@@ -39,9 +44,33 @@ impl Suspect {
     }
 }
 
+/// Whether it is of what an optimizer makes of gradients.
+fn is_made_of_gradients(divergence: &Divergence) -> bool {
+    matches!(divergence.place.0, 0 | 1 | 11 | 12)
+}
+
 impl Suspects {
+    /// Whether all that part may do so because rounding took elements of an activation to the other side of a kink, as of a `ReLU`'s: loss
+    /// and activations agree, gradients are another by a little, and those of the next step agree again.
+    pub(super) fn may_be_jump(&self) -> bool {
+        let is_small = |suspect: &Suspect| {
+            let divergence = &suspect.divergence;
+            let is_gradient = matches!(divergence.place.0, 5 | 6 | 8 | 9) || is_made_of_gradients(divergence);
+            let most =
+                if matches!(&*divergence.statistic, "norm" | "std" | "value") { JUMP_OF_NORM } else { JUMP_OF_ELEMENT };
+            let is_noisy = matches!(divergence.bound_source, BoundSource::RoundOff | BoundSource::Growth);
+            is_gradient && is_noisy && divergence.difference <= most
+        };
+        self.found.iter().all(is_small)
+    }
+
     pub(super) fn push(&mut self, suspect: Suspect) {
         self.found.push(suspect);
+    }
+
+    /// Whether they are no more than what a jump of the step before leaves behind, in moments and parameters.
+    pub(super) fn follow_a_jump(&self) -> bool {
+        self.may_be_jump() && self.found.iter().all(|suspect| is_made_of_gradients(&suspect.divergence))
     }
 
     /// Whether they part: one is decisive, or they are many.

@@ -1,10 +1,12 @@
 //! One number of one row: how far it is from its like, and how far it may be.
 
 use trainmon_core::Dtype;
+use trainmon_noise::unit_roundoff;
 
+use super::drift::Apart;
 use super::found::Divergence;
 use super::judge::{Judge, Pair, Series, Upstream};
-use super::names::{Names, unit_roundoff};
+use super::names::{Names, TensorKey};
 use super::noise::{
     Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, FAINT_GROWTH, GROWTH, KindClass, SAME_BITS,
     SETTING, StatisticClass, is_exact, round_off, spread_factor,
@@ -136,6 +138,14 @@ impl Judge {
         let is_beyond = |bound: &Bound| difference.relative > bound.value;
         if let Some(passed) = [Some(bound), faint].into_iter().flatten().find(is_beyond) {
             let (values, difference, is_faint) = ([target, first], difference.relative, !is_beyond(&bound));
+            let bearer = (names.tensors[tensor].bearer, pair.place.0);
+            let apart = Apart { class: cell.class, values, elements: pair.elements.unwrap_or(1.0) };
+            if self.drift.explains(bearer, apart) {
+                series.farthest = series.farthest.max(difference);
+                let TensorKey { kind, name, .. } = names.key(pair.target.0.tensor);
+                self.found.unsure.insert((kind, name));
+                return;
+            }
             let excess = Excess { statistic: name, values, difference, bound: passed, note: None, is_faint };
             self.suspect(names, pair, cell.series, excess);
             return;

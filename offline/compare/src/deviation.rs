@@ -1,6 +1,7 @@
 //! How far a value is from its counterpart, as one number without a unit.
 
 use trainmon_dump::capture::{Leaf, Plain, TensorFacts};
+use trainmon_noise::SINGLE;
 
 use super::item::Item;
 use super::rounding::unit_roundoff;
@@ -169,9 +170,6 @@ fn dtypes(target: &TensorFacts, golden: &TensorFacts, numbers: Option<Deviation>
 fn roundoff(tensor: &TensorFacts) -> f64 {
     unit_roundoff(tensor.dtype.text().unwrap_or("")).unwrap_or(f64::EPSILON)
 }
-
-/// Units of round-off of what means are made in at least.
-pub(super) const SINGLE: f64 = 5.960_464_477_539_063e-8;
 
 /// By statistics; `None` if there are none.
 pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {

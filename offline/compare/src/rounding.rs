@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use trainmon_core::Dtype;
 use trainmon_dump::capture::{Document, Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_noise::of_sum;
 
 use super::name::{Direction, OperatorName};
 
@@ -19,12 +20,10 @@ pub(crate) fn unit_roundoff(dtype: &str) -> Option<f64> {
     Dtype::from_torch_name(name)?.unit_roundoff()
 }
 
-/// What an operator's results may differ by although its inputs are the same: the order of a sum is free.
-///
-/// A sum of n rounded terms in another order is off by about √n units of round-off (Higham, Accuracy and Stability of Numerical
-/// Algorithms, §2.8: the probabilistic bound; the sure one is n). `positions` are of the capture that the operator is from.
+/// What an operator's results may differ by although its inputs are the same: the order of a sum is free. `positions` are of the capture
+/// that the operator is from.
 pub(crate) fn rounding(operator: &Operator, positions: &Positions<'_>) -> f64 {
-    coarsest(operator) * (terms(operator, positions) as f64).sqrt()
+    of_sum(coarsest(operator), terms(operator, positions) as f64)
 }
 
 /// Terms of a parameter's gradient where nothing tells how many there are: a batch of moderate size.

@@ -1,13 +1,14 @@
 //! Whether results of code that was written otherwise agree.
 
 use trainmon_dump::capture::Operator;
+use trainmon_noise::SINGLE;
 
 use super::finding::Compared;
 use super::magnitude::unit;
 use super::memory::numbers;
 use super::rewritten::looks;
 use super::walker::Walker;
-use crate::deviation::{SINGLE, What};
+use crate::deviation::What;
 use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;

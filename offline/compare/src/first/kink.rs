@@ -2,12 +2,13 @@
 //! gradient is multiplied by, and that element is another altogether. A sum over few such elements shows it.
 
 use trainmon_dump::capture::TensorFacts;
+use trainmon_noise::SINGLE;
 
 use super::finding::Compared;
 use super::magnitude::unit;
 use super::memory::numbers;
 use super::walker::Walker;
-use crate::deviation::{SINGLE, What};
+use crate::deviation::What;
 use crate::name::{Direction, OperatorName};
 
 /// Activations whose derivative has two values, by name without underscores.

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::{Leaf, Section, TensorFacts};
 
+use trainmon_noise::{Moved, may_hold_keys};
+
 use super::finding::Compared;
-use super::update::SPREAD_OF_QUOTIENTS;
 use crate::deviation::What;
 use crate::evaluation::Sides;
 use crate::fingerprint::Fingerprint;
@@ -18,12 +19,6 @@ use crate::rounding::unit_roundoff;
 
 /// A parameter: its module without the number of a call, and its name there.
 pub(super) type Key = (Box<str>, Box<str>);
-
-/// Runs may be apart by what an update moved a parameter in both, if it was rounding alone; and by as much again for each step.
-const SIDES: f64 = 2.0;
-
-/// So many elements of any gradient may be so close to zero that rounding decides their sign.
-const ELEMENTS_NEAR_ZERO: f64 = 8.0;
 
 /// Statistics made in another order are apart by no more units of round-off than that.
 const LAST_BITS: f64 = 4.0;
@@ -40,20 +35,10 @@ const ATTENTIONS: [&str; 5] = [
 /// Functions that make scores of queries and keys.
 const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
 
-/// What is known of one parameter: max, min, mean and norm on both sides.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    numbers: [[f64; 4]; 2],
-    /// Whether an update moved one side, and left the other as it was to the last bit: it was lost, and that is no rounding.
-    is_lost: bool,
-    /// By how much an update moved it at most, of all steps so far; of max, min and mean.
-    moved: f64,
-}
-
 /// Parameters by name, from step to step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
-    known: HashMap<Key, Known>,
+    known: HashMap<Key, Moved>,
     /// Whose gradient was rounding alone in some step.
     residues: HashSet<Key>,
     /// How far gradients were apart at most, of all steps.
@@ -103,16 +88,7 @@ impl Parameters {
     fn update(&mut self, key: Key, tensor: &TensorFacts, twin: &TensorFacts) {
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return };
         let numbers = [one, other];
-        let is_lost = self.known.get(&key).is_some_and(|known| {
-            let [one, other] =
-                [0, 1].map(|side| known.numbers[side].map(f64::to_bits) == numbers[side].map(f64::to_bits));
-            known.is_lost || one != other
-        });
-        let moved = self.known.get(&key).map_or(0.0, |known| {
-            let pairs = known.numbers.iter().zip(&numbers).flat_map(|(old, new)| old.iter().zip(new).take(3));
-            pairs.map(|(old, new)| (old - new).abs()).fold(0.0, f64::max) + known.moved
-        });
-        self.known.insert(key, Known { numbers, is_lost, moved });
+        self.known.entry(key).and_modify(|known| known.step(numbers)).or_insert_with(|| Moved::begin(numbers));
     }
 
     /// Notes a gradient that is all rounding.
@@ -133,54 +109,36 @@ impl Parameters {
         let Some(key) = self.names.get(&Fingerprint::of(tensor)) else { return };
         if let (Some(known), Some(1)) = (self.known.get(key), tensor.sizes().map(|sizes| sizes.len())) {
             let elements = tensor.elements().unwrap_or(0);
-            self.shifts.push(Shift { parent: around(&key.0).into(), elements, by: SIDES * known.moved });
+            self.shifts.push(Shift { parent: around(&key.0).into(), elements, by: known.reach() });
         }
     }
 
-    /// Whether what a parameter is apart may be updates made of rounding. `is_part`: of a few of its elements at least.
+    /// Whether what a parameter is apart may be updates made of rounding.
     pub(super) fn explains(&self, key: &Key) -> bool {
-        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost) else { return false };
-        let [one, other] = known.numbers;
-        let apart = |at: usize| (one[at] - other[at]).abs();
         let is_residue = self.residues.contains(key) || self.is_bias_of_keys(key);
-        is_residue && (0..3).all(|at| apart(at) <= SIDES * known.moved)
+        is_residue && self.known.get(key).is_some_and(Moved::explains)
     }
 
     /// Whether a parameter is apart by what its gradients were, as a part of what they moved it.
     pub(super) fn follows_gradients(&self, key: &Key, count: f64) -> bool {
-        let known = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost);
-        let (Some(known), Some(gradient)) = (known, self.gradients.get(key)) else { return false };
-        let [one, other] = known.numbers;
-        // Two sides are never further apart than what moved them.
-        let most = (SPREAD_OF_QUOTIENTS * gradient).min(SIDES) * known.moved;
-        let apart = |at: usize| (one[at] - other[at]).abs();
-        (0..3).all(|at| apart(at) <= most) && apart(3) <= most * count.sqrt()
+        let known = self.known.get(key).zip(self.gradients.get(key));
+        known.is_some_and(|(known, &gradient)| known.follows(gradient, count))
     }
 
     /// By how much a single element of a parameter of `count` elements may be apart, if the means are apart by that element alone; by no
     /// more than updates moved it on both sides.
     pub(super) fn single_element(&self, key: &Key, count: f64) -> f64 {
-        self.known.get(key).filter(|known| !known.is_lost).map_or(0.0, |known| {
-            let [one, other] = known.numbers;
-            (count * (one[2] - other[2]).abs()).min(SIDES * known.moved)
-        })
+        self.known.get(key).map_or(0.0, |known| known.single_element(count))
     }
 
     /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
     pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
-        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost) else { return false };
-        let [one, other] = known.numbers;
-        let apart = |at: usize| (one[at] - other[at]).abs();
-        let few = ELEMENTS_NEAR_ZERO * SIDES * known.moved;
-        count >= ELEMENTS_NEAR_ZERO * ELEMENTS_NEAR_ZERO
-            && apart(2) <= few / count
-            && apart(3) <= few / count.sqrt()
-            && (0..2).all(|at| apart(at) <= known.moved / count.sqrt())
+        self.known.get(key).is_some_and(|known| known.is_few_elements(count))
     }
 
     /// Whether it is the bias of a projection that gives an attention its keys: it changes nothing, and a fused one in part.
     fn is_bias_of_keys(&self, (module, name): &Key) -> bool {
-        (&**name == "bias" && self.keys.contains(module)) || &**name == "in_proj_bias"
+        (&**name == "bias" && self.keys.contains(module)) || may_hold_keys(&format!("{module}.{name}"), 0.0, None)
     }
 }
 

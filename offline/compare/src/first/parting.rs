@@ -1,8 +1,9 @@
 //! What an operator gives: whether its results are apart by more than what went in and rounding account for.
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
+use trainmon_noise::SINGLE;
 
-use crate::deviation::{SINGLE, What, numbers};
+use crate::deviation::{What, numbers};
 use crate::item::Item;
 use crate::judge::Bound;
 use crate::name::{Direction, OperatorName};

@@ -2,13 +2,10 @@
 //! becomes a full update.
 
 use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
+use trainmon_noise::SPREAD_OF_QUOTIENTS;
 
 use super::finding::Compared;
 use crate::name::OperatorName;
-
-/// Quotients of one tensor are at most so many times that of its largest numerator and denominator: at an optimizer's first step
-/// all are alike, later moments of different length part them.
-pub(super) const SPREAD_OF_QUOTIENTS: f64 = 8.0;
 
 /// How far the result of `self + value * numerator / denominator` may be apart, as a part of its own size, if each operand may be
 /// off by `rounding` of its own size or by what it is apart; `None` for other operators.

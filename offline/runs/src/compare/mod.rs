@@ -112,6 +112,8 @@ fn compare_sides(
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));
+        remarks.extend(unsure_of(target.rank, &judged));
+        remarks.extend(jumps_of(target.rank, &judged));
         let noise = noise_of(&judged, &parted);
         let Judged { values, equal, coarse, blow_up, tensors_at_start, rows_at_start, .. } = judged;
         let (steps, rounded_to) = (found.steps, found.rounded_to);
@@ -221,6 +223,35 @@ fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
     let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
     let why = "not judged, since the gradient is too small to be more than round-off";
     (!names.is_empty()).then(|| format!("rank {rank}: {why}: {}", listed(&names)))
+}
+
+/// What nobody can tell from rounding that an optimizer made large.
+fn unsure_of(rank: u32, judged: &Judged) -> Option<String> {
+    let names: Vec<String> = judged.unsure.iter().map(|(kind, name)| format!("{kind} of `{name}`")).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "rank {rank}: not told apart from rounding: {}. The part of an attention's fused bias that is the keys' has no gradient but \
+             rounding, and an adaptive optimizer makes full updates of it. A second golden run tells more: `compare TARGET GOLDEN \
+             GOLDEN2`",
+            first_of(names.iter(), NAMES_SHOWN)
+        )
+    })
+}
+
+/// What a `ReLU` makes of rounding in one step.
+fn jumps_of(rank: u32, judged: &Judged) -> Option<String> {
+    let first = judged.jumps.first()?;
+    let Divergence { step, tensor, difference, .. } = first;
+    let more = match judged.jumps.len() - 1 {
+        0 => String::new(),
+        1 => ", and so in one more step".to_owned(),
+        more => format!(", and so in {more} more steps"),
+    };
+    Some(format!(
+        "rank {rank}: in step {step} gradients alone differ, from `{}` on by {difference:.1e}, and in the next step they agree \
+         again{more}. Rounding does that where it takes an input of a ReLU to the other side of zero",
+        tensor.name
+    ))
 }
 
 fn listed(names: &[&str]) -> String {

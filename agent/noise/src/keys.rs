@@ -1,0 +1,44 @@
+//! Biases of keys: a softmax takes the same number from all of a query's scores, so that what a key's bias adds cancels. Its gradient
+//! is rounding alone. Where queries, keys and values come of one projection, that is true of a part of its bias, and the statistics of
+//! the whole do not show it.
+
+/// Names of projections that give an attention keys and something else: of torch, GPT-2, GPT-NeoX, Falcon, BLOOM, MPT, Megatron,
+/// Baichuan and others.
+const FUSED: [&str; 8] = ["qkv", "wkv", "in_proj", "query_key_value", "c_attn", "w_pack", "key_value", "to_kv"];
+
+/// Whether the bias of a module holds the biases of an attention's keys beside others: by its name, or since its weight gives three
+/// parts of what it takes. `bias` are the bias' elements; `weight` the weight's elements, where they are known.
+pub fn may_hold_keys(name: &str, bias: f64, weight: Option<f64>) -> bool {
+    let Some(module) = name.strip_suffix("bias") else { return false };
+    let last = module.trim_end_matches(['.', '_']).rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_in_three_parts = weight.is_some_and(|weight| bias > 0.0 && weight * 3.0 == bias * bias);
+    is_in_three_parts || is_key_of_fused(&last)
+}
+
+/// Whether a module of this name gives an attention keys and something else.
+pub fn is_key_of_fused(module: &str) -> bool {
+    module.starts_with("kv") || FUSED.iter().any(|fused| module.contains(fused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fused_projections_are_known_by_name_or_shape() {
+        for name in [
+            "h.0.attn.c_attn.bias",
+            "b.0.attn.Wqkv.bias",
+            "l.3.self_attn.in_proj_bias",
+            "layers.0.self_attention.linear_qkv.bias",
+            "layers.1.self_attention.query_key_value.bias",
+            "blocks.2.cross.kv_proj.bias",
+        ] {
+            assert!(may_hold_keys(name, 96.0, None), "{name}");
+        }
+        assert!(may_hold_keys("b.0.w1.bias", 96.0, Some(96.0 * 32.0)), "three parts of 32");
+        assert!(!may_hold_keys("b.0.fc.bias", 128.0, Some(128.0 * 32.0)), "an MLP's four parts");
+        assert!(!may_hold_keys("b.0.attn.qkv.weight", 96.0, None));
+        assert!(!may_hold_keys("b.0.attn.out_proj.bias", 32.0, Some(32.0 * 32.0)));
+    }
+}
