@@ -41,6 +41,9 @@ pub struct Divergence {
     /// Place of the kind in the step, and of the row among its kind.
     #[serde(skip)]
     pub place: (u8, usize),
+    /// Dimensions of the tensor, where its shape is known.
+    #[serde(skip)]
+    pub dimensions: Option<usize>,
 }
 
 impl Divergence {
@@ -122,9 +125,13 @@ pub struct Judged {
     /// Tensors that hold nothing but round-off.
     pub nothing: Vec<String>,
     /// What is apart by no more than an optimizer makes of rounding, of biases of which a part is an attention's keys: kind and name.
-    pub unsure: BTreeSet<(String, String)>,
+    /// With the first step of each.
+    pub unsure: BTreeMap<(String, String), u64>,
     /// Steps in which gradients alone were apart by a little, and in the next step no more; with the first of them.
     pub jumps: Vec<Divergence>,
+    /// Into how many micro-batches target and golden run divide a step, where that is another number: what is measured in each of them
+    /// is not held against each other.
+    pub micro_batches: Option<[u32; 2]>,
     /// Tensors whose element types differ.
     pub other_types: u64,
     /// Series that came closest to their bound without passing it, the closest first.

@@ -93,6 +93,8 @@ pub(super) struct Judge {
     pub(super) golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
     pub(super) drift: Drift,
+    /// Into how many micro-batches the runs divide this step, if not into as many.
+    pub(super) division: Option<[u32; 2]>,
     /// Suspects of the step before that may be a jump.
     pub(super) held: Option<Suspects>,
     pub(super) blow_up: BlowUpWatch,
@@ -135,6 +137,7 @@ impl Judge {
             suspects: Suspects::default(),
             drift: Drift::default(),
             held: None,
+            division: None,
             blow_up: BlowUpWatch::default(),
             found: Judged::default(),
         }

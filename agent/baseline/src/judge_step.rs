@@ -4,6 +4,7 @@ use super::blow_up::is_proof;
 use super::found::{Divergence, Judged, leader_of};
 use super::judge::{Judge, Pair, TensorState, Upstream};
 use super::magnitude::{Magnitude, quantile};
+use super::micro_batches::{division, is_per_call};
 use super::names::Names;
 use super::noise::{
     KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
@@ -26,6 +27,9 @@ impl Judge {
         self.usual_gap = self.usual_gap.min(gap.max(1));
         let lost = (gap as f64 / self.usual_gap as f64).clamp(1.0, MOST_UPSTREAM_GROWTH);
         self.prepare(names, target, golden);
+        let rows = golden.first().copied().flatten();
+        self.division = rows.and_then(|golden| division(names, target, golden));
+        self.found.micro_batches = self.found.micro_batches.or(self.division);
         let mut order: Vec<(u8, usize)> = target
             .rows
             .iter()
@@ -216,7 +220,8 @@ impl Judge {
             pair.facts.has_noisy_inputs = upstream.level > 0.0;
             pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
             let bearer = names.tensors[pair.target.0.tensor as usize].bearer as usize;
-            if self.nothing.get(bearer).copied().unwrap_or(false) {
+            let is_nothing = self.nothing.get(bearer).copied().unwrap_or(false);
+            if is_nothing || (self.division.is_some() && is_per_call(place)) {
                 continue;
             }
             self.suspects.judged += 1;

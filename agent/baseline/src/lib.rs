@@ -27,6 +27,7 @@ mod judge;
 mod judge_step;
 mod levels;
 mod magnitude;
+mod micro_batches;
 mod names;
 mod noise;
 mod numbers;

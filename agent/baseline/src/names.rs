@@ -113,6 +113,12 @@ impl Names {
         number
     }
 
+    /// How many dimensions a shape has.
+    pub(super) fn dimensions(&self, shape: u16) -> usize {
+        let sizes = self.shape_text(shape).trim_matches(['[', ']', '(', ')']);
+        sizes.split(',').filter(|size| !size.trim().is_empty()).count()
+    }
+
     /// Elements and longest dimension.
     pub(super) fn size(&self, shape: Option<u16>) -> Option<(f64, f64)> {
         self.sizes.get(usize::from(shape?)).copied().flatten()

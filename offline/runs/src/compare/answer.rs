@@ -3,14 +3,13 @@
 use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, leader_of, place_of, quantile, short};
 
 use super::comparison::RankComparison;
+use super::patterns::factor;
 use super::verdict::{Answer, Level, Verdict};
 
 /// A median difference from which on nobody can tell noise from a fault by its growth alone.
 const LARGE_NOISE: f64 = 1e-2;
 /// As far apart, from the first step on, as runs that have nothing in common.
 const UNLIKE: f64 = 1e-3;
-/// Ratios that agree so well are one factor.
-const SAME_FACTOR: f64 = 1e-3;
 
 /// Gives the answer, and puts the divergences in order: by step, of the first step the leading one first and the others by how
 /// far they are beyond their bounds.
@@ -158,7 +157,7 @@ fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<Stri
     let mut far: Vec<f64> = of_place().map(|divergence| divergence.difference).collect();
     let is_first_kind = !rank.tensors_at_start.keys().any(|&other| other < place);
     let is_far = quantile(&mut far, 0.5) > UNLIKE;
-    (is_first_kind && share >= 0.5 && is_far && factor_of(divergences).is_none())
+    (is_first_kind && share >= 0.5 && is_far && factor(&divergences.iter().collect::<Vec<_>>(), &leader.tensor.kind).is_none())
         .then(|| "another seed, other data or other weights".to_owned())
 }
 
@@ -184,13 +183,6 @@ fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> Verdic
     let leader = &divergences[0];
     let sentence = format!("the runs differ beyond noise first at step {}: {}", leader.step, told(leader));
     let mut found = verdict(Answer::Diverges, Level::Error, sentence, None);
-    if let Some(factor) = factor_of(divergences) {
-        found.reasons.push(format!(
-            "all norms of {} that part there differ by the factor {factor:.6}: look for a scale (loss scale, world size, \
-             accumulation steps)",
-            leader.tensor.kind
-        ));
-    }
     if let Some(noise) = rank.and_then(|rank| rank.noise)
         && leader.bound_source != BoundSource::EqualUntilThen
     {
@@ -199,20 +191,6 @@ fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> Verdic
     found.reasons.push(how_many(divergences));
     found.next = Some(next_of(leader));
     found
-}
-
-/// One factor between the norms of the leading kind, if it is one.
-fn factor_of(divergences: &[Divergence]) -> Option<f64> {
-    let leader = &divergences[0];
-    let norms = divergences
-        .iter()
-        .filter(|divergence| divergence.tensor.kind == leader.tensor.kind && divergence.statistic == "norm");
-    let ratios: Vec<f64> =
-        norms.map(|divergence| divergence.target / divergence.golden).filter(|ratio| ratio.is_finite()).collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let is_one = ratios.len() >= 3 && most - least < SAME_FACTOR * most.abs() && (most - 1.0).abs() > SAME_FACTOR;
-    is_one.then_some(f64::midpoint(least, most))
 }
 
 /// A divergence in words.
@@ -255,17 +233,15 @@ fn how_many(divergences: &[Divergence]) -> String {
 
 fn next_of(leader: &Divergence) -> String {
     let step = leader.step;
+    let capture = format!("capture step {step} of both runs (`trainmon ctl dump`, or `trainmon.capture` in the script)");
     match (leader.tensor.kind.as_str(), leader.tensor.name.as_str()) {
         ("run", "learning_rate") => "compare the schedules of the learning rate".to_owned(),
         ("param_updated" | "update" | "update_ratio" | "param_origin", _) => {
             format!("the gradients agree: compare the optimizers' settings and states at step {step}")
         }
         ("actv" | "run" | "attention_hook", _) => {
-            format!(
-                "capture step {step} of both runs with msprobe and compare the captures: the operator is in this module or \
-                 before it"
-            )
+            format!("{capture} and compare the captures: the operator is in this module or before it")
         }
-        _ => format!("capture step {step} of both runs with msprobe, backward included, and compare the captures"),
+        _ => format!("{capture}, backward included, and compare the captures"),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use trainmon_baseline::{BlowUp, Divergence, NewestRun, StepRange};
+use trainmon_baseline::{BlowUp, Divergence, NewestRun, StepRange, TensorKey, place_of};
 
 use super::replay::Curve;
 use super::verdict::{Level, Verdict};
@@ -62,6 +62,18 @@ pub struct RankComparison {
     pub blow_up: Option<BlowUp>,
     #[serde(skip)]
     pub(super) tensors_at_start: HashMap<u8, usize>,
+    /// Into how many micro-batches target and golden run divide a step, where that is another number.
+    pub micro_batches: Option<[u32; 2]>,
+    /// A moment that the target lacks in some first steps, and the first of them.
+    #[serde(skip)]
+    pub(super) moments_missing: Option<(String, u64)>,
+    /// The first and the last step in which the golden run has activations and the target has not.
+    #[serde(skip)]
+    pub(super) activations_missing: Option<(u64, u64)>,
+    #[serde(skip)]
+    pub(super) only_target: Vec<TensorKey>,
+    #[serde(skip)]
+    pub(super) only_golden: Vec<TensorKey>,
     #[serde(skip)]
     pub(super) rows_at_start: HashMap<u8, usize>,
 }
@@ -75,6 +87,13 @@ pub struct Noise {
     pub last: f64,
     /// At most before the first divergence; at most of all if nothing parts.
     pub before: f64,
+}
+
+impl RankComparison {
+    /// Whether tensors of this kind were judged in the first common step.
+    pub(super) fn has_kind(&self, kind: &str) -> bool {
+        self.tensors_at_start.contains_key(&place_of(kind, ""))
+    }
 }
 
 impl RunComparison {

@@ -13,6 +13,7 @@ mod comparison;
 mod error;
 mod html;
 mod merged;
+mod patterns;
 mod replay;
 mod report;
 mod terminal;
@@ -21,7 +22,7 @@ mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use trainmon_baseline::{Divergence, Gap, Judged, RankPair, RankSource, StepRange, ranks_in};
+use trainmon_baseline::{Divergence, Gap, Judged, RankPair, RankSource, StepRange, TensorKey, place_of, ranks_in};
 use trainmon_core::{Dtype, with_causes};
 use trainmon_report::{Progress, first_of, quoted};
 
@@ -112,10 +113,13 @@ fn compare_sides(
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));
-        remarks.extend(unsure_of(target.rank, &judged));
-        remarks.extend(jumps_of(target.rank, &judged));
+        remarks.extend(unsure_of(target.rank, &judged, &parted));
+        remarks.extend(jumps_of(target.rank, &judged, &parted));
         let noise = noise_of(&judged, &parted);
+        let moments_missing = moments_missing(&judged);
+        let activations_missing = judged.gaps[0].get("actv").and_then(|gap| gap.steps);
         let Judged { values, equal, coarse, blow_up, tensors_at_start, rows_at_start, .. } = judged;
+        let (micro_batches, only_target, only_golden) = (judged.micro_batches, judged.only_target, judged.only_golden);
         let (steps, rounded_to) = (found.steps, found.rounded_to);
         let (rank, target, golden) = (target.rank, target.path.clone(), golden[0].path.clone());
         ranks.push(RankComparison {
@@ -129,6 +133,11 @@ fn compare_sides(
             rounded_to,
             noise,
             blow_up,
+            micro_batches,
+            moments_missing,
+            activations_missing,
+            only_target,
+            only_golden,
             tensors_at_start,
             rows_at_start,
         });
@@ -136,6 +145,10 @@ fn compare_sides(
     let is_partial = !notes.is_empty() || !warnings.is_empty();
     notes.append(&mut remarks);
     let mut verdict = answer::answer(&ranks, &mut parted, golden.len());
+    if let Some(rank) = parted.first().and_then(|first| ranks.iter().find(|rank| rank.rank == first.rank)) {
+        let found = patterns::pattern(rank, &parted, &pairs)?;
+        verdict.reasons.splice(0..0, found);
+    }
     if verdict.level == Level::Fine && is_partial {
         verdict.level = Level::Warning;
     }
@@ -189,9 +202,17 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
             notes.push(format!("rank {rank}: {count} {steps} that only {side} has (it has steps {first} to {last})"));
         }
     }
+    if let Some([target, golden]) = judged.micro_batches {
+        notes.push(format!(
+            "rank {rank}: the target divides a step into {target} micro-batches, the golden run into {golden}: activations and their \
+             gradients are not compared"
+        ));
+    }
     for (side, tensors) in [("the target", &judged.only_target), ("the golden run", &judged.only_golden)] {
         let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for tensor in tensors {
+        // Calls of further micro-batches are not one side's own.
+        let is_told = |tensor: &&TensorKey| judged.micro_batches.is_some() && tensor.name.contains('@');
+        for tensor in tensors.iter().filter(|tensor| !is_told(tensor)) {
             by_kind.entry(&tensor.kind).or_default().push(&tensor.name);
         }
         for (kind, names) in by_kind {
@@ -218,6 +239,13 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
     notes
 }
 
+/// A moment of an optimizer that the target lacks at first.
+fn moments_missing(judged: &Judged) -> Option<(String, u64)> {
+    let of_moments = judged.gaps[0].iter().filter(|(kind, _)| place_of(kind, "") == place_of("exp_avg", ""));
+    let missing = of_moments.filter_map(|(kind, gap)| Some((kind.clone(), gap.steps?.0)));
+    missing.min_by_key(|(_, step)| *step)
+}
+
 /// What is as it should be and worth a word all the same.
 fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
     let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
@@ -226,8 +254,10 @@ fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
 }
 
 /// What nobody can tell from rounding that an optimizer made large.
-fn unsure_of(rank: u32, judged: &Judged) -> Option<String> {
-    let names: Vec<String> = judged.unsure.iter().map(|(kind, name)| format!("{kind} of `{name}`")).collect();
+fn unsure_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
+    let end = parted.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
+    let before = judged.unsure.iter().filter(|(_, step)| **step <= end);
+    let names: Vec<String> = before.map(|((kind, name), _)| format!("{kind} of `{name}`")).collect();
     (!names.is_empty()).then(|| {
         format!(
             "rank {rank}: not told apart from rounding: {}. The part of an attention's fused bias that is the keys' has no gradient but \
@@ -239,10 +269,12 @@ fn unsure_of(rank: u32, judged: &Judged) -> Option<String> {
 }
 
 /// What a `ReLU` makes of rounding in one step.
-fn jumps_of(rank: u32, judged: &Judged) -> Option<String> {
-    let first = judged.jumps.first()?;
-    let Divergence { step, tensor, difference, .. } = first;
-    let more = match judged.jumps.len() - 1 {
+fn jumps_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
+    // Behind the place where the runs part anything may differ.
+    let end = parted.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
+    let jumps: Vec<&Divergence> = judged.jumps.iter().filter(|jump| jump.step < end).collect();
+    let Divergence { step, tensor, difference, .. } = jumps.first()?;
+    let more = match jumps.len() - 1 {
         0 => String::new(),
         1 => ", and so in one more step".to_owned(),
         more => format!(", and so in {more} more steps"),

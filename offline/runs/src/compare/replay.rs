@@ -1,6 +1,6 @@
 //! The leading series once more, value by value, for charts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trainmon_baseline::{Divergence, Names, RUN_KIND, RankPair, RankReader, RowHead, StepRows, TensorKey};
 
@@ -140,6 +140,28 @@ fn follow(
         }
     }
     Ok(())
+}
+
+/// A series of a rank in both runs, of all their steps.
+pub(super) fn series(
+    pairs: &[RankPair<'_>],
+    wanted: &SeriesKey,
+) -> Result<[BTreeMap<u64, f64>; 2], CompareRunsError> {
+    let mut found: [BTreeMap<u64, f64>; 2] = Default::default();
+    let Some((target, golden)) = pairs.iter().find(|(target, _)| target.rank == wanted.rank) else { return Ok(found) };
+    let prefixes: BTreeSet<String> = prefixes_of(&wanted.tensor.kind).into_iter().collect();
+    for (source, found) in [*target, golden[0]].into_iter().zip(&mut found) {
+        let mut names = Names::default();
+        let mut reader = RankReader::open(source, &mut names, Some(&prefixes))?;
+        let TensorKey { kind, name, vpp_stage, micro_step } = &wanted.tensor;
+        let kind = names.kind(kind);
+        let tensor = names.tensor(kind, *vpp_stage, name, *micro_step);
+        while let Some(step) = reader.step() {
+            found.extend(value_of(&names, &reader.rows, tensor, &wanted.statistic).map(|value| (step, value)));
+            reader.advance(&mut names)?;
+        }
+    }
+    Ok(found)
 }
 
 fn value_of(names: &Names, rows: &StepRows, tensor: u32, statistic: &str) -> Option<f64> {
