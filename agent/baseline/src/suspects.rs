@@ -44,6 +44,10 @@ impl Suspect {
     }
 }
 
+fn is_gradient(divergence: &Divergence) -> bool {
+    matches!(divergence.place.0, 5 | 6 | 8 | 9)
+}
+
 /// Whether it is of what an optimizer makes of gradients.
 fn is_made_of_gradients(divergence: &Divergence) -> bool {
     matches!(divergence.place.0, 0 | 1 | 11 | 12)
@@ -53,13 +57,17 @@ impl Suspects {
     /// Whether all that part may do so because rounding took elements of an activation to the other side of a kink, as of a `ReLU`'s: loss
     /// and activations agree, gradients are another by a little, and those of the next step agree again.
     pub(super) fn may_be_jump(&self) -> bool {
+        self.found.iter().any(|suspect| is_gradient(&suspect.divergence)) && self.are_small()
+    }
+
+    fn are_small(&self) -> bool {
         let is_small = |suspect: &Suspect| {
             let divergence = &suspect.divergence;
-            let is_gradient = matches!(divergence.place.0, 5 | 6 | 8 | 9) || is_made_of_gradients(divergence);
+            let is_of_gradients = is_gradient(divergence) || is_made_of_gradients(divergence);
             let most =
                 if matches!(&*divergence.statistic, "norm" | "std" | "value") { JUMP_OF_NORM } else { JUMP_OF_ELEMENT };
             let is_noisy = matches!(divergence.bound_source, BoundSource::RoundOff | BoundSource::Growth);
-            is_gradient && is_noisy && divergence.difference <= most
+            is_of_gradients && is_noisy && divergence.difference <= most
         };
         self.found.iter().all(is_small)
     }
@@ -70,7 +78,7 @@ impl Suspects {
 
     /// Whether they are no more than what a jump of the step before leaves behind, in moments and parameters.
     pub(super) fn follow_a_jump(&self) -> bool {
-        self.may_be_jump() && self.found.iter().all(|suspect| is_made_of_gradients(&suspect.divergence))
+        self.are_small() && self.found.iter().all(|suspect| is_made_of_gradients(&suspect.divergence))
     }
 
     /// Whether they part: one is decisive, or they are many.
