@@ -24,7 +24,7 @@ pub(super) type Key = (Box<str>, Box<str>);
 const LAST_BITS: f64 = 4.0;
 
 /// Functions whose inputs are three projections, of which the key's bias changes nothing.
-const ATTENTIONS: [&str; 5] = [
+pub(super) const ATTENTIONS: [&str; 5] = [
     "scaled_dot_product_attention",
     "softmax",
     "multi_head_attention_forward",
@@ -33,12 +33,14 @@ const ATTENTIONS: [&str; 5] = [
 ];
 
 /// Functions that make scores of queries and keys.
-const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
+pub(super) const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
 
 /// Parameters by name, from step to step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
     known: HashMap<Key, Moved>,
+    /// How many elements each has.
+    sizes: HashMap<Key, f64>,
     /// Whose gradient was rounding alone in some step.
     residues: HashSet<Key>,
     /// How far gradients were apart at most, of all steps.
@@ -60,6 +62,8 @@ pub(super) struct Shift {
     pub(super) elements: u64,
     /// By how much at most.
     pub(super) by: f64,
+    /// Whether no softmax has taken it away yet, as far as the module around it has run.
+    pub(super) is_open: bool,
 }
 
 impl Parameters {
@@ -88,6 +92,7 @@ impl Parameters {
     fn update(&mut self, key: Key, tensor: &TensorFacts, twin: &TensorFacts) {
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return };
         let numbers = [one, other];
+        self.sizes.insert(key.clone(), tensor.elements().unwrap_or(0) as f64);
         self.known.entry(key).and_modify(|known| known.step(numbers)).or_insert_with(|| Moved::begin(numbers));
     }
 
@@ -109,7 +114,15 @@ impl Parameters {
         let Some(key) = self.names.get(&Fingerprint::of(tensor)) else { return };
         if let (Some(known), Some(1)) = (self.known.get(key), tensor.sizes().map(|sizes| sizes.len())) {
             let elements = tensor.elements().unwrap_or(0);
-            self.shifts.push(Shift { parent: around(&key.0).into(), elements, by: known.reach() });
+            let parent = around(&key.0).into();
+            self.shifts.push(Shift { parent, elements, by: known.reach(), is_open: true });
+        }
+    }
+
+    /// A softmax ran in a module: what a key's bias adds to scores is gone behind it.
+    pub(super) fn close_shifts(&mut self, module: &str) {
+        for shift in self.shifts.iter_mut().filter(|shift| is_inside(module, &shift.parent)) {
+            shift.is_open = false;
         }
     }
 
@@ -137,8 +150,13 @@ impl Parameters {
     }
 
     /// Whether it is the bias of a projection that gives an attention its keys: it changes nothing, and a fused one in part.
-    fn is_bias_of_keys(&self, (module, name): &Key) -> bool {
-        (&**name == "bias" && self.keys.contains(module)) || may_hold_keys(&format!("{module}.{name}"), 0.0, None)
+    fn is_bias_of_keys(&self, key: &Key) -> bool {
+        let (module, name) = key;
+        let sibling = name.strip_suffix("bias").map(|name| (module.clone(), format!("{name}weight").into()));
+        let size = |key: &Key| self.sizes.get(key).copied();
+        let weight = sibling.and_then(|sibling| size(&sibling));
+        (&**name == "bias" && self.keys.contains(module))
+            || may_hold_keys(&format!("{module}.{name}"), size(key).unwrap_or(0.0), weight)
     }
 }
 
@@ -186,6 +204,11 @@ fn keys(capture: &Capture) -> HashSet<Box<str>> {
         }
     }
     keys
+}
+
+/// Whether a module is another one, or inside of it.
+pub(super) fn is_inside(module: &str, other: &str) -> bool {
+    module.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// `Module.blocks.0.attn` of `Module.blocks.0.attn.qkv`.

@@ -8,7 +8,7 @@ use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
 use super::magnitude::{Magnitude, takes_weights};
-use super::memory::{Shift, key, numbers, path};
+use super::memory::{PRODUCTS, Shift, is_inside, key, numbers, path};
 use super::walker::Walker;
 use crate::fingerprint::Fingerprint;
 
@@ -48,17 +48,31 @@ impl<'c> Walker<'c> {
         }
         let is_second = &*input.item.value.place == ".input.1";
         let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
-        let is_key = is_second && name.function() == "scaled_dot_product_attention";
+        let is_fused = name.function() == "scaled_dot_product_attention";
+        // Scores written out, or what is made of keys on the way to them: views of a projection's result are not recorded.
+        let is_parameter = self.rounding.parameters.names.contains_key(&Fingerprint::of(tensor))
+            || tensor.sizes().is_none_or(|sizes| sizes.len() < 2);
+        let is_unrecorded =
+            self.rounding.of_this_step(tensor).is_none() && !takes_weights(name.function()) && !is_parameter;
+        let is_of_module = !is_fused && !self.is_update(Some(name));
+        let is_written_out = is_of_module && (is_unrecorded || PRODUCTS.contains(&name.function()));
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
         let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
-        let parent = self.target.parent(&input.item.operator.name).and_then(|parent| parent.name.as_deref());
-        let parent = parent.and_then(OperatorName::parse).map(|parent| path(parent.callee));
+        let module = self.module_around(input.item.operator);
         let accounts = |shift: &Shift| {
-            let is_of_it = (is_key && parent == Some(&*shift.parent))
+            let is_around = is_inside(module, &shift.parent);
+            let is_key = (is_fused && is_second) || (is_written_out && shift.is_open);
+            let is_of_it = (is_key && is_around)
                 || (is_kept_mean && tensor.elements() == Some(shift.elements));
             is_of_it && apart <= shift.by
         };
         self.rounding.parameters.shifts.iter().any(accounts)
+    }
+
+    /// The module that an operator runs in, as parameters are named; the model itself where that was not recorded.
+    pub(super) fn module_around(&self, operator: &Operator) -> &'c str {
+        let parent = self.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        parent.and_then(OperatorName::parse).map_or("Module", |parent| path(parent.callee))
     }
 
     /// How far results may be apart by what statistics of the inputs do not show: elements of half precision, which an update in a finer

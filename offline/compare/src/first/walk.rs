@@ -16,6 +16,7 @@ use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Candidate, Compared, Excuse, Finding, Judged, Kind, Walked};
 use super::kink::is_kinked;
 use super::magnitude::{Magnitude, unit};
+use super::memory::ATTENTIONS;
 use super::noise::{Produced, Rounding};
 use super::parting::{is_another_node, is_another_tensor, is_of_one_shape};
 use super::walker::{Excused, Walker};
@@ -132,6 +133,10 @@ impl<'c> Walker<'c> {
             self.expect_rounding(operator);
         }
         self.keep(one, name, &inputs, &outputs);
+        if name.is_some_and(|name| name.direction == Direction::Forward && ATTENTIONS.contains(&name.function())) {
+            let module = self.module_around(operator);
+            self.rounding.parameters.close_shifts(module);
+        }
     }
 
     /// Takes in what an operator shows of rounding, and what it gave.
