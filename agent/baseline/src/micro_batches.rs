@@ -36,7 +36,8 @@ fn calls<'n>(names: &'n Names, rows: &StepRows) -> HashMap<(u16, u32, &'n str), 
     for row in &rows.rows {
         let tensor = &names.tensors[row.tensor as usize];
         let name = names.bearer_name(tensor.bearer);
-        let Some((elements, _)) = names.size(row.shape).filter(|_| is_per_call(place_of(names.kind_name(tensor.kind), name)))
+        let Some((elements, _)) =
+            names.size(row.shape).filter(|_| is_per_call(place_of(names.kind_name(tensor.kind), name)))
         else {
             continue;
         };

@@ -7,8 +7,11 @@ pub type Numbers = [f64; 4];
 /// Runs may be apart by what an update moved a parameter in both, if it was rounding alone; and by as much again for each step.
 const SIDES: f64 = 2.0;
 
-/// So many elements of any gradient may be so close to zero that rounding decides their sign.
+/// So many elements of any gradient may be so close to zero that rounding decides their sign, at most.
 const ELEMENTS_NEAR_ZERO: f64 = 8.0;
+
+/// Of a gradient that is apart by a part of its size, so many times that part of its elements may be so close to zero; and one more.
+const SHARE_NEAR_ZERO: f64 = 64.0;
 
 /// Quotients of one tensor are at most so many times that of its largest numerator and denominator: at an optimizer's first step
 /// all are alike, later moments of different length part them.
@@ -64,8 +67,10 @@ impl Moved {
     }
 
     /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
-    pub fn is_few_elements(&self, count: f64) -> bool {
-        let few = ELEMENTS_NEAR_ZERO * self.reach();
+    /// `gradient`: by how much of its size its gradients were apart at most, where that is known.
+    pub fn is_few_elements(&self, count: f64, gradient: Option<f64>) -> bool {
+        let near_zero = gradient.map_or(ELEMENTS_NEAR_ZERO, |apart| 1.0 + SHARE_NEAR_ZERO * apart * count);
+        let few = near_zero.min(ELEMENTS_NEAR_ZERO) * self.reach();
         self.reach() > 0.0
             && count >= ELEMENTS_NEAR_ZERO * ELEMENTS_NEAR_ZERO
             && self.apart(2) <= few / count

@@ -43,8 +43,13 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             },
             if *places > 1 { format!("; so do those of {} further places", places - 1) } else { String::new() }
         ),
-        Verdict::OneSided { step, ranks, finding } => format!(
-            "No value differs, but the calls do: only the {} has {} (step {step}, {}).",
+        Verdict::OneSided { step, ranks, finding, rounding } => format!(
+            "No value differs{}, but the calls do: only the {} has {} (step {step}, {}).",
+            if rounding.0 > 0 {
+                format!(" by more than rounding (at most {} of its size)", share(rounding.1))
+            } else {
+                String::new()
+            },
             if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
             finding.operator,
             on(ranks)
@@ -288,7 +293,7 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
             "step": step, "ranks": ranks, "operator": rewritten.finding.operator, "kind": kind(rewritten.finding.kind),
             "until": rewritten.until, "largest": number(rewritten.apart), "places": places,
         }),
-        Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
+        Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => json!({
             "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
             "source": finding.location.source, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
             "input_deviation": number(finding.input),

@@ -192,7 +192,10 @@ fn parts(step: u64, divergence: &Divergence) -> Verdict {
     ranks.sort_unstable();
     let finding = Box::new(finding.clone());
     if finding.suspects.is_empty() {
-        return Verdict::OneSided { step, ranks, finding };
+        let walked = || divergence.walked.iter().map(|(_, walked)| walked);
+        let differing = walked().map(|walked| walked.differing).sum();
+        let rounding = (differing, walked().map(|walked| walked.largest_rounding).fold(0.0, f64::max));
+        return Verdict::OneSided { step, ranks, finding, rounding };
     }
     Verdict::Parts { step, ranks, finding }
 }

@@ -37,6 +37,8 @@ pub enum Verdict {
         ranks: Vec<u64>,
         /// Where.
         finding: Box<Finding>,
+        /// How many operators differ by rounding, and the largest difference.
+        rounding: (usize, f64),
     },
     /// They part.
     Parts {

@@ -40,7 +40,7 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
         Verdict::OneSided { .. } if !truth["case"].as_str().is_some_and(|case| CALLS_ALONE.contains(&case)) => {
             Mark::Unsure
         }
-        Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {
+        Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding, .. } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
             let is_place =
@@ -92,7 +92,7 @@ fn short(verdict: &Verdict) -> String {
         Verdict::Parts { step, ranks, finding } => {
             format!("{:?} {}, step {step}, ranks {ranks:?}", finding.kind, finding.operator)
         }
-        Verdict::OneSided { step, ranks, finding } => {
+        Verdict::OneSided { step, ranks, finding, .. } => {
             format!("calls alone: {}, step {step}, ranks {ranks:?}", finding.operator)
         }
     }

@@ -101,6 +101,10 @@ pub struct Walked {
     pub finding: Option<Finding>,
     /// The first difference of the size of rounding, and its operator.
     pub first_rounding: Option<(String, f64)>,
+    /// Operators that differ at all, of those that were looked at on both sides before the runs part.
+    pub differing: usize,
+    /// The first of them, by place and name.
+    pub first_differing: Option<(usize, String)>,
     /// The first result that differs and is all rounding.
     pub first_residue: Option<String>,
     /// The largest difference put down to rounding.

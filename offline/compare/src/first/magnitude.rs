@@ -11,6 +11,47 @@ pub(super) fn cancels(name: OperatorName<'_>) -> bool {
     name.direction == Direction::Backward && takes_mean.contains(&name.function())
 }
 
+/// Functions that give the elements they are given in another order or place, or some of them: statistics hardly show what they do, and
+/// nothing is computed by them that could be computed otherwise. Their in-place forms end in `_`.
+const MOVERS: [&str; 29] = [
+    "__getitem__",
+    "contiguous",
+    "expand",
+    "flatten",
+    "flip",
+    "fliplr",
+    "flipud",
+    "gather",
+    "index_copy",
+    "index_select",
+    "masked_select",
+    "moveaxis",
+    "movedim",
+    "narrow",
+    "permute",
+    "repeat_interleave",
+    "reshape",
+    "roll",
+    "rot90",
+    "scatter",
+    "select",
+    "sort",
+    "split",
+    "swapaxes",
+    "t",
+    "take",
+    "take_along_dim",
+    "transpose",
+    "view",
+];
+
+/// Whether a call only moves values.
+pub(super) fn only_moves(name: OperatorName<'_>) -> bool {
+    let function = name.function();
+    name.direction == Direction::Forward
+        && (MOVERS.contains(&function) || function.strip_suffix('_').is_some_and(|function| MOVERS.contains(&function)))
+}
+
 /// Whether a function's inputs behind the first are weights.
 pub(super) fn takes_weights(function: &str) -> bool {
     matches!(

@@ -39,8 +39,6 @@ pub(super) const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm"
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
     known: HashMap<Key, Moved>,
-    /// How many elements each has.
-    sizes: HashMap<Key, f64>,
     /// Whose gradient was rounding alone in some step.
     residues: HashSet<Key>,
     /// How far gradients were apart at most, of all steps.
@@ -52,6 +50,8 @@ pub(super) struct Parameters {
     /// Biases of this step that are apart by updates made of rounding. What they are added to is apart by as much, until something takes
     /// the mean away again.
     pub(super) shifts: Vec<Shift>,
+    /// By the module around: how far results of this step may be apart in single elements.
+    unseen: Vec<(Box<str>, f64)>,
 }
 
 /// A bias that is apart by updates made of rounding.
@@ -71,6 +71,7 @@ impl Parameters {
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
         self.shifts.clear();
+        self.unseen.clear();
         self.keys.extend(keys(target));
         let mut seen = HashSet::new();
         for (one, other) in aligned.operators.iter().filter_map(|&(one, other)| one.zip(other)) {
@@ -92,7 +93,6 @@ impl Parameters {
     fn update(&mut self, key: Key, tensor: &TensorFacts, twin: &TensorFacts) {
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return };
         let numbers = [one, other];
-        self.sizes.insert(key.clone(), tensor.elements().unwrap_or(0) as f64);
         self.known.entry(key).and_modify(|known| known.step(numbers)).or_insert_with(|| Moved::begin(numbers));
     }
 
@@ -146,17 +146,29 @@ impl Parameters {
 
     /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
     pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
-        self.known.get(key).is_some_and(|known| known.is_few_elements(count))
+        let gradient = self.gradients.get(key).copied();
+        self.known.get(key).is_some_and(|known| known.is_few_elements(count, gradient))
+    }
+
+    /// Notes by how much of its size a result may be apart in single elements, since parameters of a module are; the statistics of the
+    /// result need not show it, and those of what the module around makes of it may.
+    pub(super) fn note_unseen(&mut self, module: &str, apart: f64) {
+        if apart > 0.0 && apart.is_finite() {
+            self.unseen.push((around(module).into(), apart));
+        }
+    }
+
+    /// How far what an operator in a module makes of such results may be apart.
+    pub(super) fn unseen(&self, module: &str) -> f64 {
+        let of_module = self.unseen.iter().filter(|(around, _)| !around.is_empty() && **around == *module);
+        of_module.map(|(_, apart)| *apart).fold(0.0, f64::max)
     }
 
     /// Whether it is the bias of a projection that gives an attention its keys: it changes nothing, and a fused one in part.
     fn is_bias_of_keys(&self, key: &Key) -> bool {
+        // Where operators were recorded what a projection is for is known: its shape alone says less.
         let (module, name) = key;
-        let sibling = name.strip_suffix("bias").map(|name| (module.clone(), format!("{name}weight").into()));
-        let size = |key: &Key| self.sizes.get(key).copied();
-        let weight = sibling.and_then(|sibling| size(&sibling));
-        (&**name == "bias" && self.keys.contains(module))
-            || may_hold_keys(&format!("{module}.{name}"), size(key).unwrap_or(0.0), weight)
+        (&**name == "bias" && self.keys.contains(module)) || may_hold_keys(&format!("{module}.{name}"), 0.0, None)
     }
 }
 

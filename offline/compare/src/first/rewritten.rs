@@ -10,7 +10,7 @@ use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::{Candidate, Compared, Excuse, Finding, Kind, OneSidedCall, Rewritten, suspect};
-use super::magnitude::takes_weights;
+use super::magnitude::{only_moves, takes_weights};
 use super::walker::Walker;
 use crate::fingerprint::Fingerprint;
 
@@ -67,6 +67,11 @@ impl<'c> Walker<'c> {
         }
     }
 
+    /// Calls of one side alone that compute anything: what only moves values computes nothing otherwise.
+    fn computed(&self) -> impl Iterator<Item = &Finding> {
+        self.parted.iter().filter(|call| !OperatorName::parse(&call.operator).is_some_and(only_moves))
+    }
+
     /// What a call of one side alone gave.
     fn given(&self, parted: &Finding) -> Vec<Fingerprint> {
         let Some(operator) = self.of_one_side(parted.target, parted.golden) else { return Vec::new() };
@@ -101,7 +106,7 @@ impl<'c> Walker<'c> {
             return false;
         }
         let is_given =
-            self.parted.iter().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
+            self.computed().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
         // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
         let name = OperatorName::parse(&operator.name);
@@ -186,17 +191,19 @@ impl<'c> Walker<'c> {
         let direction = OperatorName::parse(&finding.operator)?.direction;
         let near = |call: &&Finding| call.place + NEAR >= finding.place;
         let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
-        inside.extend(self.parted.iter().filter(near).flat_map(|call| self.given(call)));
+        inside.extend(self.computed().filter(near).flat_map(|call| self.given(call)));
         // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
         let mut is_one_sided =
-            self.parted.iter().any(|call| self.given(call).iter().any(|given| fingerprints.contains(given)));
+            self.computed().any(|call| self.given(call).iter().any(|given| fingerprints.contains(given)));
         let mut has_own_parameters = false;
         let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
         for (place, &(one, other)) in self.comparer.aligned.operators.iter().enumerate().skip(finding.place) {
             let (Some(one), Some(other)) = (one, other) else {
                 let operator = self.of_one_side(one, other)?;
                 if OperatorName::parse(&operator.name).is_some_and(|name| is_same_way(name.direction, direction)) {
-                    let is_fed = inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
+                    let is_computed = !OperatorName::parse(&operator.name).is_some_and(only_moves);
+                    let is_fed =
+                        is_computed && inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
                     is_one_sided |= is_fed;
                     has_own_parameters |= region.until.is_empty() && has_parameters(operator);
                     inside.extend(results(operator).map(Fingerprint::of));

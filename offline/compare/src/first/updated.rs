@@ -62,8 +62,7 @@ impl<'c> Walker<'c> {
         let accounts = |shift: &Shift| {
             let is_around = is_inside(module, &shift.parent);
             let is_key = (is_fused && is_second) || (is_written_out && shift.is_open);
-            let is_of_it = (is_key && is_around)
-                || (is_kept_mean && tensor.elements() == Some(shift.elements));
+            let is_of_it = (is_key && is_around) || (is_kept_mean && tensor.elements() == Some(shift.elements));
             is_of_it && apart <= shift.by
         };
         self.rounding.parameters.shifts.iter().any(accounts)
@@ -96,7 +95,9 @@ impl<'c> Walker<'c> {
         }
         let largest =
             |value: &Compared<'c>| value.item.tensor().and_then(Magnitude::of).map_or(0.0, |found| found.size);
-        let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else { return 0.0 };
+        let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else {
+            return self.rounding.parameters.unseen(self.module_around(operator));
+        };
         let weights = inputs.iter().skip(1).filter_map(|input| {
             let tensor = input.item.tensor()?;
             let count = tensor.elements().unwrap_or(1) as f64;

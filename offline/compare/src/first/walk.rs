@@ -13,9 +13,9 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
-use super::finding::{Candidate, Compared, Excuse, Finding, Judged, Kind, Walked};
+use super::finding::{Candidate, Compared, Excuse, Finding, Judged, Kind, Rewritten, Walked};
 use super::kink::is_kinked;
-use super::magnitude::{Magnitude, unit};
+use super::magnitude::{Magnitude, takes_weights, unit};
 use super::memory::ATTENTIONS;
 use super::noise::{Produced, Rounding};
 use super::parting::{is_another_node, is_another_tensor, is_of_one_shape};
@@ -91,6 +91,10 @@ impl<'c> Walker<'c> {
         let is_finer = |it: &&Compared<'_>| it.deviation.what == What::Dtype && it.deviation.relative.is_finite();
         self.walked.finer += compared.iter().filter(is_finer).count();
         self.walked.compared += 1;
+        if compared.iter().any(|compared| compared.deviation.is_some()) {
+            self.walked.differing += 1;
+            self.walked.first_differing.get_or_insert_with(|| (place, operator.name.to_string()));
+        }
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
         let is_joined = self.is_joined(operator, golden);
         let is_blind = is_joined && compared.iter().any(lacks_a_digest);
@@ -129,6 +133,11 @@ impl<'c> Walker<'c> {
         }
         self.is_blind |= is_blind;
         self.note_bounds((operator, name), &inputs, &outputs);
+        if name.is_some_and(|name| takes_weights(name.function())) {
+            let apart = self.unseen_bound(operator, name, &inputs, &outputs);
+            let module = self.module_around(operator);
+            self.rounding.parameters.note_unseen(module, apart);
+        }
         if is_joined {
             self.expect_rounding(operator);
         }
@@ -342,10 +351,21 @@ impl<'c> Walker<'c> {
     }
 
     fn end(mut self) -> (Walked, Rounding) {
-        // Nothing differs in value, but the calls do: the first of them is all there is to say.
         let is_told = self.walked.is_untold || !self.walked.rewritten.is_empty();
-        if self.walked.finding.is_none() && !self.parted.is_empty() && !is_told {
-            self.walked.finding = Some(self.parted.remove(0));
+        if self.walked.finding.is_some() || self.parted.is_empty() || is_told {
+            return (self.walked, self.rounding);
+        }
+        let calls = std::mem::take(&mut self.parted);
+        let last = calls.last().map_or(0, |call| call.place);
+        let first = calls.into_iter().next();
+        match (first, self.walked.first_differing.clone()) {
+            // Rounding begins with calls of one side alone: they compute the same otherwise.
+            (Some(finding), Some((place, until))) if place > finding.place => {
+                let (apart, places) = (self.walked.largest_rounding, finding.place..=last.max(place));
+                self.walked.rewritten.push(Rewritten { finding, until, apart, places });
+            }
+            // Nothing differs in value, but the calls do: the first of them is all there is to say.
+            (first, _) => self.walked.finding = first,
         }
         (self.walked, self.rounding)
     }

@@ -138,7 +138,7 @@ fn cards(answer: &Answer) -> Markup {
             card("Results apart by", &text::of(rewritten.apart, "their size")),
             card("Places", places),
         ],
-        Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => {
+        Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => {
             let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
             let rank = if ranks.len() == 1 { "Rank" } else { "Ranks" };
             let mut cards =

@@ -157,8 +157,11 @@ fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<Stri
     let mut far: Vec<f64> = of_place().map(|divergence| divergence.difference).collect();
     let is_first_kind = !rank.tensors_at_start.keys().any(|&other| other < place);
     let is_far = quantile(&mut far, 0.5) > UNLIKE;
-    (is_first_kind && share >= 0.5 && is_far && factor(&divergences.iter().collect::<Vec<_>>(), &leader.tensor.kind).is_none())
-        .then(|| "another seed, other data or other weights".to_owned())
+    (is_first_kind
+        && share >= 0.5
+        && is_far
+        && factor(&divergences.iter().collect::<Vec<_>>(), &leader.tensor.kind).is_none())
+    .then(|| "another seed, other data or other weights".to_owned())
 }
 
 fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], what: &str) -> Verdict {
@@ -233,7 +236,8 @@ fn how_many(divergences: &[Divergence]) -> String {
 
 fn next_of(leader: &Divergence) -> String {
     let step = leader.step;
-    let capture = format!("capture step {step} of both runs (`trainmon ctl dump`, or `trainmon.capture` in the script)");
+    let capture =
+        format!("capture step {step} of both runs (`trainmon ctl dump`, or `trainmon.capture` in the script)");
     match (leader.tensor.kind.as_str(), leader.tensor.name.as_str()) {
         ("run", "learning_rate") => "compare the schedules of the learning rate".to_owned(),
         ("param_updated" | "update" | "update_ratio" | "param_origin", _) => {

@@ -32,12 +32,8 @@ pub(super) fn pattern(
     let of_step: Vec<&Divergence> = divergences.iter().take_while(|other| other.step == leader.step).collect();
     let is_first = rank.steps.range.is_some_and(|(first, _)| first == leader.step);
     let read = |tensor: &TensorKey, statistic: &str| {
-        let wanted = SeriesKey {
-            rank: rank.rank,
-            tensor: tensor.clone(),
-            statistic: statistic.to_owned(),
-            divergence: None,
-        };
+        let wanted =
+            SeriesKey { rank: rank.rank, tensor: tensor.clone(), statistic: statistic.to_owned(), divergence: None };
         series(pairs, &wanted)
     };
     let place = leader.place.0;
@@ -104,7 +100,9 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
              the clipping of their norm"
         )
     } else {
-        format!("{what} {times} the golden run's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)")
+        format!(
+            "{what} {times} the golden run's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)"
+        )
     })
 }
 
@@ -113,7 +111,11 @@ fn times(factor: f64) -> String {
     if factor < 1.0 && (inverse.round() / inverse - 1.0).abs() < SAME_FACTOR {
         return format!("1/{} of", inverse.round());
     }
-    let shown = if (factor.round() / factor - 1.0).abs() < SAME_FACTOR { format!("{}", factor.round()) } else { format!("{factor:.4}") };
+    let shown = if (factor.round() / factor - 1.0).abs() < SAME_FACTOR {
+        format!("{}", factor.round())
+    } else {
+        format!("{factor:.4}")
+    };
     format!("{shown} times")
 }
 
@@ -171,12 +173,15 @@ fn betas(of_step: &[&Divergence]) -> Option<String> {
     let [first, second] = ["exp_avg", "exp_avg_sq"].map(|kind| factor(of_step, kind));
     let parts = |kind: &str| of_step.iter().any(|divergence| divergence.tensor.kind == kind);
     let is_of_moments = of_step[0].place.0 == place_of("exp_avg", "");
-    let told = |name: &str, found: f64| {
-        format!("the norms of {name} are {} the golden run's, as with another", times(found))
-    };
+    let told =
+        |name: &str, found: f64| format!("the norms of {name} are {} the golden run's, as with another", times(found));
     match (first, second) {
-        (None, Some(found)) if is_of_moments && !parts("exp_avg") => Some(told("exp_avg_sq", found) + " second beta of the optimizer"),
-        (Some(found), None) if is_of_moments && !parts("exp_avg_sq") => Some(told("exp_avg", found) + " first beta of the optimizer"),
+        (None, Some(found)) if is_of_moments && !parts("exp_avg") => {
+            Some(told("exp_avg_sq", found) + " second beta of the optimizer")
+        }
+        (Some(found), None) if is_of_moments && !parts("exp_avg_sq") => {
+            Some(told("exp_avg", found) + " first beta of the optimizer")
+        }
         (Some(one), Some(other)) if is_of_moments && (one * one / other - 1.0).abs() < SAME_FACTOR => Some(format!(
             "exp_avg is {} the golden run's and exp_avg_sq the square of that: the gradients the optimizer is given have a scale",
             times(one)
@@ -205,10 +210,11 @@ fn groups(of_step: &[&Divergence]) -> Option<String> {
 fn learning_rate([target, golden]: &Both, step: u64) -> Option<String> {
     let from = || target.range(step..).take(STEPS_LOOKED_AT);
     let agrees = |of: &dyn Fn(u64) -> Option<u64>| {
-        let pairs: Vec<(f64, f64)> =
-            from().filter_map(|(at, value)| Some((*value, *golden.get(&of(*at)?)?))).collect();
+        let pairs: Vec<(f64, f64)> = from().filter_map(|(at, value)| Some((*value, *golden.get(&of(*at)?)?))).collect();
         let is_moving = pairs.windows(2).any(|two| (two[0].1 - two[1].1).abs() > SAME_FACTOR * two[0].1.abs());
-        pairs.len() >= ENOUGH_STEPS && is_moving && pairs.iter().all(|(one, other)| (one - other).abs() <= 1e-9 * other.abs())
+        pairs.len() >= ENOUGH_STEPS
+            && is_moving
+            && pairs.iter().all(|(one, other)| (one - other).abs() <= 1e-9 * other.abs())
     };
     let start = golden.keys().next().copied().unwrap_or(0);
     if agrees(&|at| at.checked_sub(start).map(|since| start + 2 * since)) {
@@ -244,11 +250,17 @@ fn other_data([target, golden]: &Both, step: u64) -> Option<String> {
             .filter_map(|(at, value)| Some(golden.get(&(begin + (at - step)))?.to_bits() == value.to_bits()))
             .collect();
         if pairs.len() >= ENOUGH_STEPS && pairs.iter().all(|is_same| *is_same) {
-            return Some(format!("the target has the data of the golden run's step {begin} in step {step}, and so on from there"));
+            return Some(format!(
+                "the target has the data of the golden run's step {begin} in step {step}, and so on from there"
+            ));
         }
     }
     let known: std::collections::HashSet<u64> = golden.values().map(|value| value.to_bits()).collect();
     let again = of_target.iter().filter(|(_, value)| known.contains(&value.to_bits())).count();
-    (again >= ENOUGH_STEPS && 2 * again >= of_target.len())
-        .then(|| format!("{again} of the target's {} steps have data of other steps of the golden run: the order differs", of_target.len()))
+    (again >= ENOUGH_STEPS && 2 * again >= of_target.len()).then(|| {
+        format!(
+            "{again} of the target's {} steps have data of other steps of the golden run: the order differs",
+            of_target.len()
+        )
+    })
 }

@@ -143,10 +143,7 @@ fn follow(
 }
 
 /// A series of a rank in both runs, of all their steps.
-pub(super) fn series(
-    pairs: &[RankPair<'_>],
-    wanted: &SeriesKey,
-) -> Result<[BTreeMap<u64, f64>; 2], CompareRunsError> {
+pub(super) fn series(pairs: &[RankPair<'_>], wanted: &SeriesKey) -> Result<[BTreeMap<u64, f64>; 2], CompareRunsError> {
     let mut found: [BTreeMap<u64, f64>; 2] = Default::default();
     let Some((target, golden)) = pairs.iter().find(|(target, _)| target.rank == wanted.rank) else { return Ok(found) };
     let prefixes: BTreeSet<String> = prefixes_of(&wanted.tensor.kind).into_iter().collect();
