@@ -12,6 +12,7 @@ use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
 use super::item::{Address, Item};
 use super::joined::Joined;
 use super::meter::{Meter, json_bytes};
+use super::write_only::mark_unwritten;
 
 /// A rank's capture in memory: all of it but the tensors.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Capture {
             document.operators = nodes(&construct);
         }
         meter.add(json_bytes(files));
-        Ok(Self {
+        let mut capture = Self {
             path: files.document.clone(),
             document,
             has_stacks: stacks.is_some(),
@@ -65,7 +66,9 @@ impl Capture {
             tensors: files.tensors.clone(),
             meter: meter.clone(),
             joined: Joined::default(),
-        })
+        };
+        mark_unwritten(&mut capture);
+        Ok(capture)
     }
 
     /// Forgets all but the tree of calls, if there is one.

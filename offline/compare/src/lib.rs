@@ -44,6 +44,7 @@ mod thresholds;
 mod unwritten;
 mod verdict;
 mod write;
+mod write_only;
 
 pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};
 pub use deviation::{Deviation, What, deviation};

@@ -88,7 +88,10 @@ impl Unwritten {
 
     /// Whether both values are such memory.
     pub(crate) fn has(&self, target: Item<'_>, golden: Item<'_>) -> bool {
-        self.is_given && (is_given_by(target) || self.has_pair(target, golden))
+        let is_marked = |item: Item<'_>| item.tensor().is_some_and(|tensor| tensor.is_unwritten);
+        is_marked(target)
+            || is_marked(golden)
+            || self.is_given && (is_given_by(target) || self.has_pair(target, golden))
     }
 
     fn has_pair(&self, target: Item<'_>, golden: Item<'_>) -> bool {

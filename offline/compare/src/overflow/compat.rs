@@ -2,10 +2,11 @@
 
 use trainmon_dump::capture::{CaptureError, Operator, Section, operator_json};
 
-use super::non_finite::{is_bad, is_receive_buffer};
+use super::non_finite::is_bad;
 use crate::compat::{Node, between_communications};
 use crate::input::{Capture, bytes};
 use crate::name::OperatorName;
+use crate::write_only::is_receive_buffer;
 
 /// The content of `anomaly_analyze_….json`; `None` if msprobe finds nothing, where it writes no file. The order is that of its
 /// search for the first difference: before the first communication on every rank, then from communication to communication.

@@ -2,8 +2,9 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
 
-use super::non_finite::{is_bad, is_read};
+use super::non_finite::is_bad;
 use crate::name::OperatorName;
+use crate::write_only::is_read;
 
 /// How bad. The levels are msprobe's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +38,7 @@ pub fn level(operator: &Operator) -> Option<Level> {
     if name.gives_unwritten_memory() {
         return None;
     }
-    let inputs = || operator.values.iter().filter(move |value| value.section.is_input() && is_read(name, value));
+    let inputs = || operator.values.iter().filter(move |value| value.section.is_input() && is_read(name, &value.place));
     let outputs = || operator.values.iter().filter(|value| !value.section.is_input());
     match (inputs().any(is_bad), outputs().any(is_bad)) {
         (false, true) => return Some(Level::Critical),

@@ -6,9 +6,10 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Section, Value};
 
-use super::non_finite::{has_infinity, is_bad, is_nan, is_read, was_told_infinity};
+use super::non_finite::{has_infinity, is_bad, is_nan, was_told_infinity};
 use super::{Anomaly, FirstNonFinite, RankAnomalies, level};
 use crate::name::{Direction, OperatorName};
+use crate::write_only::is_read;
 
 /// Operations that pick one element: of a mask it may be an infinite one.
 const PICKS: [&str; 11] =
@@ -95,7 +96,7 @@ struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     fn inputs(self) -> impl Iterator<Item = &'a Value> {
-        let is_read = move |value: &&Value| value.section.is_input() && is_read(self.name, value);
+        let is_read = move |value: &&Value| value.section.is_input() && is_read(self.name, &value.place);
         self.operator.values.iter().filter(is_read)
     }
 
