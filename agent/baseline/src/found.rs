@@ -129,6 +129,8 @@ pub struct Judged {
     pub unsure: BTreeMap<(String, String), u64>,
     /// Steps in which gradients alone were apart by a little, and in the next step no more; with the first of them.
     pub jumps: Vec<Divergence>,
+    /// What two monitors measure otherwise on purpose, and so was not compared.
+    pub other_measures: BTreeSet<&'static str>,
     /// Into how many micro-batches target and golden run divide a step, where that is another number: what is measured in each of them
     /// is not held against each other.
     pub micro_batches: Option<[u32; 2]>,

@@ -93,6 +93,8 @@ pub(super) struct Judge {
     pub(super) golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
     pub(super) drift: Drift,
+    /// Whether msprobe wrote one of the runs, and not the other.
+    pub(super) are_two_writers: bool,
     /// Into how many micro-batches the runs divide this step, if not into as many.
     pub(super) division: Option<[u32; 2]>,
     /// Suspects of the step before that may be a jump.
@@ -137,6 +139,7 @@ impl Judge {
             suspects: Suspects::default(),
             drift: Drift::default(),
             held: None,
+            are_two_writers: false,
             division: None,
             blow_up: BlowUpWatch::default(),
             found: Judged::default(),

@@ -11,6 +11,12 @@ use super::noise::{
 };
 use super::steps::{RUN_KIND, RowHead, StepRows};
 use super::suspects::{Suspect, Suspects};
+use super::writers::{is_other_measure, is_scaled};
+
+/// Whose row it is, whatever the kind.
+fn pair_bearer(names: &Names, pair: &Pair<'_>) -> u32 {
+    names.tensors[pair.target.0.tensor as usize].bearer
+}
 
 /// Of fewer series a median tells nothing about the step.
 const ENOUGH_SERIES: usize = 8;
@@ -205,8 +211,12 @@ impl Judge {
                 }
             }
         }
+        if self.are_two_writers && is_gradient && is_scaled(names, &pairs) {
+            self.found.other_measures.insert("gradients that are clipped or scaled in one run");
+            return;
+        }
         for pair in &pairs {
-            let bearer = names.tensors[pair.target.0.tensor as usize].bearer;
+            let bearer = pair_bearer(names, pair);
             let rows = [pair.target, pair.golden[0]];
             let [Some(one), Some(other)] = rows.map(|(row, _)| self.plans[usize::from(row.columns)].clone()) else {
                 continue;
@@ -219,8 +229,14 @@ impl Judge {
         for pair in &mut pairs {
             pair.facts.has_noisy_inputs = upstream.level > 0.0;
             pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
-            let bearer = names.tensors[pair.target.0.tensor as usize].bearer as usize;
-            let is_nothing = self.nothing.get(bearer).copied().unwrap_or(false);
+            let is_nothing = self.nothing.get(pair_bearer(names, pair) as usize).copied().unwrap_or(false);
+            if self.are_two_writers
+                && let Some(measure) =
+                    is_other_measure(names.kind_name(pair.kind), names.bearer_name(pair_bearer(names, pair)))
+            {
+                self.found.other_measures.insert(measure);
+                continue;
+            }
             if is_nothing || (self.division.is_some() && is_per_call(place)) {
                 continue;
             }

@@ -40,6 +40,7 @@ mod steps;
 mod suspects;
 mod value;
 mod watch;
+mod writers;
 
 pub use self::departure::{Bounds, Departure};
 pub use self::error::ReadRunError;

@@ -11,6 +11,7 @@ use super::names::Names;
 use super::rank_reader::RankReader;
 use super::source::RankSource;
 use super::steps::StepRows;
+use super::writers::are_two;
 
 /// Which steps two runs have.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -54,10 +55,12 @@ pub fn compare_rank(
     tell: &mut dyn FnMut(u64),
 ) -> Result<PairedRank, ReadRunError> {
     let (mut names, rank) = (Names::default(), target.rank);
+    let are_two_writers = golden.first().is_some_and(|golden| are_two(target, golden));
     let mut target = RankReader::open(target, &mut names, None)?;
     let mut golden =
         golden.iter().map(|source| RankReader::open(source, &mut names, None)).collect::<Result<Vec<_>, _>>()?;
     let mut judge = Judge::new(rank, golden.len(), computed_in);
+    judge.are_two_writers = are_two_writers;
     let mut steps = StepRange::default();
     while let (Some(of_target), Some(of_golden)) = (target.step(), golden[0].step()) {
         if of_target == of_golden {

@@ -116,7 +116,8 @@ pub struct TensorFacts {
     pub statistics: [Plain; 4],
     /// Whether it takes part in differentiation.
     pub requires_grad: Option<bool>,
-    /// Whether it is memory that nobody had written yet when it was seen: its numbers say nothing of a run.
+    /// Whether it is memory that nobody had written yet when it was seen: its numbers say nothing of a run. No file says so; whoever
+    /// reads one may know it of the operator.
     pub is_unwritten: bool,
     /// The file it is in, inside `dump_tensor_data`.
     pub data_name: Option<Box<str>>,

@@ -299,7 +299,7 @@ fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
             Some(JsonValue::Bool(value)) => Some(*value),
             _ => None,
         },
-        is_unwritten: matches!(field(fields, key::UNWRITTEN), Some(JsonValue::Bool(true))),
+        is_unwritten: false,
         data_name: field(fields, key::DATA_NAME).and_then(text),
         digest: field(fields, key::DIGEST).map(plain),
         peer: None,

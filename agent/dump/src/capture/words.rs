@@ -51,8 +51,6 @@ pub(super) mod value {
     pub(in crate::capture) const SHAPE: &str = "shape";
     pub(in crate::capture) const STATISTICS: [&str; 4] = ["Max", "Min", "Mean", "Norm"];
     pub(in crate::capture) const REQUIRES_GRAD: &str = "requires_grad";
-    /// Trainmon's own: `true` of memory that nobody had written yet.
-    pub(in crate::capture) const UNWRITTEN: &str = "unwritten";
     pub(in crate::capture) const DEVICE_MESH: &str = "device_mesh";
     pub(in crate::capture) const PLACEMENTS: &str = "placements";
     pub(in crate::capture) const DATA_NAME: &str = "data_name";

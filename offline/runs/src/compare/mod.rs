@@ -113,6 +113,7 @@ fn compare_sides(
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));
+        remarks.extend(writers_of(target.rank, &judged));
         remarks.extend(unsure_of(target.rank, &judged, &parted));
         remarks.extend(jumps_of(target.rank, &judged, &parted));
         let noise = noise_of(&judged, &parted);
@@ -244,6 +245,18 @@ fn moments_missing(judged: &Judged) -> Option<(String, u64)> {
     let of_moments = judged.gaps[0].iter().filter(|(kind, _)| place_of(kind, "") == place_of("exp_avg", ""));
     let missing = of_moments.filter_map(|(kind, gap)| Some((kind.clone(), gap.steps?.0)));
     missing.min_by_key(|(_, step)| *step)
+}
+
+/// What msprobe and trainmon measure otherwise.
+fn writers_of(rank: u32, judged: &Judged) -> Option<String> {
+    let measures: Vec<&str> = judged.other_measures.iter().copied().collect();
+    (!measures.is_empty()).then(|| {
+        format!(
+            "rank {rank}: msprobe wrote one of the runs; not compared, since the two monitors measure it differently on purpose: {} \
+             (docs/msprobe-compatibility.md)",
+            measures.join(", ")
+        )
+    })
 }
 
 /// What is as it should be and worth a word all the same.

@@ -1,0 +1,51 @@
+//! Runs that were written by two monitors: msprobe measures some kinds otherwise on purpose, and what it measures so is no difference
+//! between trainings. `docs/msprobe-compatibility.md` says which, and why.
+
+use super::judge::Pair;
+use super::names::Names;
+use super::source::{Files, RankSource};
+
+/// Factors that agree so well are one.
+const SAME_FACTOR: f64 = 1e-5;
+/// Gradients so many are no chance.
+const ENOUGH: usize = 3;
+
+/// The file in which trainmon says what each step cost; msprobe has nothing like it.
+const STEPS_FILE: &str = "steps.csv";
+
+/// Whether one of two runs was written by msprobe, and the other was not.
+pub(super) fn are_two(target: &RankSource, golden: &RankSource) -> bool {
+    let is_msprobes =
+        |source: &RankSource| matches!(source.files, Files::Csv(_)) && !source.path.join(STEPS_FILE).is_file();
+    is_msprobes(target) != is_msprobes(golden)
+}
+
+/// Whether a kind's tensor is measured otherwise by the other monitor, and what to call it.
+pub(super) fn is_other_measure(kind: &str, name: &str) -> Option<&'static str> {
+    let is_input = name.rsplit('.').next().is_some_and(|last| last.starts_with("input"));
+    match kind {
+        // Singular values: another number of iterations from another start.
+        "linear_hook" => Some("linear_hook"),
+        // Of a tensor that several modules read msprobe tells the module's share, trainmon the whole.
+        "actv_grad" if is_input => Some("actv_grad of inputs"),
+        _ => None,
+    }
+}
+
+/// Whether all gradients of a kind are one factor apart: msprobe shows them clipped, and with the loss' scale.
+pub(super) fn is_scaled(names: &Names, pairs: &[Pair<'_>]) -> bool {
+    let ratios: Vec<f64> = pairs.iter().filter_map(|pair| norm(names, pair)).map(|[one, other]| one / other).collect();
+    let Some(&first) = ratios.first() else { return false };
+    let is_one = ratios.iter().all(|ratio| (ratio / first - 1.0).abs() < SAME_FACTOR);
+    ratios.len() >= ENOUGH && is_one && (first - 1.0).abs() > SAME_FACTOR
+}
+
+/// The norms on both sides, where none is zero.
+fn norm(names: &Names, pair: &Pair<'_>) -> Option<[f64; 2]> {
+    let of = |(row, rows): (&super::steps::RowHead, &super::steps::StepRows)| {
+        let columns = names.columns_of(row.columns);
+        let column = columns.iter().position(|column| names.statistic_name(*column) == "norm")?;
+        rows.values.get(row.first + column).copied().filter(|norm| norm.is_finite() && *norm > 0.0)
+    };
+    Some([of(pair.target)?, of(pair.golden[0])?])
+}
