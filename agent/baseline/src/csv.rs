@@ -100,7 +100,12 @@ fn take(
     cursor.take(|_, Kept { values, columns }, row, of| {
         let columns = *columns.get_or_insert_with(|| names.columns(values.iter().map(|(_, column)| column.as_str())));
         let kind = names.kind(of.kind);
-        let tensor = names.tensor(kind, of.vpp_stage, of.name, of.micro_step);
+        let first = names.tensor(kind, of.vpp_stage, of.name, of.micro_step);
+        // V2's files do not number micro-batches: each has a row of the same name.
+        let tensor = match (of.micro_step, into.again(first)) {
+            (None, again) if again > 0 => names.tensor(kind, of.vpp_stage, of.name, Some(again)),
+            _ => first,
+        };
         let unit = of.dtype.and_then(Dtype::from_torch_name).map(unit_roundoff);
         let shape = of.shape.map(|shape| names.shape(shape));
         into.rows.push(RowHead { tensor, columns, first: into.values.len(), shape, unit, table: Some(number) });

@@ -1,5 +1,7 @@
 //! One step of one rank, as the comparison sees it, whatever it was read from.
 
+use std::collections::HashMap;
+
 /// What the row of a step's own numbers is called: kind, and the statistic of each.
 pub const RUN_KIND: &str = "run";
 pub(super) const RUN_STATISTIC: &str = "value";
@@ -24,6 +26,8 @@ pub struct StepRows {
     /// The numbers of all of them.
     pub values: Vec<f64>,
     pub(super) digits: Digits,
+    /// How many rows of the step each tensor has so far.
+    times: HashMap<u32, u32>,
 }
 
 /// A row without its numbers, which are `values[first..]`, one for each of its columns.
@@ -56,6 +60,14 @@ impl StepRows {
         self.skipped = 0;
         self.rows.clear();
         self.values.clear();
+        self.times.clear();
+    }
+
+    /// How often a tensor had a row in this step before; this one is counted.
+    pub(super) fn again(&mut self, tensor: u32) -> u32 {
+        let times = self.times.entry(tensor).or_default();
+        *times += 1;
+        *times - 1
     }
 }
 

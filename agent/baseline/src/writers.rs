@@ -22,7 +22,9 @@ pub(super) fn are_two(target: &RankSource, golden: &RankSource) -> bool {
 
 /// Whether a kind's tensor is measured otherwise by the other monitor, and what to call it.
 pub(super) fn is_other_measure(kind: &str, name: &str) -> Option<&'static str> {
-    let is_input = name.rsplit('.').next().is_some_and(|last| last.starts_with("input"));
+    // V1 has `layer.input`, V2 `layer.grad_input.0`.
+    let is_input =
+        name.split('.').any(|part| part.starts_with("grad_input") || part == "input" || part.starts_with("input_"));
     match kind {
         // Singular values: another number of iterations from another start.
         "linear_hook" => Some("linear_hook"),

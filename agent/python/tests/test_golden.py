@@ -18,6 +18,7 @@ import torch
 
 import trainmon
 from support import control, golden, golden_anomalies, golden_compare, golden_mutations, ranks, runs
+from support.command import trainmon as trainmon_compare
 from support.golden_truth import Truth
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -200,5 +201,9 @@ def test_our_files_are_msprobes(
         golden_anomalies.compare(case, answer, theirs, golden_anomalies.findings(tmp_path), truth, here)
     assert_agrees(here, name)
     assert_agrees(elsewhere, f"{name}, as recorded elsewhere")
+    # Whoever moves from msprobe compares the two first.
+    said = trainmon_compare("compare", tmp_path, place.live / name / "msprobe_out", "--json")
+    verdict = json.loads(said.stdout)["verdict"]
+    assert verdict is not None and verdict["answer"] not in ("diverges", "different_start"), (name, verdict, said.stderr)
     for what, altered_answer, altered in golden_mutations.of(case, answer, ours, truth, here):
         assert golden_compare.compare(case, altered_answer, altered, truth).faults, f"not found: {what}"
