@@ -58,8 +58,10 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             let Location { module, source, .. } = &finding.location;
             let module = module.as_ref().map(|module| format!(", {module}")).unwrap_or_default();
             let source = source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default();
+            let update =
+                finding.parameter.as_ref().map(|name| format!(", in the update of {name}")).unwrap_or_default();
             format!(
-                "They diverge in step {step}, {}{module}, at {}{source}: {}.",
+                "They diverge in step {step}, {}{module}, at {}{source}{update}: {}.",
                 on(ranks),
                 finding.operator,
                 reason(finding)
@@ -94,8 +96,8 @@ fn reason(finding: &Finding) -> String {
         Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
         Kind::Data => format!("they differ from the very input: {lead}"),
         Kind::Between => format!(
-            "{lead}, though what was captured before it agrees: what ran in between was not captured (level mix or L1 with all \
-             operators shows more)"
+            "{lead}, though what was captured before it agrees: what ran in between was not captured{}",
+            if finding.is_of_all_operators { "" } else { " (level mix shows more)" }
         ),
         Kind::TargetOnly => format!("only the target makes this call, and then {seen_in}{lead}"),
         Kind::GoldenOnly => format!("only the golden makes this call, and then {seen_in}{lead}"),
@@ -133,6 +135,7 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     if let Some(divergence) = &answer.divergence {
         let walked = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| walked);
         if let Verdict::Parts { finding, .. } = &answer.verdict {
+            lines.extend(finding.looks_like.as_ref().map(|looks| format!("What it looks like: {looks}.")));
             if let Some(walked) = walked {
                 lines.extend(calls_near(finding, &walked.one_sided));
                 lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
@@ -295,7 +298,8 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         }),
         Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => json!({
             "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
-            "source": finding.location.source, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
+            "source": finding.location.source, "parameter": finding.parameter,
+            "looks_like": finding.looks_like, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
             "input_deviation": number(finding.input),
             "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
         }),

@@ -16,6 +16,13 @@ pub(crate) fn of(relative: f64, whole: &str) -> String {
     if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
 }
 
+/// A factor with four digits and no zeros behind them: `2`, `0.3333`, `1.5`.
+pub(crate) fn factor(number: f64) -> String {
+    let places = (3 - number.abs().log10().floor() as i32).clamp(0, 12) as usize;
+    let text = format!("{number:.places$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +32,6 @@ mod tests {
         let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
         let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
         assert_eq!(shares, expected.map(|share| format!("{share} its size")));
+        assert_eq!([2.0, 1.0 / 3.0, 1.5, -0.125, 65536.0].map(factor), ["2", "0.3333", "1.5", "-0.125", "65536"]);
     }
 }

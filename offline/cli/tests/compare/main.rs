@@ -12,6 +12,7 @@ mod fused_tensors;
 mod half;
 mod inputs;
 mod kinds;
+mod looks;
 mod merge;
 mod overflow;
 #[path = "../support/golden.rs"]

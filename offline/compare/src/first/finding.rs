@@ -65,8 +65,14 @@ pub struct Finding {
     pub location: Location,
     /// Whether neither side has checksums: then a permutation of what goes in is not seen.
     pub has_no_digests: bool,
+    /// Whether both sides were captured at the level that shows most.
+    pub is_of_all_operators: bool,
     /// The golden's call of the same that has the data which the target has here, if the target has this one's there.
     pub permuted: Option<String>,
+    /// What it looks like, where it leaves a mark of its own.
+    pub looks_like: Option<String>,
+    /// The parameter whose update it is part of, where that is known.
+    pub parameter: Option<String>,
     /// Whether it is a call that one side lacks, made after the gradients: part of an update.
     pub is_update: bool,
 }

@@ -45,6 +45,8 @@ pub(super) struct Parameters {
     gradients: HashMap<Key, f64>,
     /// By what a parameter of this step is known where an operator uses it.
     pub(super) names: HashMap<Fingerprint, Key>,
+    /// The same of what an update has made of parameters so far, in place.
+    changed: HashMap<Fingerprint, Key>,
     /// Modules whose bias the keys of an attention have, all of it or a part.
     keys: HashSet<Box<str>>,
     /// Biases of this step that are apart by updates made of rounding. What they are added to is apart by as much, until something takes
@@ -70,6 +72,7 @@ impl Parameters {
     /// Takes in a step's parameters as it begins with them.
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
+        self.changed.clear();
         self.shifts.clear();
         self.unseen.clear();
         self.keys.extend(keys(target));
@@ -94,6 +97,19 @@ impl Parameters {
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return };
         let numbers = [one, other];
         self.known.entry(key).and_modify(|known| known.step(numbers)).or_insert_with(|| Moved::begin(numbers));
+    }
+
+    /// Notes that a call of an update changes a tensor in place: what was a parameter stays that one.
+    pub(super) fn note_change(&mut self, before: &TensorFacts, after: &TensorFacts) {
+        if let Some(key) = self.name(before).cloned() {
+            self.changed.insert(Fingerprint::of(after), key);
+        }
+    }
+
+    /// The parameter that a tensor is, as the step begins or as an update has changed it.
+    pub(super) fn name(&self, tensor: &TensorFacts) -> Option<&Key> {
+        let looks = Fingerprint::of(tensor);
+        self.names.get(&looks).or_else(|| self.changed.get(&looks))
     }
 
     /// Notes a gradient that is all rounding.

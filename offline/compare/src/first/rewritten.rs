@@ -53,7 +53,10 @@ impl<'c> Walker<'c> {
                 input: 0.0,
                 location,
                 has_no_digests: false,
+                is_of_all_operators: false,
                 permuted: None,
+                looks_like: None,
+                parameter: None,
                 is_update,
             });
         }

@@ -6,14 +6,14 @@ use trainmon_dump::capture::{Operator, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
-use crate::judge::{Bound, Judge, Source, coarse};
+use crate::judge::{Judge, coarse};
 use crate::location::Location;
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
-use super::finding::{Candidate, Compared, Excuse, Finding, Judged, Kind, Rewritten, Walked};
+use super::finding::{Candidate, Compared, Excuse, Finding, Kind, Rewritten, Walked};
 use super::kink::is_kinked;
 use super::magnitude::{Magnitude, takes_weights, unit};
 use super::memory::ATTENTIONS;
@@ -142,6 +142,12 @@ impl<'c> Walker<'c> {
             self.expect_rounding(operator);
         }
         self.keep(one, name, &inputs, &outputs);
+        let is_in_place = self.is_update(name) && name.is_some_and(|name| name.function().ends_with('_'));
+        if let (true, Some(before), Some(after)) = (is_in_place, inputs.first(), outputs.first())
+            && let (Some(before), Some(after)) = (before.item.tensor(), after.item.tensor())
+        {
+            self.rounding.parameters.note_change(before, after);
+        }
         if name.is_some_and(|name| name.direction == Direction::Forward && ATTENTIONS.contains(&name.function())) {
             let module = self.module_around(operator);
             self.rounding.parameters.close_shifts(module);
@@ -160,7 +166,8 @@ impl<'c> Walker<'c> {
                 let is_apart = input.deviation.is_some();
                 self.walked.first_residue =
                     self.walked.first_residue.take().or(is_apart.then(|| operator.name.to_string()));
-                if self.is_updated_by_rounding(name, input) {
+                let is_beyond = input.deviation.relative > self.allowed_input(operator, name, input).bound;
+                if is_beyond && self.is_updated_by_rounding(name, input) {
                     self.note_unsure(input);
                 }
                 self.rounding.parameters.note_shift(input);
@@ -223,54 +230,6 @@ impl<'c> Walker<'c> {
         }
     }
 
-    /// Notes how far values that differ may be apart, before anything is learnt of them.
-    fn note_bounds(
-        &mut self,
-        (operator, name): (&'c Operator, Option<OperatorName<'_>>),
-        inputs: &[Compared<'c>],
-        outputs: &[Compared<'c>],
-    ) {
-        let is_apart = |value: &&Compared<'c>| value.deviation.is_some();
-        for input in inputs.iter().filter(is_apart) {
-            let bound = self.allowed_input(operator, name, input);
-            self.walked.judged.extend(input.at.map(|at| (at, Judged { bound, excuse: None })));
-        }
-        let mut differing = outputs.iter().filter(is_apart).peekable();
-        if differing.peek().is_none() {
-            return;
-        }
-        let usual = self.output_bound(operator, name, inputs, outputs);
-        let is_another = is_another_node(outputs);
-        for output in differing {
-            let is_wide = output.spread > usual.bound;
-            let bound = if is_wide { Bound { bound: output.spread, source: Source::Spread } } else { usual };
-            let is_of_another = is_another && !is_of_one_shape(output);
-            let excuse = is_of_another.then_some(Excuse::Rewritten);
-            self.walked.judged.extend(output.at.map(|at| (at, Judged { bound, excuse })));
-        }
-    }
-
-    /// Notes of values that differ why they are no finding, whatever their bounds.
-    pub(super) fn note_judged<'v>(&mut self, values: impl IntoIterator<Item = &'v Compared<'c>>, excuse: Excuse)
-    where
-        'c: 'v,
-    {
-        for value in values.into_iter().filter(|value| value.deviation.is_some()) {
-            let Some(at) = value.at else { continue };
-            let usual = || Bound { bound: 0.0, source: Source::Rounding };
-            let bound = self.walked.judged.get(&at).map_or_else(usual, |judged| judged.bound);
-            self.walked.judged.insert(at, Judged { bound, excuse: Some(excuse) });
-        }
-    }
-
-    /// Notes a parameter that is apart by what an optimizer makes of rounding, unless it is named already by another operator.
-    fn note_unsure(&mut self, input: &Compared<'c>) {
-        let looks = input.item.tensor().map(Fingerprint::of);
-        if looks.is_some_and(|looks| self.unsure.insert(looks)) {
-            self.walked.unsure.push(input.item.name());
-        }
-    }
-
     fn found(&mut self, place: usize, (one, other): (u32, u32), found: Candidate, fingerprints: &[Fingerprint]) {
         let Candidate { kind, suspects, input } = found;
         if self.is_blind && suspects.iter().all(|suspect| suspect.deviation.what == What::Digest) {
@@ -294,7 +253,13 @@ impl<'c> Walker<'c> {
             input,
             location,
             has_no_digests: false,
+            is_of_all_operators: false,
             permuted: None,
+            looks_like: None,
+            parameter: self
+                .is_update(OperatorName::parse(&self.operator(one).name))
+                .then(|| self.updated(one))
+                .flatten(),
             is_update: false,
         };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
