@@ -52,15 +52,20 @@ fn path(module: &str) -> Option<&str> {
     callee.rsplit_once('.').map(|(path, _)| path)
 }
 
+/// Whether a frame is a library's or Python's own.
+pub(crate) fn is_foreign(frame: &str) -> bool {
+    let file = frame.split_once(", line ").map_or(frame, |(file, _)| file);
+    let has_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let is_pythons = file.split("/lib/python").skip(1).any(has_version);
+    is_pythons || ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part))
+}
+
 /// The file and line of a frame that is neither a library's nor Python's own.
 fn line(frame: &str) -> Option<String> {
     let (file, rest) = frame.trim_start().strip_prefix("File ")?.split_once(", line ")?;
-    let has_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
-    let is_pythons = file.split("/lib/python").skip(1).any(has_version);
-    let is_foreign = is_pythons || ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part));
     let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let name = file.trim_matches('"').rsplit('/').next()?;
-    (!is_foreign && !number.is_empty()).then(|| format!("{name}, line {number}"))
+    (!is_foreign(frame) && !number.is_empty()).then(|| format!("{name}, line {number}"))
 }
 
 /// What a call's value is called in its documentation: `eps` for `.input.4` of a layer norm; else its place, `input.4`.

@@ -115,10 +115,15 @@ class Values {
   }
 }
 
-const data = document.getElementById("data")?.textContent;
-const section = document.getElementById("values");
-if (data && section) {
-  const values = new Values(new Rows(JSON.parse(data) as ReportData), section);
+/** Rows that the page holds packed by gzip and base64. */
+async function unpacked(text: string): Promise<ReportData> {
+  const packed = Uint8Array.from(atob(text.trim()), (char) => char.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return (await new Response(stream).json()) as ReportData;
+}
+
+function show(data: ReportData, section: HTMLElement): void {
+  const values = new Values(new Rows(data), section);
   frame({
     actions: {
       "/": () => values.goToSearch(),
@@ -142,6 +147,18 @@ if (data && section) {
     section.scrollIntoView();
   });
   values.start();
+}
+
+const holder = document.getElementById("data");
+const section = document.getElementById("values");
+const text = holder?.textContent;
+if (text && section && holder.getAttribute("type") === "application/gzip") {
+  unpacked(text).then(
+    (data) => show(data, section),
+    (error: unknown) => section.append(el("p", { text: `The table cannot be unpacked: ${String(error)}` })),
+  );
+} else if (text && section) {
+  show(JSON.parse(text) as ReportData, section);
 } else {
   frame({ actions: {}, escape: () => {}, keys: [], pointer: [] });
 }

@@ -111,7 +111,8 @@ export class RowGrid {
   private line(row: number, at: number, chosen: Column[]): HTMLTableRowElement {
     const cells = chosen.map(({ key, of }) => {
       const text = key === "Err_message" ? this.rows.notes(row).join("; ") : of(row);
-      const cell = el("td", { text: text.length > CELL ? `${text.slice(0, CELL)}…` : text });
+      const shown = readable(text);
+      const cell = el("td", { text: shown.length > CELL ? `${shown.slice(0, CELL)}…` : shown });
       if (key === "Level" || key === "Result") cell.className = `level ${text}`;
       else if (text.length > 14) cell.title = text.slice(0, TITLE);
       return cell;
@@ -128,6 +129,12 @@ export class RowGrid {
       this.drawRows();
     });
   }
+}
+
+/** A number with the digits that people read; the title has them all. */
+function readable(text: string): string {
+  const [, number, unit] = /^(-?\d+\.\d{6,}(?:e[-+]?\d+)?)(%?)$/.exec(text) ?? [];
+  return number === undefined ? text : `${Number(Number(number).toPrecision(6))}${unit}`;
 }
 
 /** The room of rows that are out of sight. */

@@ -367,6 +367,24 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
     assert!(between(&document, "aria-selected=\"true\"", "</tr>").contains("Functional.linear.5.forward.output.0"));
 }
 
+/// A page of many rows holds them packed, and a browser unpacks them.
+#[test]
+fn a_large_page_is_small_and_shows_its_rows_all_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let (target, golden) = runs(root.path(), 20_000, 11);
+    let (_, report) = compare(&target, &golden, &root.path().join("out"), &["--format", "html"]);
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.contains("<script type=\"application/gzip\" id=\"data\">"));
+    assert!(page.len() < 3 << 20, "{} bytes", page.len());
+    let Some(chromium) = chromium(root.path()) else {
+        crate::skip("the packed report in a browser", "no chromium on PATH that opens files");
+        return;
+    };
+    let document = browse(chromium, &report, "#q=Functional.linear.5.forward.output.0").unwrap();
+    let names: Vec<String> = rows(&document).into_iter().map(|(_, value)| value).collect();
+    assert_eq!(names, ["Functional.linear.5.forward.output.0"]);
+}
+
 /// What the page measures of itself in a frame as narrow as a telephone, after it was driven.
 const MEASURED: &str = "
     const sight = (element) => {

@@ -13,12 +13,15 @@ use super::rows::CollectedRows;
 use crate::answer::{Answer, Verdict};
 use crate::deviation::{Deviation, What};
 use crate::first::{Finding, Kind};
+use crate::location::is_foreign;
 use crate::{messages, text};
 
 /// Where the rows go: they are too many to be made part of a text.
 const ROWS: &str = "<!--rows-->";
 /// Operators behind the finding that are in sight.
 const NEAR: usize = 10;
+/// Operators behind those that are folded away: what a difference spreads to may be all of a large model.
+const MOST_FAR: usize = 200;
 
 pub(super) fn write(
     (rows, place): (&mut CollectedRows, Option<&Place>),
@@ -66,7 +69,8 @@ pub(super) fn write(
     let data = html! {
         @if has_rows {
             "\n"
-            script type="application/json" id="data" { "\n" (PreEscaped(ROWS)) "\n" }
+            @let kind = if rows.is_packed() { "application/gzip" } else { "application/json" };
+            script type=(kind) id="data" { "\n" (PreEscaped(ROWS)) "\n" }
         }
     };
     let page = page("compare", &sentence, Behaviour::COMPARE, &content, &data).into_string();
@@ -203,7 +207,14 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             }
             (links(near, &place.at))
             @if !far.is_empty() {
-                details { summary { (far.len()) " more that it spreads to" } "\n" (links(far, &place.at)) }
+                details {
+                    summary { (far.len()) " more that it spreads to" }
+                    "\n"
+                    (links(&far[..far.len().min(MOST_FAR)], &place.at))
+                    @if far.len() > MOST_FAR {
+                        p class="muted" { (far.len() - MOST_FAR) " more are in the table." }
+                    }
+                }
                 "\n"
             }
             (received(answer))
@@ -327,7 +338,22 @@ fn stacks(stacks: &Stacks) -> Markup {
                 thead { tr { th { "target" } th { "golden" } } }
                 tbody {
                     "\n"
-                    @for (one, other, is_same) in &stacks.lines { tr { (cell(one, *is_same)) (cell(other, *is_same)) } "\n" }
+                    @for lines in stacks.lines.chunk_by(|one, next| is_folded(one) && is_folded(next)) {
+                        @match lines {
+                            [(one, other, is_same)] => { tr { (cell(one, *is_same)) (cell(other, *is_same)) } }
+                            _ => {
+                                tr class="folded" {
+                                    td colspan="2" {
+                                        details {
+                                            summary { (lines.len()) " frames of torch and other packages, the same on both sides" }
+                                            @for (frame, ..) in lines { p { (frame.as_deref().unwrap_or_default()) } }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                        "\n"
+                    }
                 }
             }
         }
@@ -353,6 +379,12 @@ fn stacks(stacks: &Stacks) -> Markup {
         }
         "\n"
     }
+}
+
+/// Whether a frame is a package's, and the same on both sides: several in a row take one line.
+fn is_folded((one, other, is_same): &Line) -> bool {
+    let is_foreign = |frame: &Option<String>| frame.as_deref().is_some_and(is_foreign);
+    *is_same && is_foreign(one) && is_foreign(other)
 }
 
 fn size(deviation: Deviation) -> String {

@@ -12,7 +12,9 @@ use super::replay::Curve;
 use super::verdict::Level;
 
 /// Rows of a table; the CSV file has all.
-const ROWS: usize = 200;
+const ROWS: usize = 100;
+/// Steps and kinds that have a table.
+const GROUPS: usize = 40;
 
 /// The whole file.
 pub(super) fn page(comparison: &RunComparison) -> String {
@@ -69,39 +71,69 @@ fn charts(curves: &[Curve]) -> Markup {
     }
 }
 
+/// The series that part, by step and kind: those of the first step and the leading kind are open.
 fn series(divergences: &[Divergence]) -> Markup {
-    let number = |value: f64| html! { td class="number" { (short(value)) } };
+    let mut groups: Vec<(u64, &str, Vec<&Divergence>)> = Vec::new();
+    for divergence in divergences {
+        let (step, kind) = (divergence.step, &*divergence.tensor.kind);
+        match groups.iter_mut().find(|(of_step, of_kind, _)| (*of_step, *of_kind) == (step, kind)) {
+            Some((.., group)) => group.push(divergence),
+            None => groups.push((step, kind, vec![divergence])),
+        }
+    }
     html! {
         @if !divergences.is_empty() {
             h2 { "Every series that parts, at its first step" }
             "\n"
-            div class="scroll" {
-                table {
+            @for (at, (step, kind, group)) in groups.iter().enumerate().take(GROUPS) {
+                details open[at == 0] {
+                    summary { "step " (step) ": " (kind) ", " (group.len()) " series" }
+                    "\n"
+                    (group_table(group))
+                }
+                "\n"
+            }
+            @if groups.len() > GROUPS { p { (groups.len() - GROUPS) " more steps and kinds are in the CSV file." } "\n" }
+        }
+    }
+}
+
+fn group_table(group: &[&Divergence]) -> Markup {
+    let number = |value: f64| html! { td class="number" { (short(value)) } };
+    let why =
+        |divergence: &Divergence| divergence.note.clone().unwrap_or_else(|| divergence.bound_source.words().to_owned());
+    // What is the same of all of them is said once.
+    let first = group.first().map(|divergence| why(divergence)).unwrap_or_default();
+    let is_one_reason = group.iter().all(|divergence| why(divergence) == first);
+    let ranks: Vec<u32> = group.iter().map(|divergence| divergence.rank).collect();
+    let is_one_rank = ranks.iter().all(|rank| *rank == ranks[0]);
+    html! {
+        @if is_one_reason { p class="muted" { "The bound of each: " (first) "." } "\n" }
+        div class="scroll" {
+            table {
+                tr {
+                    @if !is_one_rank { th class="number" { "rank" } }
+                    @for title in ["tensor", "statistic"] { th { (title) } }
+                    @for title in ["target", "golden", "difference", "bound"] { th class="number" { (title) } }
+                    @if !is_one_reason { th { "where the bound comes from" } }
+                }
+                "\n"
+                @for divergence in group.iter().take(ROWS) {
                     tr {
-                        @for title in ["step", "rank"] { th class="number" { (title) } }
-                        @for title in ["tensor", "statistic"] { th { (title) } }
-                        @for title in ["target", "golden", "difference", "bound"] { th class="number" { (title) } }
-                        th { "where the bound comes from" }
+                        @if !is_one_rank { td class="number" { (divergence.rank) } }
+                        td { (place_in_words(&divergence.tensor)) }
+                        td { (divergence.statistic) }
+                        @for value in [divergence.target, divergence.golden, divergence.difference, divergence.bound] {
+                            (number(value))
+                        }
+                        @if !is_one_reason { td { (why(divergence)) } }
                     }
                     "\n"
-                    @for divergence in divergences.iter().take(ROWS) {
-                        tr {
-                            td class="number" { (divergence.step) }
-                            td class="number" { (divergence.rank) }
-                            td { (place_in_words(&divergence.tensor)) }
-                            td { (divergence.statistic) }
-                            @for value in [divergence.target, divergence.golden, divergence.difference, divergence.bound] {
-                                (number(value))
-                            }
-                            td { (divergence.note.as_deref().unwrap_or(divergence.bound_source.words())) }
-                        }
-                        "\n"
-                    }
                 }
             }
-            "\n"
-            @if divergences.len() > ROWS { p { (divergences.len() - ROWS) " more are in the CSV file." } "\n" }
         }
+        "\n"
+        @if group.len() > ROWS { p { (group.len() - ROWS) " more are in the CSV file." } "\n" }
     }
 }
 
