@@ -151,8 +151,13 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
             }
             let may_be_permuted =
                 (finding.kind == Kind::Operator && finding.input == 0.0) || finding.permuted.is_some();
-            if may_be_permuted && finding.has_no_digests {
-                lines.push(PERMUTATION.to_owned());
+            match &finding.untold_mask {
+                Some(mask) => lines.push(format!(
+                    "{mask} is a tensor of bools: its statistics tell whether any is true and not how many, so another mask would not \
+                     show. A capture by `trainmon.capture` counts them."
+                )),
+                None if may_be_permuted && finding.has_no_digests => lines.push(PERMUTATION.to_owned()),
+                None => {}
             }
         }
         if let (Verdict::Rewritten { .. }, Some(walked)) = (&answer.verdict, walked) {

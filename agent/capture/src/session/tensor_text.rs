@@ -240,7 +240,8 @@ pub(super) fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precis
     }
     let (max, min) = (scalar(stats.max), scalar(stats.min));
     match precision {
-        _ if stats.dtype == Dtype::Bool => [max, min, NumberText::Null, NumberText::Null],
+        // How many are true: their share, and the root of their number. msprobe has neither.
+        Precision::Low if stats.dtype == Dtype::Bool => [max, min, NumberText::Null, NumberText::Null],
         Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
         Precision::Low => low_numbers(stats, is_scalar, max, min),
     }

@@ -58,7 +58,7 @@ fn cases() -> Vec<Case> {
             &[3],
             &[[1u8], [0], [1]],
             [Plain::Bool(true), Plain::Bool(false), null(), null()],
-            [Plain::Bool(true), Plain::Bool(false), null(), null()],
+            [Plain::Bool(true), Plain::Bool(false), float(2.0 / 3.0), float(2.0_f64.sqrt())],
         ),
         case(
             Dtype::F32,

@@ -13,6 +13,7 @@ mod half;
 mod inputs;
 mod kinds;
 mod looks;
+mod masks;
 mod merge;
 mod overflow;
 #[path = "../support/golden.rs"]

@@ -67,6 +67,8 @@ pub struct Finding {
     pub has_no_digests: bool,
     /// Whether both sides were captured at the level that shows most.
     pub is_of_all_operators: bool,
+    /// A tensor of bools that it is given and of which statistics tell only whether any is true.
+    pub untold_mask: Option<String>,
     /// The golden's call of the same that has the data which the target has here, if the target has this one's there.
     pub permuted: Option<String>,
     /// What it looks like, where it leaves a mark of its own.

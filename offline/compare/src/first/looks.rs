@@ -62,6 +62,20 @@ fn call_of<'o>(operators: &'o [Operator], value: &str) -> Option<&'o Operator> {
     operators.iter().find(|operator| value.strip_prefix(&*operator.name).is_some_and(|place| place.starts_with('.')))
 }
 
+/// A tensor of bools among what an operator is given that has neither a mean nor a checksum on both sides: another mask would not show.
+pub(super) fn untold_mask(sides: Sides<'_>, finding: &Finding) -> Option<String> {
+    let operator = sides.target.document.operators.get(finding.target? as usize)?;
+    let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+    let mut tensors = inputs.map(|value| Item { operator, value });
+    let is_untold = |item: &Item<'_>| {
+        item.tensor().is_some_and(|tensor| {
+            let is_bool = matches!(&*tensor.dtype, Plain::Text(dtype) if dtype.ends_with("bool"));
+            is_bool && tensor.statistics[2].number().is_none() && tensor.digest.is_none() && tensor.data_name.is_none()
+        })
+    };
+    (finding.kind == Kind::Operator).then(|| tensors.find(is_untold)).flatten().map(|item| item.name())
+}
+
 fn of_numbers((one, other): (&TensorFacts, &TensorFacts), finding: &Finding) -> Option<String> {
     let (a, b) = (numbers(one)?, numbers(other)?);
     if finding.parameter.is_some() && finding.kind != Kind::Operator && (a[3] == 0.0) != (b[3] == 0.0) {

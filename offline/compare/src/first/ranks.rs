@@ -7,7 +7,7 @@ use trainmon_dump::capture::{Operator, Section, Task};
 
 use super::communication::Communication;
 use super::finding::{Finding, Kind, Suspect, Walked};
-use super::looks::looks_like;
+use super::looks::{looks_like, untold_mask};
 use super::memory::{numbers, uncomputed};
 use super::noise::Rounding;
 use super::walk::walk;
@@ -98,6 +98,7 @@ fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
         let are_statistics = documents.iter().any(|document| document.task == Task::Statistics);
         finding.has_no_digests = are_statistics && !documents.iter().all(|document| document.has_digests());
         finding.is_of_all_operators = documents.iter().all(|document| document.level.as_deref() == Some("mix"));
+        finding.untold_mask = untold_mask(*sides, finding);
         finding.looks_like = looks_like(*sides, finding);
     }
     walked

@@ -54,6 +54,7 @@ impl<'c> Walker<'c> {
                 location,
                 has_no_digests: false,
                 is_of_all_operators: false,
+                untold_mask: None,
                 permuted: None,
                 looks_like: None,
                 parameter: None,
