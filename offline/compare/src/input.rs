@@ -67,7 +67,7 @@ impl Capture {
             meter: meter.clone(),
             joined: Joined::default(),
         };
-        mark_unwritten(&mut capture);
+        mark_unwritten(&mut capture.document, &capture.stacks);
         Ok(capture)
     }
 

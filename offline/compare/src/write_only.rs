@@ -1,14 +1,12 @@
 //! Inputs that an operator only writes into: what was in that memory before says nothing.
 
-use trainmon_dump::capture::{Leaf, Section, Stacks};
+use trainmon_dump::capture::{Document, Leaf, Section, Stacks};
 
-use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
 /// Marks what a capture's file does not say of itself: what operators give that allocate, what they only write into, and buffers that
 /// are known by the line that makes them.
-pub(crate) fn mark_unwritten(capture: &mut Capture) {
-    let Capture { document, stacks, .. } = capture;
+pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
     for operator in &mut document.operators {
         let Some(name) = OperatorName::parse(&operator.name).filter(|name| name.direction == Direction::Forward) else {
             continue;

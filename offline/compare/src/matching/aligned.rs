@@ -2,13 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::pair::Pair;
+use super::pair::{Aligned, Pair};
 use super::sequence::where_they_ran;
 use crate::input::Capture;
 use crate::item::Address;
-
-/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
-pub(crate) type Aligned = (Option<u32>, Option<u32>);
 
 /// Operators side by side, and values that are not at the same place in both.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,8 @@ use std::collections::hash_map::Entry;
 
 use trainmon_dump::capture::{Operator, Value};
 
-use super::aligned::Aligned;
 use super::listed::unlisted;
-use super::pair::{How, Pair};
+use super::pair::{Aligned, How, Pair};
 use crate::input::Capture;
 use crate::item::Address;
 use crate::name::Hashes;

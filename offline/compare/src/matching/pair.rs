@@ -2,6 +2,9 @@
 
 use crate::item::Address;
 
+/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
+pub(crate) type Aligned = (Option<u32>, Option<u32>);
+
 /// By what two values were found to belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {

@@ -9,10 +9,9 @@ use crate::input::Capture;
 use crate::name::OperatorName;
 use crate::script::{Numbers, script};
 
-use super::aligned::Aligned;
 use super::exact::{pair_aligned, unlisted_keys};
 use super::listed::{one_is_listed, unlisted};
-use super::pair::{How, Pair};
+use super::pair::{Aligned, How, Pair};
 
 /// Puts the operators of two captures side by side.
 ///

@@ -55,10 +55,15 @@ impl Made {
         let mut calls = Vec::new();
         for at in 0..length {
             let argument = at.is_multiple_of(2).then_some(1.5);
-            let call =
-                Call { function: FUNCTIONS[at % 4], argument, input: given, output: Vec::new(), dtype: "float32" };
+            let call = Call {
+                function: FUNCTIONS[at % 4],
+                argument,
+                input: given.clone(),
+                output: Vec::new(),
+                dtype: "float32",
+            };
             calls.push(call.with_result());
-            given = calls[at].output.clone();
+            given.clone_from(&calls[at].output);
         }
         Self { calls, has_tensors }
     }

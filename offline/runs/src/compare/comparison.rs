@@ -60,8 +60,6 @@ pub struct RankComparison {
     pub noise: Option<Noise>,
     /// Steps in which something is beyond its bound, and nobody can tell since both runs blow up.
     pub blow_up: Option<BlowUp>,
-    #[serde(skip)]
-    pub(super) tensors_at_start: HashMap<u8, usize>,
     /// Into how many micro-batches target and golden run divide a step, where that is another number.
     pub micro_batches: Option<[u32; 2]>,
     /// A moment that the target lacks in some first steps, and the first of them.
@@ -74,6 +72,8 @@ pub struct RankComparison {
     pub(super) only_target: Vec<TensorKey>,
     #[serde(skip)]
     pub(super) only_golden: Vec<TensorKey>,
+    #[serde(skip)]
+    pub(super) tensors_at_start: HashMap<u8, usize>,
     #[serde(skip)]
     pub(super) rows_at_start: HashMap<u8, usize>,
 }
