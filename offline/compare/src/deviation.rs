@@ -29,6 +29,8 @@ pub enum What {
     RequiresGrad,
     /// Neither statistics nor checksums are there to tell.
     Unseen,
+    /// A rank's part of a tensor beside the whole: statistics of one say nothing of the other.
+    Part,
 }
 
 impl What {
@@ -45,6 +47,7 @@ impl What {
             Self::Presence => "presence",
             Self::RequiresGrad => "requires_grad",
             Self::Unseen => "unseen",
+            Self::Part => "a part beside the whole",
         }
     }
 }
@@ -121,6 +124,9 @@ fn is_device(text: &str) -> bool {
 fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
     if target.shape != golden.shape && target.sizes() != golden.sizes() {
         return Deviation::of(What::Shape);
+    }
+    if target.is_shard != golden.is_shard {
+        return Deviation { what: What::Part, relative: 0.0 };
     }
     // What is in memory before somebody writes there is not data.
     let is_unwritten = target.is_unwritten || golden.is_unwritten;
@@ -232,6 +238,7 @@ mod tests {
             shape: Arc::new(Plain::List(Box::new([Plain::Int(elements)]))),
             statistics: [2.0, 2.0, 2.0, 2.0].map(Plain::Float),
             requires_grad: Some(false),
+            is_shard: false,
             is_unwritten: false,
             data_name: None,
             digest: Some(Plain::Text(digest.into())),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use trainmon_dump::capture::Operator;
 
+use super::condition::condition;
 use super::deviation::{What, deviation};
 use super::input::Capture;
 use super::item::Item;
 use super::name::OperatorName;
-use super::rounding::{Positions, rounding};
+use super::rounding::{Positions, coarsest, rounding};
 use super::thresholds::Thresholds;
 
 /// What decides.
@@ -23,6 +24,9 @@ pub(crate) struct Judge<'j> {
     /// Over how much the parameters' gradients of the operators' capture are summed.
     pub positions: &'j Positions<'j>,
 }
+
+/// Errors of several inputs add up: a result may be apart by so many times its condition.
+const CONDITIONS: f64 = 2.0;
 
 /// A bound and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +77,11 @@ impl Judge<'_> {
         }
         let is_module = name.is_some_and(|name| name.family() == "Module");
         let growth = if is_module { self.thresholds.module_growth } else { self.thresholds.growth };
+        let condition = condition(operator);
         let rounding = self.thresholds.rounding_factor * rounding(operator, self.positions);
         let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
+        // Each input is rounded to its dtype: that is an error too, and grows as others do.
+        let (growth, rounding) = (growth.max(CONDITIONS * condition), rounding.max(condition * coarsest(operator)));
         let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
         Bound { bound: input * growth + rounding, source }
     }
@@ -88,7 +95,7 @@ impl Judge<'_> {
 
 /// A few units of round-off: more than any ceiling where the dtype itself is coarse.
 pub(crate) fn coarse(operator: &Operator) -> f64 {
-    8.0 * super::rounding::coarsest(operator)
+    8.0 * coarsest(operator)
 }
 
 /// How far golden runs are apart, value by value.

@@ -10,6 +10,7 @@
 mod answer;
 mod captures;
 pub mod compat;
+mod condition;
 mod deviation;
 mod distance;
 mod error;

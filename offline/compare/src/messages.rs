@@ -187,6 +187,13 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
             answer.unjudged
         ));
     }
+    if answer.parts > 0 {
+        lines.push(format!(
+            "{} values are a rank's part on one side and the whole on the other, as where one side shards its parameters: they were not \
+             compared.",
+            answer.parts
+        ));
+    }
     if answer.finer > 0 {
         lines.push(format!(
             "The target has {} values in a finer dtype than the golden; their numbers agree.",
@@ -290,6 +297,7 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
         "operators_compared": answer.compared, "operators_unseen": answer.unseen,
         "values_unread": answer.unread, "values_in_finer_dtype": answer.finer,
+        "values_not_comparable": answer.parts,
         "target_only": answer.target_only, "golden_only": answer.golden_only,
     });
     let more = match &answer.verdict {

@@ -31,6 +31,7 @@ pub(super) struct Search {
     unseen: usize,
     unread: usize,
     finer: usize,
+    parts: usize,
     is_untold: bool,
     /// Tensors of some rank could be held against each other.
     is_seen: bool,
@@ -64,6 +65,7 @@ impl Search {
             self.unseen += walked.unseen;
             self.unread += walked.unread;
             self.finer += walked.finer;
+            self.parts += walked.parts;
             self.is_untold |= walked.is_untold;
             self.unjudged += walked.unjudged;
             if let (Some(operator), None) = (&walked.first_residue, &self.first_residue) {
@@ -150,8 +152,20 @@ impl Search {
             (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
             (_, None) => (Verdict::Same, None),
         };
-        let Self { compared, unseen, unread, finer, unjudged, unsure, .. } = self;
-        Answer { verdict, divergence, compared, unseen, unread, finer, unjudged, unsure, target_only, golden_only }
+        let Self { compared, unseen, unread, finer, parts, unjudged, unsure, .. } = self;
+        Answer {
+            verdict,
+            divergence,
+            compared,
+            unseen,
+            unread,
+            finer,
+            parts,
+            unjudged,
+            unsure,
+            target_only,
+            golden_only,
+        }
     }
 }
 

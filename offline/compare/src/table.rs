@@ -306,6 +306,7 @@ fn note_unseen(row: &mut Row) {
         What::Unseen if matches!(row.how, Some(How::Fused | How::FusedInGroups)) => {
             "put together out of parts, whose statistics and checksums do not give the whole's"
         }
+        What::Part => "a rank's part on one side, the whole on the other: not compared",
         What::Unseen => "neither statistics nor a checksum to judge by",
         // No loss of precision: the answer counts these values.
         What::Dtype => {

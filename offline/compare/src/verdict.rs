@@ -73,6 +73,8 @@ pub struct Answer {
     pub unread: usize,
     /// Values that the target has in a finer dtype, with numbers that agree.
     pub finer: usize,
+    /// Values that are a rank's part on one side and the whole on the other, as FSDP's parameters beside DDP's.
+    pub parts: usize,
     /// Operators of updates of which arguments alone were judged, since one side has parameters fused: which is whose nobody can tell.
     pub unjudged: usize,
     /// Tensors of an optimizer that are apart by what it makes of rounding, of the first step that has any.

@@ -116,6 +116,8 @@ pub struct TensorFacts {
     pub statistics: [Plain; 4],
     /// Whether it takes part in differentiation.
     pub requires_grad: Option<bool>,
+    /// Whether it is a rank's part of a tensor that is spread over ranks: statistics and checksum are the part's, the shape is the whole's.
+    pub is_shard: bool,
     /// Whether it is memory that nobody had written yet when it was seen: its numbers say nothing of a run. No file says so; whoever
     /// reads one may know it of the operator.
     pub is_unwritten: bool,

@@ -299,11 +299,23 @@ fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
             Some(JsonValue::Bool(value)) => Some(*value),
             _ => None,
         },
+        is_shard: field(fields, key::PLACEMENTS).is_some_and(is_sharded),
         is_unwritten: false,
         data_name: field(fields, key::DATA_NAME).and_then(text),
         digest: field(fields, key::DIGEST).map(plain),
         peer: None,
     }
+}
+
+/// Whether placements, a list of `{"Shard": {"dim": 0}}` and `{"Replicate": {}}`, have a part of the tensor on each rank.
+fn is_sharded(placements: &JsonValue<'_>) -> bool {
+    let JsonValue::Array(list) = placements else { return false };
+    let is_shard = |key: &str| key.contains("Shard");
+    list.iter().any(|placement| match placement {
+        JsonValue::Object(fields) => fields.iter().any(|(key, _)| is_shard(key)),
+        JsonValue::Str(text) => is_shard(text),
+        _ => false,
+    })
 }
 
 fn text(json: &JsonValue<'_>) -> Option<Box<str>> {

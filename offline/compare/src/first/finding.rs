@@ -127,6 +127,8 @@ pub struct Walked {
     pub unread: usize,
     /// Values in a finer dtype than the golden's whose numbers agree.
     pub finer: usize,
+    /// Values that are a rank's part on one side and the whole on the other: they were not compared.
+    pub parts: usize,
     /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
     pub is_untold: bool,
     /// Operators that differ after the finding, in order: how it spreads.

@@ -180,6 +180,7 @@ mod tests {
             dtype: std::sync::Arc::new(Plain::Text("torch.float32".into())),
             shape: std::sync::Arc::new(Plain::List(Box::new([Plain::Int(5)]))),
             statistics: [max, min, Plain::Float(0.0), norm],
+            is_shard: false,
             is_unwritten: false,
             requires_grad: Some(false),
             data_name: None,

@@ -90,6 +90,7 @@ impl<'c> Walker<'c> {
         self.walked.unread += compared.iter().filter(|compared| compared.is_unread).count();
         let is_finer = |it: &&Compared<'_>| it.deviation.what == What::Dtype && it.deviation.relative.is_finite();
         self.walked.finer += compared.iter().filter(is_finer).count();
+        self.walked.parts += compared.iter().filter(|it| it.deviation.what == What::Part).count();
         self.walked.compared += 1;
         if compared.iter().any(|compared| compared.deviation.is_some()) {
             self.walked.differing += 1;

@@ -8,6 +8,7 @@ use trainmon_dump::capture::{Operator, Value};
 
 use super::listed::unlisted;
 use super::pair::{Aligned, How, Pair};
+use super::wrapped::unwrapped;
 use crate::input::Capture;
 use crate::item::Address;
 use crate::name::Hashes;
@@ -21,9 +22,13 @@ pub fn exact(target: &Capture, golden: &Capture) -> Vec<Pair> {
     pair(target, &target_keys, golden, &golden_keys, |_| How::Name)
 }
 
-/// Keys without the index of a list.
-pub(super) fn unlisted_keys((capture, is_listed): (&Capture, bool)) -> Vec<String> {
-    keys(capture, true).into_iter().map(|key| unlisted(&key, is_listed).into_owned()).collect()
+/// Keys without the index of a list and, if asked for, without what wrappers add.
+pub(super) fn plain_keys(capture: &Capture, is_listed: bool, is_unwrapped: bool) -> Vec<String> {
+    let plain = |key: String| {
+        let key = if is_unwrapped { unwrapped(&key).into_owned() } else { key };
+        unlisted(&key, is_listed).into_owned()
+    };
+    keys(capture, true).into_iter().map(plain).collect()
 }
 
 /// Every operator's name, backward operators' with their own count if asked for.

@@ -10,6 +10,7 @@ mod listed;
 mod mapping;
 mod pair;
 mod sequence;
+mod wrapped;
 
 pub(crate) use aligned::Alignment;
 pub use api::ApiMapping;

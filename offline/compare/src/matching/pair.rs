@@ -22,6 +22,8 @@ pub enum How {
     FusedInGroups,
     /// The same operator in another framework's spelling.
     Family,
+    /// The same name but for what a parallel wrapper adds to it.
+    Wrapped,
     /// The same name but for the index in a list of one model, which one side was captured as.
     Listed,
 }
@@ -37,6 +39,7 @@ impl How {
             Self::Fused => "fused",
             Self::FusedInGroups => "fused, in groups",
             Self::Family => "family",
+            Self::Wrapped => "wrapper",
             Self::Listed => "list of one model",
         }
     }

@@ -9,9 +9,10 @@ use crate::input::Capture;
 use crate::name::OperatorName;
 use crate::script::{Numbers, script};
 
-use super::exact::{pair_aligned, unlisted_keys};
+use super::exact::{pair_aligned, plain_keys};
 use super::listed::{one_is_listed, unlisted};
 use super::pair::{Aligned, How, Pair};
+use super::wrapped::{one_is_wrapped, unwrapped};
 
 /// Puts the operators of two captures side by side.
 ///
@@ -20,11 +21,18 @@ use super::pair::{Aligned, How, Pair};
 /// Nearly linear in time where few differ.
 pub(super) fn align(target: &Capture, golden: &Capture) -> Sequence {
     let are_listed = one_is_listed(target, golden);
-    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
+    let is_wrapped = one_is_wrapped(target, golden);
+    let keys = |(capture, is_listed)| plain_keys(capture, is_listed, is_wrapped);
+    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(keys);
     let named = by_name(&target_keys, &golden_keys);
     let is_by_name = named.is_some();
-    let operators = named.unwrap_or_else(|| by_sequence(target, golden, are_listed));
-    Sequence { operators, is_by_name, is_listed: are_listed != [false, false] }
+    let operators = named.unwrap_or_else(|| by_sequence(target, golden, are_listed, is_wrapped));
+    let other_names = match (are_listed, is_wrapped) {
+        ([false, false], false) => None,
+        ([false, false], true) => Some(How::Wrapped),
+        _ => Some(How::Listed),
+    };
+    Sequence { operators, is_by_name, other_names }
 }
 
 /// The operators of two captures side by side, and by what.
@@ -32,8 +40,8 @@ pub(super) struct Sequence {
     pub(super) operators: Vec<Aligned>,
     /// Both ran the same calls: each is beside the one of its name.
     is_by_name: bool,
-    /// One side is a list of one model, which the other is.
-    is_listed: bool,
+    /// By what modules with other names were found: one side is a list of one model, or has wrappers.
+    other_names: Option<How>,
 }
 
 impl Sequence {
@@ -41,10 +49,10 @@ impl Sequence {
     /// golden has, in its own.
     pub(super) fn pairs(&self, target: &Capture, golden: &Capture) -> Vec<Pair> {
         let is_module = |operator: usize| target.document.operators[operator].name.starts_with("Module.");
-        let how = |operator: usize| match (self.is_by_name, self.is_listed && is_module(operator)) {
-            (_, true) => How::Listed,
-            (true, false) => How::Name,
-            (false, false) => How::Sequence,
+        let how = |operator: usize| match (self.is_by_name, self.other_names.filter(|_| is_module(operator))) {
+            (_, Some(how)) => how,
+            (true, None) => How::Name,
+            (false, None) => How::Sequence,
         };
         pair_aligned(target, golden, &self.operators, how)
     }
@@ -67,10 +75,14 @@ fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
     paired
 }
 
-fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec<Aligned> {
+fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2], is_wrapped: bool) -> Vec<Aligned> {
     let mut numbers = Numbers::new();
     let mut sequence = |capture: &Capture, is_listed: bool| {
-        numbers.of(capture.document.operators.iter().map(|operator| what_ran(operator, capture, is_listed)))
+        numbers.of(capture
+            .document
+            .operators
+            .iter()
+            .map(|operator| what_ran(operator, capture, (is_listed, is_wrapped))))
     };
     let (target_keys, golden_keys) = (sequence(target, are_listed[0]), sequence(golden, are_listed[1]));
     let mut aligned = Vec::new();
@@ -84,7 +96,7 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec
             aligned.extend(target.map(|target| (Some(target), None)));
         }
     }
-    pair_moved(&mut aligned, target, golden);
+    pair_moved(&mut aligned, (target, golden), is_wrapped);
     let twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
     where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
@@ -111,14 +123,17 @@ pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: u
 }
 
 /// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
-fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
+fn pair_moved(aligned: &mut Vec<Aligned>, (target, golden): (&Capture, &Capture), is_wrapped: bool) {
+    let name = |capture: &Capture, index: u32| {
+        let name = &*capture.document.operators[index as usize].name;
+        if is_wrapped { unwrapped(name).into_owned() } else { name.to_owned() }
+    };
     let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
-    let mut left: HashMap<&str, u32> =
-        left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
+    let mut left: HashMap<String, u32> = left.map(|index| (name(golden, index), index)).collect();
     let mut taken = HashSet::new();
     for pair in aligned.iter_mut() {
         if let (Some(index), None) = *pair
-            && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
+            && let Some(found) = left.remove(&name(target, index))
         {
             pair.1 = Some(found);
             taken.insert(found);
@@ -128,13 +143,17 @@ fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
 }
 
 /// What was called, where, with which shapes.
-fn what_ran(operator: &Operator, capture: &Capture, is_listed: bool) -> String {
+fn what_ran(operator: &Operator, capture: &Capture, (is_listed, is_wrapped): (bool, bool)) -> String {
+    let plain = |name: &str| {
+        let name = if is_wrapped { unwrapped(name) } else { name.into() };
+        unlisted(&name, is_listed).into_owned()
+    };
     let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
-    let mut key = format!("{}:{:?}", unlisted(name.callee, is_listed), name.direction);
+    let mut key = format!("{}:{:?}", plain(name.callee), name.direction);
     if let Some(parent) = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
         let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
         key.push('@');
-        key.push_str(&unlisted(parent, is_listed));
+        key.push_str(&plain(parent));
     }
     for value in operator.values.iter().filter(|value| value.section == Section::Input) {
         if let Leaf::Tensor(tensor) = &value.leaf {

@@ -1,0 +1,59 @@
+//! Names that a parallel wrapper gives to modules: one side may have it and the other not.
+
+use std::borrow::Cow;
+
+use crate::input::Capture;
+
+/// Parts of a path that a wrapper adds: DDP and Megatron, FSDP 1, `torch.compile`, activation checkpoints.
+const PARTS: [&str; 4] = ["module.", "_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."];
+
+/// FSDP 2 makes a class of a module's own, with this before its name.
+const CLASS: &str = "FSDP";
+
+/// Whether modules of the target, and of the golden, bear a wrapper's names that the other side's do not.
+pub(super) fn one_is_wrapped(target: &Capture, golden: &Capture) -> bool {
+    let modules = |capture: &Capture| {
+        let names = capture.document.operators.iter().map(|operator| &*operator.name);
+        names.filter(|name| name.starts_with("Module.")).map(|name| matches!(unwrapped(name), Cow::Owned(_))).max()
+    };
+    matches!((modules(target), modules(golden)), (Some(one), Some(other)) if one || other)
+}
+
+/// A module's name without what wrappers add to it.
+pub(super) fn unwrapped(name: &str) -> Cow<'_, str> {
+    let Some(path) = name.strip_prefix("Module.") else { return Cow::Borrowed(name) };
+    let mut parts: Vec<&str> = path.split('.').collect();
+    let is_wrapper = |part: &str| PARTS.iter().any(|wrapper| wrapper.strip_suffix('.') == Some(part));
+    let count = parts.len();
+    parts.retain(|part| !is_wrapper(part));
+    let mut is_changed = parts.len() != count;
+    for part in &mut parts {
+        let rest = part.strip_prefix(CLASS).filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));
+        if let Some(rest) = rest {
+            (*part, is_changed) = (rest, true);
+        }
+    }
+    if is_changed { Cow::Owned(format!("Module.{}", parts.join("."))) } else { Cow::Borrowed(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matching::Matching;
+    use crate::matching::tests::{capture, names};
+
+    #[test]
+    fn wrappers_of_one_side_hide_no_module() {
+        assert_eq!(unwrapped("Module.module.b.0.FSDPBlock.forward.0"), "Module.b.0.Block.forward.0");
+        assert_eq!(unwrapped("Module.b.0._orig_mod.fc.Linear.forward.0"), "Module.b.0.fc.Linear.forward.0");
+        assert!(matches!(unwrapped("Module.b.0.Block.forward.0"), Cow::Borrowed(_)));
+        let sharded = capture(&["Module.b.0.FSDPBlock.forward.0", "Module.h.Linear.forward.0"], &[]);
+        let copied = capture(&["Module.module.b.0.Block.forward.0", "Module.module.h.Linear.forward.0"], &[]);
+        let pairs = Matching::Name.pairs(&sharded, &copied, false);
+        let paired: Vec<_> = names(&sharded, &copied, &pairs)
+            .iter()
+            .map(|(one, other, how)| (one.is_some() && other.is_some(), how.word()))
+            .collect();
+        assert_eq!(paired, [(true, "wrapper"), (true, "wrapper")]);
+    }
+}
