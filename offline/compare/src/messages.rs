@@ -19,6 +19,9 @@ pub(crate) fn sentence(answer: &Answer) -> String {
         Verdict::Same if answer.finer > 0 => {
             format!("No divergence: {} agree in all that was captured but dtypes.", operators(answer))
         }
+        Verdict::Same if answer.parts > 0 => {
+            format!("No divergence: {} agree in all that can be compared.", operators(answer))
+        }
         Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
         Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
             "No divergence beyond rounding: all that differs is what is left of sums that cancel, in {operator} (step {step}, rank \
@@ -156,7 +159,10 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
                     "{mask} is a tensor of bools: its statistics tell whether any is true and not how many, so another mask would not \
                      show. A capture by `trainmon.capture` counts them."
                 )),
-                None if may_be_permuted && finding.has_no_digests => lines.push(PERMUTATION.to_owned()),
+                // What it looks like may be that already.
+                None if may_be_permuted && finding.has_no_digests && finding.looks_like.is_none() => {
+                    lines.push(PERMUTATION.to_owned());
+                }
                 None => {}
             }
         }

@@ -51,7 +51,13 @@ impl<'n> OperatorName<'n> {
         if let Some(direction) = direction(last) {
             return Some(Self { callee, call: before.parse().ok()?, direction, is_operator: true });
         }
-        Some(Self { callee, call: last.parse().ok()?, direction: direction(before)?, is_operator: false })
+        let direction = direction(before)?;
+        // `Functional.linear.3.backward.1`: an operator's graph that was gone through again.
+        let again = callee.rsplit_once('.').filter(|_| direction == Direction::Backward && !callee.starts_with("Module."));
+        if let Some((callee, Ok(call))) = again.map(|(callee, call)| (callee, call.parse())) {
+            return Some(Self { callee, call, direction, is_operator: true });
+        }
+        Some(Self { callee, call: last.parse().ok()?, direction, is_operator: false })
     }
 
     /// The part that says what is computed: `linear` of `Functional.linear`, the class of a module.

@@ -1,5 +1,6 @@
 //! Gradients: what autograd's nodes tell of them.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use pyo3::intern;
@@ -40,6 +41,8 @@ pub(crate) struct GradientHook {
     active: Weak<Active>,
     name: String,
     is_entry: bool,
+    /// Passes that went through the node so far.
+    passes: AtomicU32,
 }
 
 impl GradientHook {
@@ -50,7 +53,8 @@ impl GradientHook {
         name: &str,
         is_entry: bool,
     ) -> PyResult<Py<Self>> {
-        Py::new(py, Self { shared, active: Arc::downgrade(active), name: name.to_owned(), is_entry })
+        let (active, name, passes) = (Arc::downgrade(active), name.to_owned(), AtomicU32::new(0));
+        Py::new(py, Self { shared, active, name, is_entry, passes })
     }
 }
 
@@ -62,7 +66,12 @@ impl GradientHook {
         let _busy = Busy::new();
         self.shared.guarded(py, "backward", || {
             let _quiet = Quiet::new(py)?;
-            record_backward(&active, &self.name, self.is_entry, into, of);
+            // A graph may be gone through again, as for a gradient's own gradient: each pass has an entry.
+            let again = match self.passes.fetch_add(1, Ordering::Relaxed) {
+                0 => None,
+                pass => Some(format!("{}.{pass}", self.name)),
+            };
+            record_backward(&active, again.as_deref().unwrap_or(&self.name), self.is_entry, into, of);
             Ok(())
         });
     }
