@@ -54,8 +54,7 @@ pub(crate) fn condition(operator: &Operator) -> f64 {
             if result > 0.0 { terms / result } else { MOST }
         }
         "exp" | "expm1" | "exp2" => first.size,
-        "reciprocal" => first.spread().unwrap_or(1.0),
-        "rtruediv" => first.spread().unwrap_or(1.0),
+        "reciprocal" | "rtruediv" => first.spread().unwrap_or(1.0),
         "rsqrt" => 0.5 * first.spread().unwrap_or(1.0),
         "div" | "truediv" | "itruediv" | "divide" => given.get(1).and_then(|other| other.spread()).unwrap_or(1.0),
         "log" | "log2" | "log10" if result > 0.0 => first.spread().unwrap_or(1.0) / result,

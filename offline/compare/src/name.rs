@@ -53,7 +53,8 @@ impl<'n> OperatorName<'n> {
         }
         let direction = direction(before)?;
         // `Functional.linear.3.backward.1`: an operator's graph that was gone through again.
-        let again = callee.rsplit_once('.').filter(|_| direction == Direction::Backward && !callee.starts_with("Module."));
+        let again =
+            callee.rsplit_once('.').filter(|_| direction == Direction::Backward && !callee.starts_with("Module."));
         if let Some((callee, Ok(call))) = again.map(|(callee, call)| (callee, call.parse())) {
             return Some(Self { callee, call, direction, is_operator: true });
         }
