@@ -96,7 +96,7 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2], is_wra
             aligned.extend(target.map(|target| (Some(target), None)));
         }
     }
-    pair_moved(&mut aligned, (target, golden), is_wrapped);
+    pair_moved(&mut aligned, target, golden);
     let twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
     where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
@@ -123,17 +123,14 @@ pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: u
 }
 
 /// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
-fn pair_moved(aligned: &mut Vec<Aligned>, (target, golden): (&Capture, &Capture), is_wrapped: bool) {
-    let name = |capture: &Capture, index: u32| {
-        let name = &*capture.document.operators[index as usize].name;
-        if is_wrapped { unwrapped(name).into_owned() } else { name.to_owned() }
-    };
+fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
     let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
-    let mut left: HashMap<String, u32> = left.map(|index| (name(golden, index), index)).collect();
+    let mut left: HashMap<&str, u32> =
+        left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
     let mut taken = HashSet::new();
     for pair in aligned.iter_mut() {
         if let (Some(index), None) = *pair
-            && let Some(found) = left.remove(&name(target, index))
+            && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
         {
             pair.1 = Some(found);
             taken.insert(found);
