@@ -11,8 +11,11 @@ const PER_CALL: [u8; 2] = [3, 5];
 
 /// Into how many calls target and golden run divide a step, if the same elements go through the modules of both all the same.
 ///
-/// Cost: one look at each row of both.
+/// Cost: nothing where both have as many rows, as they do but for that; else one look at each row of both.
 pub(super) fn division(names: &Names, target: &StepRows, golden: &StepRows) -> Option<[u32; 2]> {
+    if target.rows.len() == golden.rows.len() {
+        return None;
+    }
     let [target, golden] = [target, golden].map(|rows| calls(names, rows));
     let mut found: HashMap<[u32; 2], usize> = HashMap::new();
     for (module, (calls, elements)) in &target {
