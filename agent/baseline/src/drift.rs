@@ -62,7 +62,7 @@ impl Drift {
         }
     }
 
-    /// Whether a value is apart by no more than updates that were made of rounding: nobody can tell it from a fault of that size.
+    /// Whether updates whose gradient is only rounding account for a value's difference. A fault of that size looks the same.
     pub(super) fn explains(&self, (bearer, place): (u32, u8), apart: Apart) -> bool {
         let bias = if place == ACTIVATIONS { self.outputs.get(&bearer).copied() } else { Some(bearer) };
         let Some(moved) = bias.and_then(|bias| self.of.get(&bias).copied().flatten()) else { return false };
@@ -85,7 +85,7 @@ impl Drift {
 
 fn is_fused(names: &Names, bearer: u32, (row, rows): (&RowHead, &StepRows)) -> bool {
     let name = names.bearer_name(bearer);
-    let Some((elements, longest)) = names.size(row.shape).filter(|(elements, longest)| elements == longest) else {
+    let Some((elements, _)) = names.size(row.shape).filter(|(elements, longest)| elements == longest) else {
         return false;
     };
     let sibling = format!("{}weight", name.strip_suffix("bias").unwrap_or_default());
@@ -94,7 +94,7 @@ fn is_fused(names: &Names, bearer: u32, (row, rows): (&RowHead, &StepRows)) -> b
         names.bearer_name(other.bearer) == sibling
     };
     let weight = rows.rows.iter().find(is_sibling).and_then(|weight| names.size(weight.shape));
-    may_hold_keys(name, elements.max(longest), weight.map(|(elements, _)| elements))
+    may_hold_keys(name, elements, weight.map(|(elements, _)| elements))
 }
 
 /// Max, min, mean and norm; `None` where one was not measured.

@@ -124,10 +124,9 @@ pub struct Judged {
     pub noise: Vec<(u64, f64)>,
     /// Tensors that hold nothing but round-off.
     pub nothing: Vec<String>,
-    /// What is apart by no more than an optimizer makes of rounding, of biases of which a part is an attention's keys: kind and name.
-    /// With the first step of each.
+    /// Kind and name of attention biases whose difference may be rounding that an optimizer made large, each with its first step.
     pub unsure: BTreeMap<(String, String), u64>,
-    /// Steps in which gradients alone were apart by a little, and in the next step no more; with the first of them.
+    /// Steps in which only gradients differed, by a little, and agreed again in the next step. Of each step the first difference.
     pub jumps: Vec<Divergence>,
     /// What two monitors measure otherwise on purpose, and so was not compared.
     pub other_measures: BTreeSet<&'static str>,

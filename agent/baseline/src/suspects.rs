@@ -5,7 +5,7 @@
 //! and their bounds learn from it.
 
 use super::found::Divergence;
-use super::noise::BoundSource;
+use super::noise::{BoundSource, KindClass, class_of};
 
 /// So many times its bound a series parts whatever the others do.
 const DECISIVE: f64 = 4.0;
@@ -48,9 +48,10 @@ fn is_gradient(divergence: &Divergence) -> bool {
     matches!(divergence.place.0, 5 | 6 | 8 | 9)
 }
 
-/// Whether it is of what an optimizer makes of gradients.
+/// Whether an optimizer makes it of gradients: parameters, moments, updates.
 fn is_made_of_gradients(divergence: &Divergence) -> bool {
-    matches!(divergence.place.0, 0 | 1 | 11 | 12)
+    let class = class_of(&divergence.tensor.kind, &divergence.tensor.name);
+    matches!(class, KindClass::Parameter | KindClass::Elementwise)
 }
 
 impl Suspects {

@@ -12,11 +12,11 @@ pub fn may_hold_keys(name: &str, bias: f64, weight: Option<f64>) -> bool {
     let Some(module) = name.strip_suffix("bias") else { return false };
     let last = module.trim_end_matches(['.', '_']).rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     let is_in_three_parts = weight.is_some_and(|weight| bias > 0.0 && weight * 3.0 == bias * bias);
-    is_in_three_parts || is_key_of_fused(&last)
+    is_in_three_parts || is_fused(&last)
 }
 
 /// Whether a module of this name gives an attention keys and something else.
-pub fn is_key_of_fused(module: &str) -> bool {
+fn is_fused(module: &str) -> bool {
     module.starts_with("kv") || FUSED.iter().any(|fused| module.contains(fused))
 }
 

@@ -1,5 +1,5 @@
-//! What rounding is: how far it takes a sum, and what an optimizer makes of it. Captures, monitored runs, a training's baseline and
-//! checkpoints go by this one model.
+//! What rounding is: how far it takes a sum, and what an optimizer makes of it. Captures, monitored runs and a
+//! training's baseline use this one model.
 //!
 //! - [`unit_roundoff`], [`of_sum`]: how far another order of summing takes a result.
 //! - [`may_hold_keys`]: parameters of which a part has a gradient that is rounding alone, though the whole has not.
@@ -11,6 +11,6 @@ mod keys;
 mod moved;
 mod roundoff;
 
-pub use keys::{is_key_of_fused, may_hold_keys};
+pub use keys::may_hold_keys;
 pub use moved::{Moved, Numbers, SPREAD_OF_QUOTIENTS};
 pub use roundoff::{SINGLE, of_sum, unit_roundoff};

@@ -1,16 +1,18 @@
 //! What an optimizer makes of rounding: an adaptive one divides a gradient by its own size, so that one that is rounding alone moves a
-//! parameter by a full update. Two runs may then be apart by what updates moved it, and by no more.
+//! parameter by a full update. Two runs may then differ by what updates moved the parameter, and by no more.
 
 /// Max, min, mean and norm of a tensor.
 pub type Numbers = [f64; 4];
 
-/// Runs may be apart by what an update moved a parameter in both, if it was rounding alone; and by as much again for each step.
+/// An update whose gradient is only rounding can go one way in one run and the other way in the other run: the difference grows by up
+/// to twice the update with each step.
 const SIDES: f64 = 2.0;
 
 /// So many elements of any gradient may be so close to zero that rounding decides their sign, at most.
 const ELEMENTS_NEAR_ZERO: f64 = 8.0;
 
-/// Of a gradient that is apart by a part of its size, so many times that part of its elements may be so close to zero; and one more.
+/// If a gradient's relative difference is d, this many times d is the share of its elements that may be that close to zero. One more
+/// element is always allowed.
 const SHARE_NEAR_ZERO: f64 = 64.0;
 
 /// Quotients of one tensor are at most so many times that of its largest numerator and denominator: at an optimizer's first step
@@ -48,20 +50,20 @@ impl Moved {
         if self.is_lost { 0.0 } else { SIDES * self.by }
     }
 
-    /// Whether max, min and mean are apart by no more than updates made of rounding.
+    /// Whether updates whose gradient is only rounding account for the difference of max, min and mean.
     pub fn explains(&self) -> bool {
         self.reach() > 0.0 && (0..3).all(|at| self.apart(at) <= self.reach())
     }
 
-    /// Whether a parameter of `count` elements is apart by what its gradients were apart, `gradient`, as a part of what they moved it.
+    /// Whether the relative difference of the gradients, `gradient`, accounts for the difference of a parameter of `count` elements.
     pub fn follows(&self, gradient: f64, count: f64) -> bool {
         // Two sides are never further apart than what moved them.
         let most = (SPREAD_OF_QUOTIENTS * gradient).min(SIDES) * self.by;
         self.reach() > 0.0 && (0..3).all(|at| self.apart(at) <= most) && self.apart(3) <= most * count.sqrt()
     }
 
-    /// By how much a single element of a parameter of `count` elements may be apart, if the means are apart by that element alone; by no
-    /// more than updates moved it on both sides.
+    /// The most by which one element of a parameter of `count` elements may differ, if it alone makes the means differ. Updates on both
+    /// sides limit it.
     pub fn single_element(&self, count: f64) -> f64 {
         (count * self.apart(2)).min(self.reach())
     }

@@ -37,6 +37,13 @@ pub(crate) struct Bound {
     pub source: Source,
 }
 
+impl Bound {
+    /// This bound, or how far golden runs are apart where that is more.
+    pub(crate) fn or_spread(self, spread: f64) -> Self {
+        if spread > self.bound { Self { bound: spread, source: Source::Spread } } else { self }
+    }
+}
+
 /// Where a bound comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
@@ -77,7 +84,7 @@ impl Judge<'_> {
         }
         let is_module = name.is_some_and(|name| name.family() == "Module");
         let growth = if is_module { self.thresholds.module_growth } else { self.thresholds.growth };
-        let condition = condition(operator);
+        let condition = condition(operator, name);
         let rounding = self.thresholds.rounding_factor * rounding(operator, self.positions);
         let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
         // Each input is rounded to its dtype: that is an error too, and grows as others do.

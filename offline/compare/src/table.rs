@@ -223,10 +223,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
                 continue;
             }
             let judged = evidence.judged(one);
-            let usual = || {
-                let (spread, bound) = (judge.spread(twin.operator, &twin.value.place), judge.bound(operator, input));
-                if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound }
-            };
+            let usual = || judge.bound(operator, input).or_spread(judge.spread(twin.operator, &twin.value.place));
             let bound = judged.map_or_else(usual, |judged| judged.bound);
             match judged.and_then(|judged| judged.excuse) {
                 Some(excuse) => excuse_row(row, bound, excuse),
@@ -257,8 +254,7 @@ fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evid
 fn usual_input(deviation: &Deviation, spread: f64) -> Bound {
     match deviation.what {
         What::Argument => Bound { bound: 1e-6, source: Source::Exact },
-        _ if spread > 0.0 => Bound { bound: spread, source: Source::Spread },
-        _ => Bound { bound: 0.0, source: Source::Rounding },
+        _ => Bound { bound: 0.0, source: Source::Rounding }.or_spread(spread),
     }
 }
 

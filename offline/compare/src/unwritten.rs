@@ -89,9 +89,7 @@ impl Unwritten {
     /// Whether both values are such memory.
     pub(crate) fn has(&self, target: Item<'_>, golden: Item<'_>) -> bool {
         let is_marked = |item: Item<'_>| item.tensor().is_some_and(|tensor| tensor.is_unwritten);
-        is_marked(target)
-            || is_marked(golden)
-            || self.is_given && (is_given_by(target) || self.has_pair(target, golden))
+        is_marked(target) || is_marked(golden) || (self.is_given && self.has_pair(target, golden))
     }
 
     fn has_pair(&self, target: Item<'_>, golden: Item<'_>) -> bool {
@@ -102,12 +100,6 @@ impl Unwritten {
     fn is_view_of_it(&self, operator: &Operator, twin: &Operator) -> bool {
         pairs(operator, twin, Section::Input).next().is_some_and(|first| self.pairs.contains(&first))
     }
-}
-
-/// Whether a value is what such a call gives.
-fn is_given_by(item: Item<'_>) -> bool {
-    let name = OperatorName::parse(&item.operator.name);
-    item.value.section == Section::Output && name.is_some_and(|name| name.gives_unwritten_memory())
 }
 
 /// The calls that give such memory, and those that may give a view of it; with whether they are of the first sort. None where

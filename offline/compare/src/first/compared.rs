@@ -25,10 +25,7 @@ impl<'c> Comparer<'c> {
 
     /// The same behind the place where the runs part, or may: no tensor is read that a table does not need.
     pub(super) fn compare_behind(self, one: u32, other: u32) -> Vec<Compared<'c>> {
-        self.compare_by(one, other, |at, twin| {
-            let is_unread = false;
-            self.paired(at, twin, self.sides.deviation_behind(at, twin), is_unread)
-        })
+        self.compare_by(one, other, |at, twin| self.paired(at, twin, self.sides.deviation_behind(at, twin), false))
     }
 
     fn compare_by(self, one: u32, other: u32, pair: impl Fn(Address, Address) -> Compared<'c>) -> Vec<Compared<'c>> {

@@ -79,6 +79,29 @@ pub struct Finding {
     pub is_update: bool,
 }
 
+impl Finding {
+    /// One of which nothing is known yet but where it is.
+    pub(super) fn at(kind: Kind, operator: String, place: usize, [target, golden]: [Option<u32>; 2]) -> Self {
+        Self {
+            kind,
+            operator,
+            place,
+            target,
+            golden,
+            suspects: Vec::new(),
+            input: 0.0,
+            location: Location::default(),
+            has_no_digests: false,
+            is_of_all_operators: false,
+            untold_mask: None,
+            permuted: None,
+            looks_like: None,
+            parameter: None,
+            is_update: false,
+        }
+    }
+}
+
 /// What makes an operator a finding, before it is known to be one.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {

@@ -89,11 +89,7 @@ impl<'c> Walker<'c> {
             What::Argument => (self.argument_bound(input), Source::Exact),
             _ => (self.input_bound(operator, name, input), Source::Rounding),
         };
-        if input.spread > bound {
-            Bound { bound: input.spread, source: Source::Spread }
-        } else {
-            Bound { bound, source }
-        }
+        Bound { bound, source }.or_spread(input.spread)
     }
 
     /// The earlier output that an input is, also where that is all rounding and was scaled unseen.

@@ -28,8 +28,7 @@ impl<'c> Walker<'c> {
         let usual = self.output_bound(operator, name, inputs, outputs);
         let is_another = is_another_node(outputs);
         for output in differing {
-            let is_wide = output.spread > usual.bound;
-            let bound = if is_wide { Bound { bound: output.spread, source: Source::Spread } } else { usual };
+            let bound = usual.or_spread(output.spread);
             let is_of_another = is_another && !is_of_one_shape(output);
             let excuse = is_of_another.then_some(Excuse::Rewritten);
             self.walked.judged.extend(output.at.map(|at| (at, Judged { bound, excuse })));

@@ -6,7 +6,6 @@ use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::{What, deviation};
 use crate::item::Item;
-use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::{Candidate, Compared, Excuse, Finding, Kind, OneSidedCall, Rewritten, suspect};
@@ -42,24 +41,7 @@ impl<'c> Walker<'c> {
         self.given.extend(given);
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
-            let location = Location::default();
-            self.parted.push(Finding {
-                kind,
-                operator,
-                place,
-                target,
-                golden,
-                suspects: Vec::new(),
-                input: 0.0,
-                location,
-                has_no_digests: false,
-                is_of_all_operators: false,
-                untold_mask: None,
-                permuted: None,
-                looks_like: None,
-                parameter: None,
-                is_update,
-            });
+            self.parted.push(Finding { is_update, ..Finding::at(kind, operator, place, [target, golden]) });
         }
     }
 

@@ -7,7 +7,6 @@ use trainmon_dump::capture::{Operator, Section};
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
 use crate::judge::{Judge, coarse};
-use crate::location::Location;
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
@@ -242,28 +241,10 @@ impl<'c> Walker<'c> {
             return;
         }
         let operator = self.operator(one).name.to_string();
-        let location = Location::default();
-        let (target, golden) = (Some(one), Some(other));
-        let finding = Finding {
-            kind,
-            operator,
-            place,
-            target,
-            golden,
-            suspects,
-            input,
-            location,
-            has_no_digests: false,
-            is_of_all_operators: false,
-            untold_mask: None,
-            permuted: None,
-            looks_like: None,
-            parameter: self
-                .is_update(OperatorName::parse(&self.operator(one).name))
-                .then(|| self.updated(one))
-                .flatten(),
-            is_update: false,
-        };
+        let is_update = self.is_update(OperatorName::parse(&operator));
+        let parameter = is_update.then(|| self.updated(one)).flatten();
+        let at = Finding::at(kind, operator, place, [Some(one), Some(other)]);
+        let finding = Finding { suspects, input, parameter, ..at };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
             self.excuse(&self.comparer.compare_behind(one, other));
             return;

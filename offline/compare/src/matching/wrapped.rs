@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::input::Capture;
 
 /// Parts of a path that a wrapper adds: DDP and Megatron, FSDP 1, `torch.compile`, activation checkpoints.
-const PARTS: [&str; 4] = ["module.", "_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."];
+const PARTS: [&str; 4] = ["module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"];
 
 /// FSDP 2 makes a class of a module's own, with this before its name.
 const CLASS: &str = "FSDP";
@@ -23,9 +23,8 @@ pub(super) fn one_is_wrapped(target: &Capture, golden: &Capture) -> bool {
 pub(super) fn unwrapped(name: &str) -> Cow<'_, str> {
     let Some(path) = name.strip_prefix("Module.") else { return Cow::Borrowed(name) };
     let mut parts: Vec<&str> = path.split('.').collect();
-    let is_wrapper = |part: &str| PARTS.iter().any(|wrapper| wrapper.strip_suffix('.') == Some(part));
     let count = parts.len();
-    parts.retain(|part| !is_wrapper(part));
+    parts.retain(|part| !PARTS.contains(part));
     let mut is_changed = parts.len() != count;
     for part in &mut parts {
         let rest = part.strip_prefix(CLASS).filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));

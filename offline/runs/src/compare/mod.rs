@@ -268,7 +268,7 @@ fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
 
 /// What nobody can tell from rounding that an optimizer made large.
 fn unsure_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
-    let end = parted.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
+    let end = first_parting(parted);
     let before = judged.unsure.iter().filter(|(_, step)| **step <= end);
     let names: Vec<String> = before.map(|((kind, name), _)| format!("{kind} of `{name}`")).collect();
     (!names.is_empty()).then(|| {
@@ -284,7 +284,7 @@ fn unsure_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String
 /// What a `ReLU` makes of rounding in one step.
 fn jumps_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
     // Behind the place where the runs part anything may differ.
-    let end = parted.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
+    let end = first_parting(parted);
     let jumps: Vec<&Divergence> = judged.jumps.iter().filter(|jump| jump.step < end).collect();
     let Divergence { step, tensor, difference, .. } = jumps.first()?;
     let more = match jumps.len() - 1 {
@@ -303,9 +303,14 @@ fn listed(names: &[&str]) -> String {
     first_of(names.iter().map(quoted), NAMES_SHOWN)
 }
 
+/// The first step in which anything parts; the largest number if nothing does.
+fn first_parting(divergences: &[Divergence]) -> u64 {
+    divergences.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX)
+}
+
 fn noise_of(judged: &Judged, divergences: &[Divergence]) -> Option<Noise> {
     let (&(_, first), &(_, last)) = (judged.noise.first()?, judged.noise.last()?);
-    let end = divergences.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
+    let end = first_parting(divergences);
     let before = judged.noise.iter().take_while(|(step, _)| *step < end).map(|(_, noise)| *noise).fold(0.0, f64::max);
     Some(Noise { first, last, before })
 }
