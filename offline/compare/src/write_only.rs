@@ -15,7 +15,7 @@ pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
         let is_buffer = !gives && makes_gather_buffer(stacks, &operator.name);
         for value in &mut operator.values {
             let is_input = value.section == Section::Input;
-            let is_unwritten = is_buffer || if is_input { is_overwritten(name, &value.place) } else { gives };
+            let is_unwritten = is_buffer || if is_input { is_written_only(name, &value.place) } else { gives };
             if let Leaf::Tensor(tensor) = &mut value.leaf {
                 tensor.is_unwritten |= is_unwritten;
             }
@@ -25,7 +25,11 @@ pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
 
 /// Whether an input is read: memory that is only written into tells nothing.
 pub(crate) fn is_read(name: OperatorName<'_>, place: &str) -> bool {
-    !is_receive_buffer(name, place) && !is_overwritten(name, place) && !fills(name, place)
+    !is_written_only(name, place) && !fills(name, place)
+}
+
+fn is_written_only(name: OperatorName<'_>, place: &str) -> bool {
+    is_receive_buffer(name, place) || is_overwritten(name, place)
 }
 
 /// Whether an operator gives the buffer of a gather of parameters, or a part of it, before anything was gathered: the lines of torch's
@@ -35,23 +39,30 @@ fn makes_gather_buffer(stacks: &Stacks, operator: &str) -> bool {
     frame.is_some_and(|frame| frame.contains("_fsdp_collectives.py") && frame.contains("in all_gather_copy_in"))
 }
 
-/// Whether a communication only writes into an input.
+/// Communications that only write into an argument: their function, where that argument stands, and its keyword.
+const RECEIVE_BUFFERS: [(&str, u8, &str); 13] = [
+    ("_all_gather_base", 0, "output_tensor"),
+    ("_reduce_scatter_base", 0, "output"),
+    ("all_gather", 0, "tensor_list"),
+    ("all_gather_coalesced", 0, "output_tensor_lists"),
+    ("all_gather_into_tensor", 0, "output_tensor"),
+    ("all_to_all", 0, "output_tensor_list"),
+    ("all_to_all_single", 0, "output"),
+    ("gather", 1, "gather_list"),
+    ("irecv", 0, "tensor"),
+    ("recv", 0, "tensor"),
+    ("reduce_scatter", 0, "output"),
+    ("reduce_scatter_tensor", 0, "output"),
+    ("scatter", 0, "tensor"),
+];
+
+/// Whether a communication only writes into an input: a tensor, or one of a list.
 pub(crate) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
-    let first = [
-        "recv",
-        "irecv",
-        "all_gather",
-        "scatter",
-        "reduce_scatter",
-        "_reduce_scatter_base",
-        "_all_gather_base",
-        "all_to_all_single",
-        "all_to_all",
-        "all_gather_into_tensor",
-        "reduce_scatter_tensor",
-    ];
-    let is_first = place == ".input.0" || place.starts_with(".input.0.") || place == ".input.tensor";
-    (first.contains(&name.function()) && is_first) || (name.function() == "gather" && place.starts_with(".input.1"))
+    let Some(argument) = place.strip_prefix(".input.").and_then(|place| place.split('.').next()) else { return false };
+    name.is_communication()
+        && RECEIVE_BUFFERS.iter().any(|&(function, position, keyword)| {
+            function == name.function() && (argument == keyword || argument.parse() == Ok(position))
+        })
 }
 
 /// Whether an operator writes all of its first input without reading it, or all of an `out`.
@@ -75,4 +86,42 @@ fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
 /// Whether an operator fills what may be bad in its first input.
 fn fills(name: OperatorName<'_>, place: &str) -> bool {
     place == ".input.0" && name.operation() == "masked_fill_"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receives(name: &str, place: &str) -> bool {
+        is_receive_buffer(OperatorName::parse(name).unwrap(), place)
+    }
+
+    #[test]
+    fn receive_buffers_are_those_of_communications() {
+        for (name, place) in [
+            ("Distributed.recv.0.forward", ".input.0"),
+            ("Distributed.all_gather.2.forward", ".input.0.3"),
+            ("Distributed.all_gather.2.forward", ".input.tensor_list.0"),
+            ("Distributed.gather.0.forward", ".input.1.0"),
+            ("Distributed.reduce_scatter_tensor.0.forward", ".input.output"),
+            ("NPU.irecv.0.forward", ".input.0"),
+        ] {
+            assert!(receives(name, place), "{name} {place}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_and_operators_of_the_same_name_are_read() {
+        for (name, place) in [
+            ("Distributed.all_gather.2.forward", ".input.tensor"),
+            ("Distributed.all_gather.2.forward", ".input.1"),
+            ("Distributed.gather.0.forward", ".input.0"),
+            ("Distributed.send.0.forward", ".input.0"),
+            ("Torch.scatter.0.forward", ".input.0"),
+            ("Tensor.gather.0.forward", ".input.1"),
+            ("Distributed.all_gather.2.forward", ".output.0"),
+        ] {
+            assert!(!receives(name, place), "{name} {place}");
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result};
 
@@ -11,6 +13,10 @@ use crate::{process, running};
 
 /// The Python whose pip is used; in a virtual environment it is that environment's.
 pub(super) const PYTHON: &str = "python3";
+
+/// pip tries a request again, but not a transfer that breaks off in the middle.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// pip shows one 4 MB line when a disk is full.
 const LONGEST_SHOWN: usize = 400;
@@ -52,11 +58,15 @@ pub(super) fn ensure_python(hint: &str) -> Result<()> {
     Err(Hinted::new(format!("{PYTHON} is not on PATH"), hint).into())
 }
 
-/// Runs pip, its progress shown on stderr.
+/// Runs pip, its progress shown on stderr; again where a transfer broke off.
 ///
 /// # Errors
 /// It failed; with a hint if what it said is understood.
 pub(super) fn run(command: &mut Command) -> Result<()> {
+    run_with(command, PAUSE)
+}
+
+fn run_with(command: &mut Command, pause: Duration) -> Result<()> {
     command
         .stdin(Stdio::null())
         // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
@@ -64,6 +74,28 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
         .stderr(Stdio::piped());
     let line = process::shown(command);
     eprintln!("$ {line}");
+    let mut attempt = 1;
+    let (status, said) = loop {
+        let (status, said) = attempted(command, &line)?;
+        if status.success() {
+            return Ok(());
+        }
+        if attempt == ATTEMPTS || !has_broken_off(&said) {
+            break (status, said);
+        }
+        attempt += 1;
+        eprintln!("warning: the transfer broke off; attempt {attempt} of {ATTEMPTS} in {} s", pause.as_secs());
+        thread::sleep(pause);
+    };
+    let message = format!("`{line}` ended with {status}");
+    Err(match hint_for(&said) {
+        Some(hint) => Hinted::new(message, hint).into(),
+        None => Error::msg(message),
+    })
+}
+
+/// One run, and what it said on stderr.
+fn attempted(command: &mut Command, line: &str) -> Result<(ExitStatus, String)> {
     let mut child = running::spawn(command).with_context(|| format!("cannot start `{line}`"))?;
     let mut said = String::new();
     if let Some(stderr) = child.stderr.take() {
@@ -75,14 +107,14 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
         }
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
-    if status.success() {
-        return Ok(());
-    }
-    let message = format!("`{line}` ended with {status}");
-    Err(match hint_for(&said) {
-        Some(hint) => Hinted::new(message, hint).into(),
-        None => Error::msg(message),
-    })
+    Ok((status, said))
+}
+
+/// Whether pip ended with the traceback of a transfer that did not come to its end.
+fn has_broken_off(said: &str) -> bool {
+    let of_transfers =
+        ["IncompleteRead", "ReadTimeoutError", "ProtocolError", "ConnectionResetError", "_internal/network/"];
+    said.contains("Traceback") && of_transfers.iter().any(|word| said.contains(word))
 }
 
 fn command(wheels: &[&str], into: &Path, scratch: &Path) -> Command {
@@ -153,6 +185,30 @@ mod tests {
         assert!(advice("ERROR: ... (from versions: none)\nERROR: No matching distribution found").contains("CPython"));
         assert!(advice("ERROR: ... (from versions: 2.12.0)\nERROR: No matching distribution found").contains("lacks"));
         assert_eq!(hint_for("something else"), None);
+    }
+
+    #[test]
+    fn a_transfer_that_broke_off_is_tried_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // As pip 23 ends: breaks off so many times, and counts its runs.
+        let breaking = |times: u32| {
+            let script = format!(
+                "echo x >> runs; test $(wc -l < runs) -gt {times} && exit 0\n\
+                 echo 'Traceback (most recent call last):' >&2\n\
+                 echo '  File \"/usr/lib/python3/pip/_internal/network/utils.py\", line 63, in response_chunks' >&2\n\
+                 exit 2"
+            );
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).current_dir(folder.path());
+            let outcome = run_with(&mut command, Duration::ZERO);
+            let runs = std::fs::read_to_string(folder.path().join("runs")).expect("it ran").lines().count();
+            std::fs::remove_file(folder.path().join("runs")).expect("can be removed");
+            (outcome.is_ok(), runs)
+        };
+        assert_eq!(breaking(0), (true, 1));
+        assert_eq!(breaking(2), (true, 3));
+        assert_eq!(breaking(9), (false, 3));
+        assert!(!has_broken_off("ERROR: No matching distribution found for torch==2.13.0"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ there, steps are as short as they can be. With the word `sharded` each rank hold
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import os
 import sys
@@ -112,4 +113,6 @@ def train_step(
 
 
 if __name__ == "__main__":
+    # For the test, which asks one that does not go on for its stacks.
+    faulthandler.enable()
     main()

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +134,19 @@ class Jobs:
             log = self._directory / run / f"log{rank}"
             assert state != "Z" or run in but, f"rank {rank} of {run} has ended:\n{log.read_text()[-4000:]}"
 
+    def account_of(self, run: str) -> str:
+        """What a run that does not go on is at: the state of its threads, its stacks (it ends of it) and its log."""
+        told = []
+        for rank in (rank for name, rank in self.processes if name == run):
+            child = self.processes[run, rank]
+            for task in sorted(Path(f"/proc/{child}/task").iterdir()):
+                state, waits_in = [(task / file).read_text().strip() for file in ("stat", "wchan")]
+                told.append(f"{state.partition(')')[0].partition('(')[2]}: {state.rpartition(')')[2][:2]} {waits_in}")
+            os.kill(child, signal.SIGABRT)
+            time.sleep(2)
+            told.append((self._directory / run / f"log{rank}").read_text()[-8000:])
+        return "\n".join(told)
+
     def close(self) -> None:
         """Ends all of them."""
         for child in self.processes.values():
@@ -190,7 +204,11 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
 
     # As Prometheus sees it: an increase is from one scrape to another, so that each run must be known before its fault.
     for run in (*FAULTS, "stopped-rank", "killed"):
-        wait(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+        try:
+            wait(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+        except AssertionError as error:
+            last = f"Prometheus has step {step_of(run)} of it"
+            raise AssertionError(f"{error}; {last}; it is at:\n{jobs.account_of(run)}") from error
     for run in FAULTS:
         (directory / run / "fault").touch()
     jobs.signal("stopped-rank", 1, signal.SIGSTOP)

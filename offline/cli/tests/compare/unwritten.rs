@@ -114,6 +114,30 @@ fn another_shape_or_dtype_of_it_shows_where_it_is_used() {
     assert_eq!((code, &answer["operator"]), (Some(1), &json!(names[1])), "{}", answer["sentence"]);
 }
 
+/// Two gathers of one value into buffers that hold what the processes had there: by position, and by keyword as msprobe dumps it.
+#[test]
+fn what_a_communication_only_writes_into_is_no_difference_and_what_it_sends_is() {
+    let gathered = |left: [f64; 4], sent: [f64; 4]| {
+        let (buffer, part, whole) = (float(&[16], left), float(&[8], sent), float(&[16], [1.0, 1.0, 1.0, 4.0]));
+        json!({
+            "Torch.neg.0.forward": call(&[&float(&[8], [1.0, 1.0, 1.0, 2.5])], &float(&[8], [1.0, 1.0, 1.0, 2.5])),
+            "Distributed.all_gather_into_tensor.0.forward": call(&[&buffer, &part], &whole),
+            "Distributed.all_gather_into_tensor.1.forward": {"input_args": [], "output": [whole],
+                "input_kwargs": {"output_tensor": buffer, "input_tensor": part}},
+        })
+    };
+    let sent = [1.0, 1.0, 1.0, 2.5];
+    let (code, answer) = answer_of(&gathered(LEFT[0], sent), &gathered(LEFT[1], sent));
+    assert_eq!((code, &answer["verdict"]), (Some(0), &json!("same")), "{}", answer["sentence"]);
+    let (code, answer) = answer_of(&gathered(LEFT[0], [1.5, 1.0, 1.0, 2.5]), &gathered(LEFT[1], sent));
+    assert_eq!(
+        (code, &answer["operator"]),
+        (Some(1), &json!("Distributed.all_gather_into_tensor.0.forward")),
+        "{}",
+        answer["sentence"]
+    );
+}
+
 /// `fill_` and its kin are given NaN by nobody: they write over what was there.
 #[test]
 fn nan_that_is_written_over_is_no_overflow() {
