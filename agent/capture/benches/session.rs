@@ -64,8 +64,15 @@ fn open(keys: &str, directory: &Path) -> Session {
 fn capture(session: &Session, elements: &[f32], tensors: usize) -> Duration {
     let dims = [elements.len() as i64];
     let content = Content::Host(TensorView::from_slice(elements, &dims).unwrap());
-    let tensor =
-        Tensor { kind: "", dtype: "torch.float32", shape: &dims, requires_grad: Some(true), spread: None, content };
+    let tensor = Tensor {
+        kind: "",
+        dtype: "torch.float32",
+        shape: &dims,
+        requires_grad: Some(true),
+        spread: None,
+        is_from_empty: false,
+        content,
+    };
     timed(|| {
         let name = session.begin_call("Torch", "add").forward;
         session.begin(&name, Direction::Forward);

@@ -16,6 +16,8 @@ pub struct Tensor<'t> {
     pub requires_grad: Option<bool>,
     /// Of a tensor that is spread over ranks: `device_mesh` and `placements`, as JSON.
     pub spread: Option<(&'t str, &'t str)>,
+    /// Whether its memory was handed out unwritten in this capture, by `torch.empty` or its kin.
+    pub is_from_empty: bool,
     /// The elements.
     pub content: Content<'t>,
 }

@@ -239,6 +239,7 @@ mod tests {
             statistics: [2.0, 2.0, 2.0, 2.0].map(Plain::Float),
             requires_grad: Some(false),
             is_shard: false,
+            is_from_empty: false,
             is_unwritten: false,
             data_name: None,
             digest: Some(Plain::Text(digest.into())),

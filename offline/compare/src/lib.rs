@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod buffers;
 mod captures;
 pub mod compat;
 mod condition;

@@ -10,15 +10,19 @@ use super::item::Item;
 use super::name::{Direction, Hashes, OperatorName};
 
 /// Functions whose result lies in the memory of their first input.
-const VIEWS: [&str; 26] = [
+const VIEWS: [&str; 32] = [
     "__getitem__",
+    "_unsafe_view",
     "alias",
     "as_strided",
     "chunk",
+    "data",
     "detach",
     "diagonal",
     "expand",
+    "expand_as",
     "flatten",
+    "moveaxis",
     "movedim",
     "narrow",
     "permute",
@@ -29,6 +33,7 @@ const VIEWS: [&str; 26] = [
     "split_with_sizes",
     "squeeze",
     "swapaxes",
+    "swapdims",
     "t",
     "tensor_split",
     "transpose",
@@ -37,6 +42,7 @@ const VIEWS: [&str; 26] = [
     "unfold",
     "unsqueeze",
     "view",
+    "view_as",
 ];
 
 /// What two captures have in unwritten memory: a tensor of the target, and the golden's at the same place.
@@ -102,12 +108,16 @@ impl Unwritten {
     }
 }
 
+/// Whether a call gives a view of its first input.
+pub(crate) fn gives_view(name: OperatorName<'_>) -> bool {
+    name.direction == Direction::Forward && VIEWS.contains(&name.operation())
+}
+
 /// The calls that give such memory, and those that may give a view of it; with whether they are of the first sort. None where
 /// no call gives any.
 fn calls(capture: &Capture) -> impl Iterator<Item = (&Operator, bool)> {
     let named = capture.document.operators.iter().filter_map(|one| Some((one, OperatorName::parse(&one.name)?)));
-    let is_view = |name: OperatorName<'_>| name.direction == Direction::Forward && VIEWS.contains(&name.operation());
-    let judged = named.map(move |(operator, name)| (operator, name.gives_unwritten_memory(), is_view(name)));
+    let judged = named.map(|(operator, name)| (operator, name.gives_unwritten_memory(), gives_view(name)));
     let of_interest =
         judged.filter(|&(_, gives, is_view)| gives || is_view).map(|(operator, gives, _)| (operator, gives));
     of_interest.skip_while(|(_, gives)| !gives)

@@ -1,6 +1,6 @@
 //! Inputs that an operator only writes into: what was in that memory before says nothing.
 
-use trainmon_dump::capture::{Document, Leaf, Section, Stacks};
+use trainmon_dump::capture::{Document, Leaf, Operator, Section, Stacks, Value};
 
 use crate::name::{Direction, OperatorName};
 
@@ -12,10 +12,13 @@ pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
             continue;
         };
         let gives = name.gives_unwritten_memory();
+        let is_scaled_away = takes_no_addend(name, operator);
         let is_buffer = !gives && makes_gather_buffer(stacks, &operator.name);
         for value in &mut operator.values {
             let is_input = value.section == Section::Input;
-            let is_unwritten = is_buffer || if is_input { is_written_only(name, &value.place) } else { gives };
+            let is_addend = is_scaled_away && matches!(&*value.place, ".input.0" | ".input.input");
+            let is_unwritten =
+                is_buffer || is_addend || if is_input { is_written_only(name, &value.place) } else { gives };
             if let Leaf::Tensor(tensor) = &mut value.leaf {
                 tensor.is_unwritten |= is_unwritten;
             }
@@ -55,6 +58,17 @@ const RECEIVE_BUFFERS: [(&str, u8, &str); 13] = [
     ("reduce_scatter_tensor", 0, "output"),
     ("scatter", 0, "tensor"),
 ];
+
+/// Whether an operator adds a product to nothing: with `beta` 0 torch ignores what it would be added to, NaN included.
+fn takes_no_addend(name: OperatorName<'_>, operator: &Operator) -> bool {
+    let adds = matches!(name.operation().trim_end_matches('_'), "addbmm" | "addmm" | "addmv" | "addr" | "baddbmm");
+    let is_beta = |value: &&Value| &*value.place == ".input.beta";
+    adds && operator
+        .values
+        .iter()
+        .find(is_beta)
+        .is_some_and(|value| matches!(&value.leaf, Leaf::Plain { value, .. } if value.number() == Some(0.0)))
+}
 
 /// Whether a communication only writes into an input: a tensor, or one of a list.
 pub(crate) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {

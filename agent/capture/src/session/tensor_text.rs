@@ -138,6 +138,7 @@ impl Measured {
             numbers: self.numbers,
             requires_grad: tensor.requires_grad,
             spread: tensor.spread,
+            is_from_empty: tensor.is_from_empty,
             file: self.file,
             digest: self.digest,
         });

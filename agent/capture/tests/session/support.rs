@@ -119,7 +119,15 @@ pub(crate) fn tensor_of(value: &Value) -> &TensorFacts {
 /// A tensor in the host's memory.
 pub(crate) fn host(view: TensorView<'_>, dims: &[i64], put: impl FnOnce(&Tensor<'_>)) {
     let (kind, dtype, requires_grad) = ("", view.dtype().torch_name(), Some(false));
-    put(&Tensor { kind, dtype, shape: dims, requires_grad, spread: None, content: Content::Host(view) });
+    put(&Tensor {
+        kind,
+        dtype,
+        shape: dims,
+        requires_grad,
+        spread: None,
+        is_from_empty: false,
+        content: Content::Host(view),
+    });
 }
 
 /// A row of float32.

@@ -104,6 +104,7 @@ fn what_is_told_later_takes_its_place() {
         shape: &[2],
         requires_grad: Some(true),
         spread: None,
+        is_from_empty: false,
         content: Content::Later,
     };
     values.begin_list();

@@ -118,6 +118,8 @@ pub struct TensorFacts {
     pub requires_grad: Option<bool>,
     /// Whether it is a rank's part of a tensor that is spread over ranks: statistics and checksum are the part's, the shape is the whole's.
     pub is_shard: bool,
+    /// Whether its memory was handed out unwritten in this capture (`torch.empty`): a part of it may still be as it was.
+    pub is_from_empty: bool,
     /// Whether it is memory that nobody had written yet when it was seen: its numbers say nothing of a run. No file says so; whoever
     /// reads one may know it of the operator.
     pub is_unwritten: bool,

@@ -300,6 +300,7 @@ fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
             _ => None,
         },
         is_shard: field(fields, key::PLACEMENTS).is_some_and(is_sharded),
+        is_from_empty: matches!(field(fields, key::FROM_EMPTY), Some(JsonValue::Bool(true))),
         is_unwritten: false,
         data_name: field(fields, key::DATA_NAME).and_then(text),
         digest: field(fields, key::DIGEST).map(plain),

@@ -53,6 +53,8 @@ pub(super) mod value {
     pub(in crate::capture) const REQUIRES_GRAD: &str = "requires_grad";
     pub(in crate::capture) const DEVICE_MESH: &str = "device_mesh";
     pub(in crate::capture) const PLACEMENTS: &str = "placements";
+    /// Only where it is true.
+    pub(in crate::capture) const FROM_EMPTY: &str = "from_empty";
     pub(in crate::capture) const DATA_NAME: &str = "data_name";
     pub(in crate::capture) const DIGEST: &str = "md5";
     pub(in crate::capture) const GROUP_RANKS: &str = "group_ranks";

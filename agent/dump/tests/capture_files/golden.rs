@@ -106,7 +106,17 @@ impl Rewriter {
         let requires_grad = field(fields, "requires_grad").map(|value| *value == Json::Plain(Plain::Bool(true)));
         let dtype = text(field(fields, "dtype")).unwrap();
         let shape = ints(shape);
-        to.tensor(&TensorText { kind, dtype, shape: &shape, numbers, requires_grad, spread: None, file, digest });
+        to.tensor(&TensorText {
+            kind,
+            dtype,
+            shape: &shape,
+            numbers,
+            requires_grad,
+            spread: None,
+            is_from_empty: false,
+            file,
+            digest,
+        });
     }
 }
 

@@ -69,6 +69,7 @@ fn holes_are_filled_or_null_or_nothing() {
                 numbers,
                 requires_grad,
                 spread: None,
+                is_from_empty: false,
                 file: Some(Hole(file)),
                 digest,
             });

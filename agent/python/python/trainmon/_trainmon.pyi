@@ -780,6 +780,10 @@ class Capture:
         """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
         arguments, by place and by keyword, that hold nothing before the call."""
 
+    def add_allocation(self, function: Any) -> None:
+        """Adds a function that gives memory nobody has written yet: no operator, but what lies in that memory has
+        `"from_empty": true` in a dump."""
+
     def add_overload(self, operator: Any, prefix: str, name: str) -> int:
         """Adds an operator of the dispatcher, whose name has a dot, and gives its number."""
 

@@ -65,6 +65,9 @@ impl Shared {
         };
         let is_plain = are_plain(types);
         let Some(operator) = operator else {
+            if self.operators.allocates(address) {
+                return self.allocate(&active, function, args, kwargs);
+            }
             // A class of the host's answers for the function itself.
             return if is_plain { self.call_inside(function, args, kwargs) } else { function.call(args, kwargs) };
         };
@@ -74,6 +77,23 @@ impl Shared {
             None => Arguments { args, kwargs, is_plain },
         };
         self.run(&active, &operator, function, (args, kwargs), &shown)
+    }
+
+    /// A function that gives unwritten memory, which is no operator.
+    fn allocate<'py>(
+        &self,
+        active: &Active,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let given = function.call(args, kwargs)?;
+        self.guarded(given.py(), "operator", || {
+            let _busy = Busy::new();
+            let _quiet = Quiet::unless_plain(given.py(), false)?;
+            active.allocations.note(&given)
+        });
+        Ok(given)
     }
 
     /// As [`call`](Self::call), of a function that no mode sees.

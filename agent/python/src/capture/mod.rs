@@ -6,6 +6,7 @@
 //! `devices` is what waits for numbers that a device finds, `pending_messages` keeps notices until Python can be told, `thread` is what each
 //! thread does now, `shared` what all have together.
 
+mod allocations;
 mod backward;
 mod call;
 mod collective;
@@ -92,6 +93,11 @@ impl PyCapture {
         filled_keys: Vec<String>,
     ) -> usize {
         self.0.operators.add(function, (prefix, api), (is_seen, false), (filled, filled_keys))
+    }
+
+    /// Adds a function that gives memory nobody has written yet: no operator, but what lies in that memory says so.
+    fn add_allocation(&self, function: &Bound<'_, PyAny>) {
+        self.0.operators.add_allocation(function);
     }
 
     /// Adds an operator of the dispatcher, whose name has a dot; gives its number.

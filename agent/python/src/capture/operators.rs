@@ -31,6 +31,8 @@ pub(crate) struct Operator {
 #[derive(Default)]
 pub(crate) struct Operators {
     table: RwLock<Table>,
+    /// Functions that give unwritten memory, by address; held so that it stays theirs.
+    allocations: RwLock<HashMap<usize, Py<PyAny>, FixedState>>,
     /// Functions in Python that are no operators: what is called in their stead to have their inside captured.
     inside: Mutex<HashMap<usize, Inside, FixedState>>,
 }
@@ -69,6 +71,16 @@ impl Operators {
             table.by_address.entry(function.as_ptr() as usize).or_insert(number);
         }
         number
+    }
+
+    /// Adds a function that gives unwritten memory.
+    pub(crate) fn add_allocation(&self, function: &Bound<'_, PyAny>) {
+        self.allocations.write().insert(function.as_ptr() as usize, function.clone().unbind());
+    }
+
+    /// Whether a function, by its address, is such.
+    pub(crate) fn allocates(&self, function: usize) -> bool {
+        self.allocations.read().contains_key(&function)
     }
 
     pub(crate) fn find(&self, function: usize) -> Option<std::sync::Arc<Operator>> {

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use trainmon_capture::{Session, SpareMemory};
 
+use crate::capture::allocations::Allocations;
 use crate::capture::devices::Devices;
 use crate::capture::gradients::Gradients;
 use crate::capture::kinds::Kinds;
@@ -50,6 +51,8 @@ pub(crate) struct Active {
     pub(crate) hooks: Mutex<Vec<Py<PyAny>>>,
     /// What lies on devices is measured there.
     pub(crate) devices: Devices,
+    /// Memory that was handed out unwritten.
+    pub(crate) allocations: Allocations,
     /// Whether every call has its place in `construct.json`.
     pub(crate) has_construct: bool,
 }
@@ -81,6 +84,7 @@ impl Shared {
             devices: Devices::of(
                 self.device_numbers.lock().as_ref().map(|device_numbers| device_numbers.clone_ref(py)),
             ),
+            allocations: Allocations::new(),
             has_construct,
         };
         *self.active.write() = Some(Arc::new(active));

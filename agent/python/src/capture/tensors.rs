@@ -43,7 +43,9 @@ fn write_with(
     let py = object.py();
     let requires_grad = object.getattr(intern!(py, "requires_grad")).and_then(|it| it.is_truthy());
     let requires_grad = requires_grad.map_err(|error| discard(py, error)).ok();
-    let nothing = Tensor { kind: "", dtype: "", shape: &[], requires_grad, spread: None, content: Content::Unreadable };
+    let is_from_empty = active.allocations.have_given(object);
+    let content = Content::Unreadable;
+    let nothing = Tensor { kind: "", dtype: "", shape: &[], requires_grad, spread: None, is_from_empty, content };
     match HostTensor::describe_unseen(object, tracked) {
         Ok(host) => {
             let plain = Tensor { dtype: host.layout.dtype.torch_name(), shape: host.layout.shape.dims(), ..nothing };
@@ -111,6 +113,7 @@ pub(crate) fn write_array(active: &Active, array: &Bound<'_, PyAny>, to: &mut Va
         shape: &[],
         requires_grad: None,
         spread: None,
+        is_from_empty: false,
         content: Content::Unreadable,
     };
     write_other(active, array, &nothing, to, &mut |values, tensor| values.tensor(tensor));

@@ -64,7 +64,10 @@ pub(super) fn show(
     let known = description.dtype();
     let dtype = known.as_ref().map_or(&*unknown, |dtype| dtype.torch_name());
     let (shape, requires_grad) = (description.dims(), Some(requires_grad));
-    let shown = Tensor { kind: "", dtype, shape, requires_grad, spread: None, content: Content::Unreadable };
+    // The calls that give unwritten memory are entries themselves here.
+    let is_from_empty = false;
+    let shown =
+        Tensor { kind: "", dtype, shape, requires_grad, spread: None, is_from_empty, content: Content::Unreadable };
     if !launch.takes(&description) {
         let content = description.view().map_or(Content::Unreadable, Content::Host);
         return drop(to.tensor(&Tensor { content, ..shown }));

@@ -138,6 +138,47 @@ fn what_a_communication_only_writes_into_is_no_difference_and_what_it_sends_is()
     );
 }
 
+/// As Megatron's attention scores are made: into a buffer of `torch.empty`, with `beta` 0. With another `beta` the buffer counts.
+#[test]
+fn what_a_product_is_not_added_to_is_no_difference() {
+    let product = |left: [f64; 4], beta: f64| {
+        let (buffer, factor) = (float(&[2, 4, 4], left), float(&[2, 4, 8], [1.0, -1.0, 0.5, 3.0]));
+        json!({"Torch.baddbmm.0.forward": {"input_args": [buffer, factor, factor], "output": [float(&[2, 4, 4], [2.0, -1.0, 0.5, 3.0])],
+            "input_kwargs": {"beta": {"type": "float", "value": beta}, "alpha": {"type": "float", "value": 0.125}}}})
+    };
+    for (beta, code) in [(0.0, 0), (1.0, 1)] {
+        let (said, answer) = answer_of(&product(LEFT[0], beta), &product(LEFT[1], beta));
+        assert_eq!(said, Some(code), "beta {beta}: {}", answer["sentence"]);
+    }
+}
+
+/// A buffer that is filled a part at a time: what is left of the memory's past shows in every look at it until it is whole.
+#[test]
+fn a_buffer_that_is_filled_by_parts_is_judged_where_it_is_read() {
+    let filled = |left: [f64; 4], part: [f64; 4], whole: [f64; 4]| {
+        let mut buffer = float(&[4, 8], left);
+        buffer["from_empty"] = json!(true);
+        let mut row = float(&[8], left.map(|one| one / 2.0));
+        row["from_empty"] = json!(true);
+        let (index, part, whole) = (json!({"type": "int", "value": 1}), float(&[8], part), float(&[4, 8], whole));
+        json!({
+            "Tensor.__getitem__.0.forward": call(&[&buffer, &index], &row),
+            "Tensor.__setitem__.0.forward": call(&[&buffer, &index, &part], &buffer),
+            "Torch.neg.0.forward": call(&[&whole], &whole),
+        })
+    };
+    let (part, whole) = ([1.0, 1.0, 1.0, 2.5], [2.0, -1.0, 0.5, 3.0]);
+    let golden = filled(LEFT[1], part, whole);
+    for (target, expected) in [
+        (filled(LEFT[0], part, whole), Value::Null),
+        (filled(LEFT[0], [1.5, 1.0, 1.0, 2.5], whole), json!("Tensor.__setitem__.0.forward")),
+        (filled(LEFT[0], part, [2.5, -1.0, 0.5, 3.0]), json!("Torch.neg.0.forward")),
+    ] {
+        let (_, answer) = answer_of(&target, &golden);
+        assert_eq!(answer["operator"], expected, "{}", answer["sentence"]);
+    }
+}
+
 /// `fill_` and its kin are given NaN by nobody: they write over what was there.
 #[test]
 fn nan_that_is_written_over_is_no_overflow() {

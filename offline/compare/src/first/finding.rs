@@ -197,6 +197,8 @@ pub(crate) enum Excuse {
     Unassigned,
     /// The checksum of a fused operator does not follow from those of its parts.
     Untold,
+    /// It is in a buffer of which a part may not be written yet.
+    Unwritten,
 }
 
 impl Excuse {
@@ -207,6 +209,7 @@ impl Excuse {
             Self::Rewritten => "one side computes this part otherwise",
             Self::Unassigned => "one side has parameters fused: it is not known which call updates which",
             Self::Untold => "the checksum of a fused operator does not follow from those of its parts",
+            Self::Unwritten => "a buffer that may not be written yet: judged where an operator computes with it",
         }
     }
 }

@@ -181,6 +181,7 @@ mod tests {
             shape: std::sync::Arc::new(Plain::List(Box::new([Plain::Int(5)]))),
             statistics: [max, min, Plain::Float(0.0), norm],
             is_shard: false,
+            is_from_empty: false,
             is_unwritten: false,
             requires_grad: Some(false),
             data_name: None,

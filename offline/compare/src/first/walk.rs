@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use trainmon_dump::capture::{Operator, Section};
 
+use crate::buffers::{Buffers, may_be_unwritten};
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
 use crate::judge::{Judge, coarse};
@@ -33,6 +34,7 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
         golden: sides.golden,
         comparer: Comparer { sides, aligned, judge },
         judge,
+        buffers: Buffers::of(sides.target),
         rounding,
         gradient: None,
         parted: Vec::new(),
@@ -116,6 +118,10 @@ impl<'c> Walker<'c> {
         }
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.into_iter().partition(|compared| compared.item.value.section.is_input());
+        if self.buffers.has(one) && self.is_told_by_unwritten(operator, name, &inputs, &outputs) {
+            self.note_judged(inputs.iter().chain(&outputs), Excuse::Unwritten);
+            return;
+        }
         if let Some(found) = self.fresh_input(operator, name, &inputs) {
             let fresh: Vec<&Compared<'_>> =
                 inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
@@ -152,6 +158,24 @@ impl<'c> Walker<'c> {
             let module = self.module_around(operator);
             self.rounding.parameters.close_shifts(module);
         }
+    }
+
+    /// Whether a call that looks at a buffer, or fills one, would be a finding for what may be memory that nobody has written yet.
+    fn is_told_by_unwritten(
+        &self,
+        operator: &'c Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) -> bool {
+        let is_number = |what: What| matches!(what, What::Numbers | What::NotFinite | What::Digest);
+        let is_content = |input: &Compared<'_>| may_be_unwritten(input.item.value) && is_number(input.deviation.what);
+        let mut fresh = inputs.iter().filter(|input| self.is_fresh(operator, name, input)).peekable();
+        if fresh.peek().is_some() {
+            return fresh.all(is_content);
+        }
+        let parted = self.parting(operator, name, inputs, outputs);
+        parted.is_some_and(|found| found.suspects.iter().all(|suspect| is_number(suspect.deviation.what)))
     }
 
     /// Takes in what an operator shows of rounding, and what it gave.

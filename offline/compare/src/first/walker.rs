@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::buffers::Buffers;
 use crate::input::Capture;
 use crate::judge::Judge;
 
@@ -17,6 +18,8 @@ pub(super) struct Walker<'c> {
     pub(super) golden: &'c Capture,
     pub(super) comparer: Comparer<'c>,
     pub(super) judge: Judge<'c>,
+    /// Calls that look at memory which may not be written yet.
+    pub(super) buffers: Buffers,
     pub(super) rounding: Rounding,
     /// The largest gradient that went into the last backward.
     pub(super) gradient: Option<Magnitude>,

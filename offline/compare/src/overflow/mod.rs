@@ -12,8 +12,10 @@ pub use level::{Level, level};
 pub use report::{as_json, in_words};
 pub use step::{OverflowError, Step, steps};
 
+use non_finite::is_bad;
 use search::Search;
 
+use crate::buffers::{Buffers, may_be_unwritten};
 use crate::first::Communication;
 use crate::input::Capture;
 
@@ -71,8 +73,11 @@ pub struct Origins {
 /// Looks at one rank.
 pub fn anomalies(rank: u64, capture: &Capture) -> RankAnomalies {
     let mut search = Search::of_rank(rank);
+    let buffers = Buffers::of(capture);
     for (operator, index) in capture.document.operators.iter().zip(0..) {
-        search.look_at(operator, index);
+        if !buffers.has(index) || operator.values.iter().any(|value| is_bad(value) && !may_be_unwritten(value)) {
+            search.look_at(operator, index);
+        }
     }
     search.result()
 }

@@ -48,6 +48,8 @@ pub struct TensorText<'t> {
     pub requires_grad: Option<bool>,
     /// `device_mesh` and `placements`, as JSON.
     pub spread: Option<(&'t str, &'t str)>,
+    /// Whether its memory was handed out unwritten in this capture.
+    pub is_from_empty: bool,
     /// Whether a file holds it: filled when it does.
     pub file: Option<Hole>,
     /// Absent where none is taken.
@@ -130,7 +132,7 @@ impl JsonText {
 
     /// A tensor or array.
     pub fn tensor(&mut self, tensor: &TensorText<'_>) {
-        let TensorText { kind, dtype, shape, numbers, requires_grad, spread, file, digest } = *tensor;
+        let TensorText { kind, dtype, shape, numbers, requires_grad, spread, is_from_empty, file, digest } = *tensor;
         self.begin_object();
         self.key(key::TYPE);
         self.text(kind);
@@ -155,6 +157,10 @@ impl JsonText {
             self.raw(mesh.as_bytes());
             self.key(key::PLACEMENTS);
             self.raw(placements.as_bytes());
+        }
+        if is_from_empty {
+            self.key(key::FROM_EMPTY);
+            self.bool(true);
         }
         if let Some(hole) = file {
             self.member_hole(hole);
@@ -268,16 +274,23 @@ mod tests {
             ]),
             requires_grad: Some(false),
             spread: Some(("[0,1]", r#"[{"Shard":{"dim":0}}]"#)),
+            is_from_empty: true,
             file: Some(Hole(2)),
             digest: Some(DigestText::Crc32(1)),
         };
         assert_eq!(
             written(|json| json.tensor(&tensor)),
             "{\"type\":\"torch.Tensor\",\"dtype\":\"torch.float32\",\"shape\":[2],\"Max\":2.0,\"Min\":1.0,\"Mean\":null,\"Norm\":\u{1}00000001,\
-             \"requires_grad\":false,\"device_mesh\":[0,1],\"placements\":[{\"Shard\":{\"dim\":0}}]\u{2}00000002,\"md5\":\"00000001\"}"
+             \"requires_grad\":false,\"device_mesh\":[0,1],\"placements\":[{\"Shard\":{\"dim\":0}}],\"from_empty\":true\u{2}00000002,\"md5\":\"00000001\"}"
         );
-        let summed =
-            TensorText { numbers: None, spread: None, digest: Some(DigestText::Xor64(3)), file: None, ..tensor };
+        let summed = TensorText {
+            numbers: None,
+            spread: None,
+            is_from_empty: false,
+            digest: Some(DigestText::Xor64(3)),
+            file: None,
+            ..tensor
+        };
         assert_eq!(
             written(|json| json.tensor(&summed)),
             r#"{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"md5":"0x0000000000000003","requires_grad":false}"#

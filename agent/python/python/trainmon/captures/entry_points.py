@@ -17,7 +17,7 @@ import torch
 
 from trainmon._trainmon import Capture
 from trainmon.captures import stacks
-from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators, unseen_methods
+from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, allocations, operators, unseen_methods
 from trainmon.replacement import replace
 
 _MARK = "<entrance>"
@@ -40,6 +40,8 @@ class EntryPoints:
                 continue
             seen.add(id(operator.function))
             self._add(capture, operator)
+        for function in allocations():
+            capture.add_allocation(function)
         for name, target in unseen_methods():
             self._called[name] = getattr(torch.Tensor, name)
             self._methods[name] = _method(name, capture.entrance(None, target, self._called[name]))

@@ -218,6 +218,15 @@ SPELLED_AS = {
 }
 
 
+def allocations() -> Iterator[Any]:
+    """Functions that give memory nobody has written yet. They are no operators, to msprobe either."""
+    for owner, names in (
+        (torch, ("empty", "empty_like", "empty_permuted", "empty_strided")),
+        (torch.Tensor, ("new_empty", "new_empty_strided")),
+    ):
+        yield from (getattr(owner, name) for name in names if hasattr(owner, name))
+
+
 def unseen_methods() -> Iterator[tuple[str, Any]]:
     """Operators' methods that msprobe does not see (`-a`, `a /= b`), and what a mode is called with: their calls are
     none of the methods they are made of."""
