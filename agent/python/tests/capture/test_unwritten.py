@@ -1,4 +1,4 @@
-"""Memory that `torch.empty` gives: what is in it before somebody writes there is no data, in whichever way it is filled."""
+"""Memory that `torch.empty` gives: what is in it before somebody writes there is no data, however it is filled."""
 
 from __future__ import annotations
 

@@ -202,13 +202,16 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
         series = servers.query(f'min(trainmon_step{{run="{run}"}})')
         return int(float(series[0]["value"][1])) if series else -1
 
-    # As Prometheus sees it: an increase is from one scrape to another, so that each run must be known before its fault.
-    for run in (*FAULTS, "stopped-rank", "killed"):
+    def wait_until_learnt(run: str) -> None:
         try:
-            wait(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+            wait(f"step {LEARNT} of {run}", lambda: step_of(run) >= LEARNT)
         except AssertionError as error:
             last = f"Prometheus has step {step_of(run)} of it"
             raise AssertionError(f"{error}; {last}; it is at:\n{jobs.account_of(run)}") from error
+
+    # As Prometheus sees it: an increase is from one scrape to another, so that each run must be known before its fault.
+    for run in (*FAULTS, "stopped-rank", "killed"):
+        wait_until_learnt(run)
     for run in FAULTS:
         (directory / run / "fault").touch()
     jobs.signal("stopped-rank", 1, signal.SIGSTOP)
