@@ -3,14 +3,14 @@
 use trainmon_dump::capture::Operator;
 use trainmon_noise::SINGLE;
 
+use super::call::{Call, looks};
 use super::finding::Compared;
+use super::learnt::Bounds;
 use super::magnitude::unit;
 use super::memory::numbers;
-use super::rewritten::looks;
-use super::walker::Walker;
 use crate::deviation::What;
 use crate::judge::coarse;
-use crate::name::{Direction, OperatorName};
+use crate::name::OperatorName;
 use crate::rounding::coarsest;
 
 /// Max and min of half precision agree if they are apart by no more units of round-off: one for each operator that the other code
@@ -27,14 +27,14 @@ const UNITS_OF_BIAS: f64 = 0.5;
 /// Results that are apart by no more units are the same that are wrong by a little, and no others.
 const UNITS_OF_A_FAULT: f64 = 16.0;
 
-impl Walker<'_> {
+impl Bounds<'_, '_> {
     /// How far results of code that was written otherwise may be apart.
     pub(super) fn results_agree_to(&self, operator: &Operator) -> f64 {
         // An update is no sum that another code could round otherwise.
         if self.is_update(OperatorName::parse(&operator.name)) {
             return coarse(operator);
         }
-        let thresholds = self.judge.thresholds;
+        let thresholds = self.comparer.judge.thresholds;
         let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
         self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
     }
@@ -46,14 +46,14 @@ impl Walker<'_> {
 
     /// Whether a forward call is given what a call of one side alone gave, and that is nearly right, but by more than half precision
     /// accounts for.
-    pub(super) fn is_nearly_given(&self, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
-        let is_forward = name.is_some_and(|name| name.direction == Direction::Forward) && self.gradient.is_none();
+    pub(super) fn is_nearly_given(&self, call: &Call<'_>, input: &Compared<'_>) -> bool {
+        let is_forward = call.is_forward() && self.learnt.gradient.is_none();
         let most = input.item.tensor().map_or(0.0, |tensor| UNITS_OF_A_FAULT * unit(tensor));
         is_forward
             && input.deviation.is_some()
             && input.deviation.relative <= most
             && !are_near(input)
-            && looks(input).iter().any(|looks| self.given.contains(looks))
+            && looks(input).iter().any(|looks| self.learnt.given.contains(looks))
     }
 }
 

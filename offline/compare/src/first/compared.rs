@@ -1,10 +1,12 @@
 //! An operator's values beside their counterparts.
 
-use trainmon_dump::capture::{Leaf, Section};
+use trainmon_dump::capture::{Leaf, Operator, Section};
 
-use super::finding::Compared;
+use super::finding::{Compared, Finding};
+use super::operands::results;
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
+use crate::fingerprint::Fingerprint;
 use crate::item::{Address, Item};
 use crate::judge::Judge;
 use crate::matching::Alignment;
@@ -18,6 +20,26 @@ pub(super) struct Comparer<'c> {
 }
 
 impl<'c> Comparer<'c> {
+    /// An operator of the target.
+    pub(super) fn operator(self, index: u32) -> &'c Operator {
+        &self.sides.target.document.operators[index as usize]
+    }
+
+    /// An operator of the golden.
+    pub(super) fn golden(self, index: u32) -> &'c Operator {
+        &self.sides.golden.document.operators[index as usize]
+    }
+
+    /// An operator that only one side has.
+    pub(super) fn of_one_side(self, [target, golden]: [Option<u32>; 2]) -> Option<&'c Operator> {
+        target.map(|index| self.operator(index)).or_else(|| golden.map(|index| self.golden(index)))
+    }
+
+    /// What a call of one side alone gave.
+    pub(super) fn given(self, parted: &Finding) -> Vec<Fingerprint> {
+        self.of_one_side([parted.target, parted.golden]).into_iter().flat_map(results).map(Fingerprint::of).collect()
+    }
+
     /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
     pub(super) fn compare(self, one: u32, other: u32) -> Vec<Compared<'c>> {
         self.compare_by(one, other, |at, twin| self.pair(at, twin))

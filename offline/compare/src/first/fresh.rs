@@ -8,11 +8,11 @@ use crate::judge::{Bound, Source, coarse};
 use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
+use super::call::{Call, looks};
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
+use super::learnt::Bounds;
 use super::magnitude::takes_weights;
 use super::noise::Produced;
-use super::rewritten::looks;
-use super::walker::Walker;
 use crate::fingerprint::Fingerprint;
 
 /// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
@@ -21,73 +21,72 @@ pub(super) const SAME_AS_PRODUCED: f64 = 4.0;
 /// Numbers that are made of float32 may be apart by a few of its units.
 const UNITS_OF_AN_ARGUMENT: f64 = 4.0;
 
-impl<'c> Walker<'c> {
-    /// An input that differs without anything before it having differed, or by far more.
-    pub(super) fn fresh_input(
-        &self,
-        operator: &'c Operator,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-    ) -> Option<Candidate> {
-        let mut fresh: Vec<&Compared<'_>> =
-            inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
-        if fresh.is_empty() {
+/// What an operator is given that nothing before it accounts for.
+pub(super) struct Fresh<'v, 'c> {
+    /// What makes it a finding.
+    pub(super) candidate: Candidate,
+    /// In the operator's order.
+    pub(super) values: Vec<&'v Compared<'c>>,
+    /// By what both sides of them are known again.
+    pub(super) fingerprints: Vec<Fingerprint>,
+}
+
+impl<'c> Bounds<'_, 'c> {
+    /// Inputs that differ without anything before them having differed, or by far more.
+    pub(super) fn fresh<'v>(&self, call: &'v Call<'c>) -> Option<Fresh<'v, 'c>> {
+        let values: Vec<&Compared<'c>> = call.inputs.iter().filter(|input| self.is_fresh(call, input)).collect();
+        if values.is_empty() {
             return None;
         }
+        let fingerprints = values.iter().flat_map(|input| looks(input)).collect();
+        Some(Fresh { candidate: self.fresh_candidate(call, values.clone()), values, fingerprints })
+    }
+
+    fn fresh_candidate(&self, call: &Call<'c>, mut fresh: Vec<&Compared<'c>>) -> Candidate {
         fresh.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
         let kind = if let Some(argument) = fresh.iter().position(|input| is_argument(input)) {
             fresh.swap(0, argument);
             Kind::Argument
-        } else if fresh.iter().all(|input| self.is_parameter(operator, name, input)) {
+        } else if fresh.iter().all(|input| self.is_parameter(call, input)) {
             Kind::Parameter
-        } else if fresh.iter().any(|input| self.was_produced_before(input)) || self.walked.compared > 1 {
+        } else if fresh.iter().any(|input| self.was_produced_before(input)) || self.learnt.compared > 1 {
             Kind::Between
         } else {
             Kind::Data
         };
-        let bound = self.fresh_bound(operator);
+        let bound = self.fresh_bound(call.operator);
         let suspects: Vec<Suspect> = fresh.iter().map(|input| suspect(input, bound)).collect();
-        Some(Candidate { kind, suspects, input: 0.0 })
+        Candidate { kind, suspects, input: 0.0 }
     }
 
-    pub(super) fn is_fresh(
-        &self,
-        operator: &'c Operator,
-        name: Option<OperatorName<'_>>,
-        input: &Compared<'c>,
-    ) -> bool {
+    pub(super) fn is_fresh(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
         if !input.deviation.is_some() {
             return false;
         }
         if input.deviation.what == What::Argument {
             return input.deviation.relative > self.argument_bound(input).max(input.spread);
         }
-        if input.deviation.relative > input.spread && self.is_nearly_given(name, input) {
+        if input.deviation.relative > input.spread && self.is_nearly_given(call, input) {
             return true;
         }
-        if input.deviation.relative <= self.input_bound(operator, name, input).max(input.spread) {
+        if input.deviation.relative <= self.input_bound(call, input).max(input.spread) {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
         let is_made = |producer: Produced| {
-            let unit = if self.rounding.is_seen { producer.unit } else { 0.0 };
+            let unit = if self.learnt.rounding.is_seen { producer.unit } else { 0.0 };
             input.deviation.relative <= producer.deviation.max(unit) * SAME_AS_PRODUCED
         };
         !self.producer(input).is_some_and(is_made)
-            && !self.is_updated_by_rounding(name, input)
-            && !self.is_shifted(name, input)
+            && !self.is_updated_by_rounding(call, input)
+            && !self.is_shifted(call, input)
     }
 
     /// How far an input may be apart that no earlier operator gave.
-    pub(super) fn allowed_input(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        input: &Compared<'c>,
-    ) -> Bound {
+    pub(super) fn allowed_input(&self, call: &Call<'c>, input: &Compared<'c>) -> Bound {
         let (bound, source) = match input.deviation.what {
             What::Argument => (self.argument_bound(input), Source::Exact),
-            _ => (self.input_bound(operator, name, input), Source::Rounding),
+            _ => (self.input_bound(call, input), Source::Rounding),
         };
         Bound { bound, source }.or_spread(input.spread)
     }
@@ -95,26 +94,28 @@ impl<'c> Walker<'c> {
     /// The earlier output that an input is, also where that is all rounding and was scaled unseen.
     pub(super) fn producer(&self, input: &Compared<'_>) -> Option<Produced> {
         let tensor = input.item.tensor()?;
-        self.rounding.producer(tensor).or_else(|| {
+        self.learnt.rounding.producer(tensor).or_else(|| {
             let twin = input.twin?.tensor().filter(|_| input.deviation.is_some())?;
-            self.rounding.residue(tensor, twin, self.judge.thresholds.ceiling)
+            self.learnt.rounding.residue(tensor, twin, self.comparer.judge.thresholds.ceiling)
         })
     }
 
     /// How far an input that nobody gave may be apart. What a call of one side alone did to a parameter or a moment is no rounding,
     /// however little it is.
-    fn input_bound(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> f64 {
+    fn input_bound(&self, call: &Call<'c>, input: &Compared<'_>) -> f64 {
+        let operator = call.operator;
         let usual = self.fresh_bound(operator);
-        let is_changed = || self.is_update(name) && looks(input).iter().any(|looks| self.changed.contains(looks));
-        if self.rounding.is_seen && is_changed() {
+        let is_changed =
+            || self.is_update(call.name) && looks(input).iter().any(|looks| self.learnt.changed.contains(looks));
+        if self.learnt.rounding.is_seen && is_changed() {
             return usual.min(coarse(operator));
         }
         // A gradient that no recorded operator gave was computed all the same, and so rounds as a result does.
         // So does a part of a result, as a third of fused projections, in the last bit of its mean.
         let is_unrecorded = !self.was_produced_before(input)
-            && input.item.tensor().is_some_and(|tensor| self.rounding.of_this_step(tensor).is_none());
-        let is_backward = name.is_some_and(|name| name.direction == Direction::Backward);
-        let is_part = self.walked.compared > 1 && !self.is_parameter(operator, name, input);
+            && input.item.tensor().is_some_and(|tensor| self.learnt.rounding.of_this_step(tensor).is_none());
+        let is_backward = call.goes(Direction::Backward);
+        let is_part = self.learnt.compared > 1 && !self.is_parameter(call, input);
         match (is_unrecorded, is_backward, is_part) {
             (true, true, _) => usual.max(coarse(operator)),
             (true, false, true) => usual.max(coarsest(operator)),
@@ -124,54 +125,50 @@ impl<'c> Walker<'c> {
 
     /// Whether an operator is part of an update: it runs forward, behind gradients.
     pub(super) fn is_update(&self, name: Option<OperatorName<'_>>) -> bool {
-        self.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward)
+        self.learnt.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward)
     }
 
     pub(super) fn fresh_bound(&self, operator: &Operator) -> f64 {
-        let ceiling = self.judge.thresholds.ceiling.max(self.rounding.coarse).max(coarse(operator));
+        let ceiling = self.comparer.judge.thresholds.ceiling.max(self.learnt.rounding.coarse).max(coarse(operator));
         // What statistics show of noise can be less than the last bit of a value.
-        let noise = (self.rounding.largest * self.judge.thresholds.growth).max(coarse(operator));
-        if self.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
+        let noise = (self.learnt.rounding.largest * self.comparer.judge.thresholds.growth).max(coarse(operator));
+        if self.learnt.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
     }
 
     /// How far an argument may be apart: a few units of float32, if anything rounded. Only a number that no one wrote down, and so
     /// has all its digits on both sides, may come of a tensor of one element, and be apart by what such a tensor was.
     fn argument_bound(&self, input: &Compared<'_>) -> f64 {
-        if !self.rounding.is_seen {
+        if !self.learnt.rounding.is_seen {
             return 0.0;
         }
         let is_computed =
             |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value, .. } if has_all_digits(value));
         let few = UNITS_OF_AN_ARGUMENT * unit_roundoff("float32").unwrap_or_default();
         let is_of_a_tensor = is_computed(input.item) && input.twin.is_some_and(is_computed);
-        let most = self.judge.thresholds.ceiling.max(self.rounding.coarse);
-        if is_of_a_tensor { few.max((self.rounding.scalars * SAME_AS_PRODUCED).min(most)) } else { few }
+        let most = self.comparer.judge.thresholds.ceiling.max(self.learnt.rounding.coarse);
+        if is_of_a_tensor { few.max((self.learnt.rounding.scalars * SAME_AS_PRODUCED).min(most)) } else { few }
     }
 
-    pub(super) fn is_parameter(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        input: &Compared<'_>,
-    ) -> bool {
+    pub(super) fn is_parameter(&self, call: &Call<'c>, input: &Compared<'_>) -> bool {
         if input.item.value.section == Section::Parameter {
             return true;
         }
-        let (Some(tensor), Some(name)) = (input.item.tensor(), name) else { return false };
+        let (Some(tensor), Some(name)) = (input.item.tensor(), call.name) else { return false };
         if name.direction != Direction::Forward {
             return false;
         }
         let is_weight = takes_weights(name.function())
             && &*input.item.value.place != ".input.0"
             && tensor.requires_grad == Some(true);
-        is_weight || self.is_a_modules(operator, tensor)
+        is_weight || self.is_a_modules(call.operator, tensor)
     }
 
     /// Whether a tensor looks like a parameter of a module that an operator runs in.
     fn is_a_modules(&self, operator: &Operator, tensor: &TensorFacts) -> bool {
         let looks = Fingerprint::of(tensor);
-        let ancestors = self.target.construct.ancestors(&operator.name);
-        let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
+        let ancestors = self.comparer.sides.target.construct.ancestors(&operator.name);
+        let modules =
+            self.comparer.sides.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
         let mut parameters =
             modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
         parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Fingerprint::of(other) == looks))
@@ -180,7 +177,7 @@ impl<'c> Walker<'c> {
     /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
         let twin = input.twin.and_then(|twin| twin.tensor());
-        twin.is_some_and(|tensor| self.rounding.of_this_step(tensor).is_some())
+        twin.is_some_and(|tensor| self.learnt.rounding.of_this_step(tensor).is_some())
     }
 }
 

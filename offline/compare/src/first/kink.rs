@@ -4,10 +4,11 @@
 use trainmon_dump::capture::TensorFacts;
 use trainmon_noise::SINGLE;
 
+use super::call::Call;
 use super::finding::Compared;
+use super::learnt::Bounds;
 use super::magnitude::unit;
 use super::memory::numbers;
-use super::walker::Walker;
 use crate::deviation::What;
 use crate::name::{Direction, OperatorName};
 
@@ -32,7 +33,7 @@ pub(super) fn is_kinked(name: OperatorName<'_>) -> bool {
     name.direction == Direction::Backward && KINKED.contains(&&*function)
 }
 
-impl<'c> Walker<'c> {
+impl<'c> Bounds<'_, 'c> {
     /// Whether a sum over positions of a gradient that comes straight from such an activation is apart by no more than the
     /// elements that jumped.
     ///
@@ -40,20 +41,13 @@ impl<'c> Walker<'c> {
     /// the square of the former. So elements that jumped the same way have a norm of √|‖g'‖² - ‖g‖²| at most, and a sum of them, in
     /// which each stands once, is apart by no more. Jumps to and fro hide each other in the norm. Where the total says on both sides
     /// that the sum is one, it may be apart by the largest element.
-    pub(super) fn has_jumped(
-        &self,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-        output: &Compared<'c>,
-    ) -> bool {
-        if !self.rounding.is_seen
-            || output.deviation.what != What::Numbers
-            || name.is_none_or(|name| name.direction != Direction::Backward)
-        {
+    pub(super) fn has_jumped(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
+        let may_jump = self.learnt.rounding.is_seen && call.goes(Direction::Backward);
+        if !may_jump || output.deviation.what != What::Numbers {
             return false;
         }
         let Some((tensor, [one, other])) = sides(output) else { return false };
-        let mut jumps = inputs.iter().filter_map(|input| {
+        let mut jumps = call.inputs.iter().filter_map(|input| {
             let (gradient, [one, other]) = sides(input)?;
             let is_sum = gradient.elements()? > tensor.elements()?;
             let is_of_it = self.producer(input).is_some_and(|producer| producer.is_kinked);
@@ -68,11 +62,11 @@ impl<'c> Walker<'c> {
 
     /// Whether it is a result that an operator gave before and that was judged there: a parameter's gradient that was known to be apart
     /// by what jumped or cancelled, or what a module hands on of what ran inside of it.
-    pub(super) fn was_judged(&self, name: Option<OperatorName<'_>>, output: &Compared<'c>) -> bool {
-        let Some(name) = name.filter(|name| !name.is_operator && output.deviation.what == What::Numbers) else {
+    pub(super) fn was_judged(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
+        let Some(name) = call.name.filter(|name| !name.is_operator && output.deviation.what == What::Numbers) else {
             return false;
         };
-        let producer = output.item.tensor().and_then(|tensor| self.rounding.of_this_step(tensor));
+        let producer = output.item.tensor().and_then(|tensor| self.learnt.rounding.of_this_step(tensor));
         let is_module = name.direction == Direction::Forward;
         producer.is_some_and(|producer| {
             (producer.is_all_rounding || is_module) && output.deviation.relative <= producer.deviation

@@ -4,25 +4,28 @@
 //! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
 
 mod agreement;
+mod call;
 mod communication;
 mod compared;
 mod finding;
 mod fresh;
 mod judged;
 mod kink;
+mod learn;
+mod learnt;
 mod looks;
 mod magnitude;
 mod memory;
 mod named;
 mod noise;
+mod operands;
 mod parting;
 mod ranks;
+mod region;
 mod rewritten;
 mod update;
 mod updated;
-mod upstream;
 mod walk;
-mod walker;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;

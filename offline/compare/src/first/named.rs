@@ -2,23 +2,13 @@
 
 use trainmon_dump::capture::Section;
 
-use super::finding::Compared;
-use super::walker::Walker;
-use crate::fingerprint::Fingerprint;
+use super::learnt::Bounds;
 use crate::item::Item;
 
-impl<'c> Walker<'c> {
-    /// Notes a parameter that is apart by what an optimizer makes of rounding, unless it is named already by another operator.
-    pub(super) fn note_unsure(&mut self, input: &Compared<'c>) {
-        let looks = input.item.tensor().map(Fingerprint::of);
-        if looks.is_some_and(|looks| self.unsure.insert(looks)) {
-            self.walked.unsure.push(self.parameter(input.item).unwrap_or_else(|| input.item.name()));
-        }
-    }
-
+impl Bounds<'_, '_> {
     /// What a tensor is called as a parameter, if it is one.
-    fn parameter(&self, item: Item<'_>) -> Option<String> {
-        let (module, name) = self.rounding.parameters.name(item.tensor()?)?;
+    pub(super) fn parameter(&self, item: Item<'_>) -> Option<String> {
+        let (module, name) = self.learnt.rounding.parameters.name(item.tensor()?)?;
         let module = module.strip_prefix("Module.").unwrap_or("");
         Some(if module.is_empty() { name.to_string() } else { format!("{module}.{name}") })
     }
@@ -28,7 +18,7 @@ impl<'c> Walker<'c> {
     pub(super) fn updated(&self, one: u32) -> Option<String> {
         /// Calls that an optimizer makes for one parameter.
         const CALLS: usize = 16;
-        let operators = self.target.document.operators.iter().skip(one as usize).take(CALLS);
+        let operators = self.comparer.sides.target.document.operators.iter().skip(one as usize).take(CALLS);
         let mut given = operators.flat_map(|operator| {
             let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
             inputs.map(move |value| Item { operator, value })

@@ -1,6 +1,6 @@
 //! What an operator gives: whether its results are apart by more than what went in and rounding account for.
 
-use trainmon_dump::capture::{Operator, Section, TensorFacts};
+use trainmon_dump::capture::{Section, TensorFacts};
 use trainmon_noise::SINGLE;
 
 use crate::deviation::{What, numbers};
@@ -9,27 +9,23 @@ use crate::judge::Bound;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
+use super::call::Call;
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
 use super::fresh::SAME_AS_PRODUCED;
+use super::learnt::Bounds;
 use super::magnitude::{Magnitude, cancels};
 use super::update::quotient_bound;
-use super::walker::Walker;
 
 /// Sums that a gradient is made of have at least so many terms as this squared: what of it is smaller than that many units of
 /// round-off is rounding alone.
 const TERMS_OF_A_GRADIENT: f64 = 8.0;
 
-impl<'c> Walker<'c> {
+impl<'c> Bounds<'_, 'c> {
     /// Outputs that differ by more than the inputs and rounding account for.
-    pub(super) fn parting(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-        outputs: &[Compared<'c>],
-    ) -> Option<Candidate> {
+    pub(super) fn parting(&self, call: &Call<'c>) -> Option<Candidate> {
+        let Call { name, ref inputs, ref outputs, .. } = *call;
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
-        let bound = self.output_bound(operator, name, inputs, outputs).bound;
+        let bound = self.output_bound(call).bound;
         if bound.is_infinite() {
             return None;
         }
@@ -40,10 +36,10 @@ impl<'c> Walker<'c> {
             let is_of_another = is_another && !is_of_one_shape(output);
             !is_of_another
                 && output.deviation.relative > bound.max(output.spread)
-                && !self.is_cancelled(operator, name, output)
-                && !self.is_updated(operator, name, inputs, output)
-                && !self.has_jumped(name, inputs, output)
-                && !self.was_judged(name, output)
+                && !self.is_cancelled(call, output)
+                && !self.is_updated(call, output)
+                && !self.has_jumped(call, output)
+                && !self.was_judged(call, output)
         };
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
@@ -52,13 +48,8 @@ impl<'c> Walker<'c> {
     }
 
     /// How far the outputs of an operator may be apart for what went into it.
-    pub(super) fn output_bound(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-        outputs: &[Compared<'c>],
-    ) -> Bound {
+    pub(super) fn output_bound(&self, call: &Call<'c>) -> Bound {
+        let Call { operator, name, ref inputs, .. } = *call;
         let (arguments, tensors): (Vec<_>, Vec<_>) =
             inputs.iter().partition(|input| input.deviation.what == What::Argument);
         let apart = |values: &[&Compared<'_>]| values.iter().map(|value| value.deviation.relative).fold(0.0, f64::max);
@@ -66,50 +57,44 @@ impl<'c> Walker<'c> {
         // A backward also uses what its forward saw, and a communication what other ranks did.
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         let is_of_others = name.is_some_and(|name| name.is_communication());
-        let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
-        let usual = self.judge.bound(operator, from);
+        let from = if is_backward || is_of_others { input.max(self.learnt.rounding.largest) } else { input };
+        let usual = self.comparer.judge.bound(operator, from);
         // A factor does to a result what it is apart itself; it does not round on the way.
-        let unseen = self.unseen_bound(operator, name, inputs, outputs).max(argument * SAME_AS_PRODUCED);
+        let unseen = self.unseen_bound(call).max(argument * SAME_AS_PRODUCED);
         Bound { bound: usual.bound.max(unseen), ..usual }
     }
 
     /// Whether an output is what an adaptive optimizer makes of rounding, and apart by no more than that.
-    pub(super) fn is_updated(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-        output: &Compared<'c>,
-    ) -> bool {
-        if !self.rounding.is_seen || output.deviation.what != What::Numbers {
+    pub(super) fn is_updated(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
+        let Call { operator, ref inputs, .. } = *call;
+        if !self.learnt.rounding.is_seen || output.deviation.what != What::Numbers {
             return false;
         }
-        let rounding = self.judge.thresholds.rounding_factor * TERMS_OF_A_GRADIENT * coarsest(operator);
-        let rounding = rounding.max(self.rounding.largest.min(self.rounding.coarse));
+        let rounding = self.comparer.judge.thresholds.rounding_factor * TERMS_OF_A_GRADIENT * coarsest(operator);
+        let rounding = rounding.max(self.learnt.rounding.largest.min(self.learnt.rounding.coarse));
         let input = inputs.first().map_or(0.0, |input| input.deviation.relative);
-        let usual = self.judge.bound(operator, inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max));
+        let usual = self
+            .comparer
+            .judge
+            .bound(operator, inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max));
         if output.deviation.relative <= usual.bound {
             return false;
         }
-        let bound = quotient_bound(operator, name, inputs, output, rounding);
+        let bound = quotient_bound(call, output, rounding);
         bound.is_some_and(|bound| output.deviation.relative <= bound + input)
     }
 
     /// Whether an output is what is left of a sum that cancels: all of it is rounding, on both sides.
-    pub(super) fn is_cancelled(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        output: &Compared<'_>,
-    ) -> bool {
-        let Some(name) = name.filter(|_| output.deviation.what == What::Numbers) else { return false };
+    pub(super) fn is_cancelled(&self, call: &Call<'c>, output: &Compared<'_>) -> bool {
+        let operator = call.operator;
+        let Some(name) = call.name.filter(|_| output.deviation.what == What::Numbers) else { return false };
         let (Some(tensor), Some(twin)) = (output.item.tensor(), output.twin.and_then(|twin| twin.tensor())) else {
             return false;
         };
         let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
         let largest =
             inputs.filter_map(|value| Magnitude::of(Item { operator, value }.tensor()?)).max_by(Magnitude::order);
-        let source = if name.direction == Direction::ParameterGradient { self.gradient } else { largest };
+        let source = if name.direction == Direction::ParameterGradient { self.learnt.gradient } else { largest };
         let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
         let is_forward = name.direction == Direction::Forward;
         let mut given = operator.values.iter().filter(|value| value.section == Section::Input);
@@ -121,7 +106,7 @@ impl<'c> Walker<'c> {
             let of_terms = coarsest(operator).max(source.unit) * terms.max(1.0).sqrt();
             let of_sum = source.size * of_terms.max(SINGLE * terms);
             let rounding = if is_forward && is_mean(name) { of_sum / terms.max(1.0) } else { of_sum };
-            sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
+            sums && left(tensor).max(left(twin)) < self.comparer.judge.thresholds.rounding_factor * rounding
         })
     }
 }

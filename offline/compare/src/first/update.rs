@@ -4,28 +4,22 @@
 use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
 use trainmon_noise::SPREAD_OF_QUOTIENTS;
 
+use super::call::Call;
 use super::finding::Compared;
-use crate::name::OperatorName;
 
 /// How far the result of `self + value * numerator / denominator` may be apart, as a part of its own size, if each operand may be
 /// off by `rounding` of its own size or by what it is apart; `None` for other operators.
 ///
 /// With `δa` and `δb` the absolute errors of numerator and denominator, `q` the largest quotient and `b` the least denominator,
 /// the quotient is off by at most `(δa + q δb) / b`, and by no more than `2 q`: then even its sign is another.
-pub(super) fn quotient_bound(
-    operator: &Operator,
-    name: Option<OperatorName<'_>>,
-    inputs: &[Compared<'_>],
-    output: &Compared<'_>,
-    rounding: f64,
-) -> Option<f64> {
-    let function = name?.function();
+pub(super) fn quotient_bound(call: &Call<'_>, output: &Compared<'_>, rounding: f64) -> Option<f64> {
+    let function = call.name?.function();
     if !matches!(function, "addcdiv_" | "addcdiv") {
         return None;
     }
-    let tensors: Vec<&Compared<'_>> = inputs.iter().filter(|input| input.item.tensor().is_some()).collect();
+    let tensors: Vec<&Compared<'_>> = call.inputs.iter().filter(|input| input.item.tensor().is_some()).collect();
     let [_, numerator, denominator] = tensors[..] else { return None };
-    let value = number(operator, ".value").unwrap_or(1.0).abs();
+    let value = number(call.operator, ".value").unwrap_or(1.0).abs();
     let (top, bottom) = (largest(numerator)?, largest(denominator)?);
     let least = sides(denominator).map(least).try_fold(f64::INFINITY, |one, other| Some(one.min(other?)))?;
     if bottom <= 0.0 || least < 0.0 {

@@ -6,24 +6,22 @@ use crate::deviation::What;
 use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 
+use super::call::Call;
 use super::finding::Compared;
+use super::learnt::Bounds;
 use super::magnitude::{Magnitude, takes_weights};
 use super::memory::{PRODUCTS, Shift, is_inside, key, numbers, path};
-use super::walker::Walker;
 use crate::fingerprint::Fingerprint;
 
-impl<'c> Walker<'c> {
+impl<'c> Bounds<'_, 'c> {
     /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
-    pub(super) fn is_updated_by_rounding(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
-        if !self.rounding.is_seen
-            || input.deviation.what != What::Numbers
-            || name.is_none_or(|name| name.direction != Direction::Forward)
-        {
+    pub(super) fn is_updated_by_rounding(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
+        if !self.learnt.rounding.is_seen || input.deviation.what != What::Numbers || !call.is_forward() {
             return false;
         }
-        let parameters = &self.rounding.parameters;
+        let parameters = &self.learnt.rounding.parameters;
         let Some(tensor) = input.item.tensor() else { return false };
-        let key = match name.filter(|_| input.item.value.section == Section::Parameter) {
+        let key = match call.name.filter(|_| input.item.value.section == Section::Parameter) {
             Some(name) => key(name.callee, &input.item.value.place),
             None => parameters.names.get(&Fingerprint::of(tensor)).cloned(),
         };
@@ -37,9 +35,9 @@ impl<'c> Walker<'c> {
 
     /// Whether an input is apart by what a bias is that an optimizer made of rounding, and nothing comes of it: the mean that a
     /// batch norm keeps of what it takes away, the keys of an attention.
-    pub(super) fn is_shifted(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
+    pub(super) fn is_shifted(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
         let (Some(name), Some(tensor), Some(twin)) =
-            (name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
+            (call.name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
         else {
             return false;
         };
@@ -50,10 +48,10 @@ impl<'c> Walker<'c> {
         let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
         let is_fused = name.function() == "scaled_dot_product_attention";
         // Scores written out, or what is made of keys on the way to them: views of a projection's result are not recorded.
-        let is_parameter = self.rounding.parameters.names.contains_key(&Fingerprint::of(tensor))
+        let is_parameter = self.learnt.rounding.parameters.names.contains_key(&Fingerprint::of(tensor))
             || tensor.sizes().is_none_or(|sizes| sizes.len() < 2);
         let is_unrecorded =
-            self.rounding.of_this_step(tensor).is_none() && !takes_weights(name.function()) && !is_parameter;
+            self.learnt.rounding.of_this_step(tensor).is_none() && !takes_weights(name.function()) && !is_parameter;
         let is_of_module = !is_fused && !self.is_update(Some(name));
         let is_written_out = is_of_module && (is_unrecorded || PRODUCTS.contains(&name.function()));
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
@@ -65,12 +63,12 @@ impl<'c> Walker<'c> {
             let is_of_it = (is_key && is_around) || (is_kept_mean && tensor.elements() == Some(shift.elements));
             is_of_it && apart <= shift.by
         };
-        self.rounding.parameters.shifts.iter().any(accounts)
+        self.learnt.rounding.parameters.shifts.iter().any(accounts)
     }
 
     /// The module that an operator runs in, as parameters are named; the model itself where that was not recorded.
     pub(super) fn module_around(&self, operator: &Operator) -> &'c str {
-        let parent = self.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        let parent = self.comparer.sides.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
         parent.and_then(OperatorName::parse).map_or("Module", |parent| path(parent.callee))
     }
 
@@ -80,29 +78,25 @@ impl<'c> Walker<'c> {
     /// A gradient's element that is nearly zero is off by much of itself, and an adaptive update makes that much of a step. Max, min and
     /// norm of the parameter hardly show it, its mean does. Where the parameter is a factor, one term of a sum is off by that times the
     /// other factor.
-    pub(super) fn unseen_bound(
-        &self,
-        operator: &Operator,
-        name: Option<OperatorName<'_>>,
-        inputs: &[Compared<'c>],
-        outputs: &[Compared<'c>],
-    ) -> f64 {
-        let Some(name) = name.filter(|name| self.rounding.is_seen && name.direction == Direction::Forward) else {
+    pub(super) fn unseen_bound(&self, call: &Call<'c>) -> f64 {
+        let Call { operator, name, ref inputs, ref outputs, .. } = *call;
+        let Some(name) = name.filter(|name| self.learnt.rounding.is_seen && name.direction == Direction::Forward)
+        else {
             return 0.0;
         };
-        if self.is_update(Some(name)) && self.rounding.coarse > coarse(operator) {
-            return self.fresh_bound(operator).min(self.rounding.coarse);
+        if self.is_update(Some(name)) && self.learnt.rounding.coarse > coarse(operator) {
+            return self.fresh_bound(operator).min(self.learnt.rounding.coarse);
         }
         let largest =
             |value: &Compared<'c>| value.item.tensor().and_then(Magnitude::of).map_or(0.0, |found| found.size);
         let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else {
-            return self.rounding.parameters.unseen(self.module_around(operator));
+            return self.learnt.rounding.parameters.unseen(self.module_around(operator));
         };
         let weights = inputs.iter().skip(1).filter_map(|input| {
             let tensor = input.item.tensor()?;
             let count = tensor.elements().unwrap_or(1) as f64;
-            let key = self.rounding.parameters.names.get(&Fingerprint::of(tensor))?;
-            Some(self.rounding.parameters.single_element(key, count))
+            let key = self.learnt.rounding.parameters.names.get(&Fingerprint::of(tensor))?;
+            Some(self.learnt.rounding.parameters.single_element(key, count))
         });
         let size = outputs.iter().map(largest).fold(0.0, f64::max);
         let apart = weights.fold(0.0, f64::max) * largest(first);

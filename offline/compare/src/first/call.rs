@@ -1,0 +1,76 @@
+//! An operator of both sides, its values beside their counterparts.
+
+use trainmon_dump::capture::Operator;
+
+use super::compared::Comparer;
+use super::finding::Compared;
+use crate::evaluation::Sides;
+use crate::fingerprint::Fingerprint;
+use crate::name::{Direction, OperatorName};
+
+/// What is looked at in one go.
+pub(super) struct Call<'c> {
+    /// Its place in the order of execution.
+    pub(super) place: usize,
+    /// Its index in the target and in the golden.
+    pub(super) at: (u32, u32),
+    pub(super) operator: &'c Operator,
+    pub(super) golden: &'c Operator,
+    pub(super) name: Option<OperatorName<'c>>,
+    pub(super) inputs: Vec<Compared<'c>>,
+    pub(super) outputs: Vec<Compared<'c>>,
+}
+
+impl<'c> Call<'c> {
+    /// Compares every value.
+    pub(super) fn of(comparer: Comparer<'c>, place: usize, at: (u32, u32)) -> Self {
+        Self::with(comparer, place, at, comparer.compare(at.0, at.1))
+    }
+
+    /// The same behind the place where the runs part, or may: no tensor is read that a table does not need.
+    pub(super) fn behind(comparer: Comparer<'c>, place: usize, at: (u32, u32)) -> Self {
+        Self::with(comparer, place, at, comparer.compare_behind(at.0, at.1))
+    }
+
+    /// Every operator that both sides have, from a place on.
+    pub(super) fn all_behind(comparer: Comparer<'c>, first: usize) -> impl Iterator<Item = Self> {
+        let places = comparer.aligned.operators.iter().enumerate().skip(first);
+        places.filter_map(move |(place, &(one, other))| Some(Self::behind(comparer, place, one.zip(other)?)))
+    }
+
+    fn with(comparer: Comparer<'c>, place: usize, at: (u32, u32), values: Vec<Compared<'c>>) -> Self {
+        let (operator, golden) = (comparer.operator(at.0), comparer.golden(at.1));
+        let (inputs, outputs) = values.into_iter().partition(|value| value.item.value.section.is_input());
+        Self { place, at, operator, golden, name: OperatorName::parse(&operator.name), inputs, outputs }
+    }
+
+    /// Whether it is fused on one side.
+    pub(super) fn is_joined(&self, comparer: Comparer<'c>) -> bool {
+        let Sides { target, golden, .. } = comparer.sides;
+        target.joined.operator(&self.operator.name).is_some() || golden.joined.operator(&self.golden.name).is_some()
+    }
+
+    /// What goes in, and then what comes out.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Compared<'c>> + Clone {
+        self.inputs.iter().chain(&self.outputs)
+    }
+
+    /// The values that are apart at all.
+    pub(super) fn differing(&self) -> impl Iterator<Item = &Compared<'c>> + Clone {
+        self.values().filter(|value| value.deviation.is_some())
+    }
+
+    pub(super) fn is_forward(&self) -> bool {
+        self.goes(Direction::Forward)
+    }
+
+    pub(super) fn goes(&self, direction: Direction) -> bool {
+        self.name.is_some_and(|name| name.direction == direction)
+    }
+}
+
+/// By what both sides of a value are known again.
+pub(super) fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
+    let items = [Some(value.item), value.twin];
+    items.into_iter().flatten().filter_map(|item| item.tensor()).map(Fingerprint::of).collect()
+}

@@ -1,0 +1,169 @@
+//! How far a part reaches that one side computes otherwise: from where it differs to where both are together again.
+
+use std::collections::HashSet;
+
+use super::call::{Call, looks};
+use super::finding::{Compared, Finding, Kind};
+use super::learnt::Bounds;
+use super::magnitude::only_moves;
+use super::operands::{has_parameters, inputs, results};
+use crate::deviation::What;
+use crate::fingerprint::Fingerprint;
+use crate::name::{Direction, OperatorName};
+
+/// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
+pub(super) const NEAR: usize = 48;
+
+/// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
+const SURE: f64 = 1.5e-5;
+
+/// A part that is computed otherwise.
+pub(super) struct Region {
+    /// Of its operators, in the order of execution.
+    pub(super) places: Vec<usize>,
+    /// The operator at which both sides are together again.
+    pub(super) until: String,
+    /// How far the results are apart.
+    pub(super) apart: f64,
+    /// Whether a parameter has another shape.
+    pub(super) is_reshaped: bool,
+}
+
+/// What an operator is to the part computed otherwise.
+enum Passed {
+    /// Nothing to do with it.
+    Same,
+    /// It takes what comes of it, and that agrees but for so much.
+    Together(f64),
+    /// It belongs to it; whether a parameter has another shape.
+    Inside(bool),
+    /// It differs for another reason.
+    Apart,
+}
+
+/// Where the sum of gradients is used and agrees, if what differs are gradients on the way to it: micro-batches that were added up in
+/// another order.
+pub(super) fn accumulated(bounds: Bounds<'_, '_>, finding: &Finding) -> Option<String> {
+    let name = OperatorName::parse(&finding.operator)?;
+    if name.direction != Direction::ParameterGradient || name.call == 0 {
+        return None;
+    }
+    let mut parts: HashSet<Fingerprint> = HashSet::new();
+    let mut until = None;
+    for call in Call::all_behind(bounds.comparer, finding.place) {
+        let Some(name) = call.name else { continue };
+        if name.direction == Direction::ParameterGradient {
+            parts.extend(call.differing().flat_map(looks));
+        } else if name.direction == Direction::Forward {
+            if call.differing().any(|value| !bounds.agrees(call.operator, value)) {
+                return None;
+            }
+            if call.inputs.iter().any(|value| looks(value).iter().any(|looks| parts.contains(looks))) {
+                until.get_or_insert_with(|| call.operator.name.to_string());
+            }
+        }
+    }
+    until
+}
+
+/// Follows what differs from a finding on, as long as it goes the same way, forward or backward. It is a part computed otherwise
+/// if one side has calls of its own in it (`alone`, those that went before and compute anything) or its parameters another shape, and
+/// an operator behind it takes agreeing results of it, after which nothing of it differs any more. `known`: places of such parts that
+/// were found before.
+pub(super) fn region(
+    bounds: Bounds<'_, '_>,
+    (alone, known): (&[&Finding], &HashSet<usize>),
+    finding: &Finding,
+    fingerprints: &[Fingerprint],
+) -> Option<Region> {
+    let comparer = bounds.comparer;
+    let direction = OperatorName::parse(&finding.operator)?.direction;
+    let near = |call: &&&Finding| call.place + NEAR >= finding.place;
+    let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
+    inside.extend(alone.iter().filter(near).flat_map(|call| comparer.given(call)));
+    // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
+    let mut is_one_sided =
+        alone.iter().any(|call| comparer.given(call).iter().any(|given| fingerprints.contains(given)));
+    let mut has_own_parameters = false;
+    let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
+    for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate().skip(finding.place) {
+        let (Some(one), Some(other)) = (one, other) else {
+            let operator = comparer.of_one_side([one, other])?;
+            if OperatorName::parse(&operator.name).is_some_and(|name| is_same_way(name.direction, direction)) {
+                let is_computed = !OperatorName::parse(&operator.name).is_some_and(only_moves);
+                let is_fed = is_computed && inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
+                is_one_sided |= is_fed;
+                has_own_parameters |= region.until.is_empty() && has_parameters(operator);
+                inside.extend(results(operator).map(Fingerprint::of));
+            }
+            continue;
+        };
+        let Some(name) = OperatorName::parse(&comparer.operator(one).name) else { continue };
+        if !is_same_way(name.direction, direction) {
+            break;
+        }
+        if comparer.judge.thresholds.ignores(name) || known.contains(&place) {
+            continue;
+        }
+        let call = Call::behind(comparer, place, (one, other));
+        match passes(bounds, &call, &inside, place == finding.place) {
+            Passed::Same => {}
+            Passed::Together(apart) => {
+                if region.until.is_empty() {
+                    region.until = call.operator.name.to_string();
+                }
+                region.apart = region.apart.max(apart);
+            }
+            Passed::Inside(is_reshaped) => {
+                region.until.clear();
+                region.is_reshaped |= is_reshaped;
+                region.places.push(place);
+                inside.extend(call.differing().flat_map(looks));
+            }
+            // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
+            Passed::Apart if region.until.is_empty() || region.apart > SURE => return None,
+            // Another thing, behind this one: the search comes to it.
+            Passed::Apart => break,
+        }
+    }
+    // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
+    let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
+    let is_explained = region.is_reshaped
+        || (is_one_sided
+            && (!is_uncomputed || has_own_parameters)
+            && !bounds.is_update(OperatorName::parse(&finding.operator)));
+    (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
+}
+
+fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerprint>, is_first: bool) -> Passed {
+    let operator = call.operator;
+    let agree_to = bounds.results_agree_to(operator);
+    let is_of_it = |value: &&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
+    if call.inputs.iter().any(|input| bounds.is_nearly_given(call, input)) {
+        return Passed::Apart;
+    }
+    let differing: Vec<&Compared<'c>> = call.inputs.iter().filter(|input| !bounds.agrees(operator, input)).collect();
+    let bound = bounds.comparer.judge.bound(operator, 0.0).bound.max(2.0 * agree_to);
+    let is_beyond = |output: &&Compared<'c>| output.deviation.relative > bound;
+    let is_output_apart = call.outputs.iter().filter(is_beyond).any(|output| !bounds.is_cancelled(call, output));
+    if differing.is_empty() && !is_output_apart {
+        let joined = call.inputs.iter().filter(is_of_it).map(|input| input.deviation.relative);
+        return joined.reduce(f64::max).map_or(Passed::Same, Passed::Together);
+    }
+    let is_reshape = |value: &Compared<'c>| value.deviation.what == What::Shape;
+    if call.goes(Direction::ParameterGradient)
+        && !call.outputs.iter().all(|it| is_reshape(it) || !it.deviation.is_some())
+    {
+        return Passed::Apart;
+    }
+    let is_reshaped = call.inputs.iter().any(|input| is_reshape(input) && bounds.is_parameter(call, input));
+    let is_explained = |input: &&Compared<'c>| is_of_it(input) || bounds.is_parameter(call, input) || is_reshape(input);
+    if is_first || (!differing.is_empty() && differing.iter().all(is_explained)) {
+        return Passed::Inside(is_reshaped);
+    }
+    Passed::Apart
+}
+
+fn is_same_way(one: Direction, other: Direction) -> bool {
+    (one == Direction::Forward) == (other == Direction::Forward)
+}
