@@ -73,12 +73,16 @@ const RULES: &[Rule] = &[
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
     Rule { member: "trainmon-report", may: May::On(&["trainmon-web"]) },
+    Rule { member: "trainmon-distance", may: May::On(&["trainmon-core", "trainmon-dump"]) },
     Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
     Rule {
         member: "trainmon-compare",
-        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-noise", "trainmon-report"]),
+        may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-dump", "trainmon-noise", "trainmon-report"]),
     },
-    Rule { member: "trainmon-checkpoint", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
+    Rule {
+        member: "trainmon-checkpoint",
+        may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-dump", "trainmon-report"]),
+    },
     // Of the exporters the writers of files and OTLP: it recovers, converts and replays recorded runs with them.
     Rule {
         member: "trainmon-runs",

@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
 use trainmon_core::{Dtype, Shape};
+use trainmon_distance::{Distance, Quotient};
 use trainmon_report::Progress;
 
 use super::contents::Checkpoint;
 use super::detect;
 use super::error::CheckpointError;
 use super::layout::{Dialect, Layout};
-use super::measure::distance;
 
 /// Tensors of so many bytes are compared at the same time, on all cores.
 const BATCH_BYTES: u64 = 256 << 20;
@@ -200,27 +200,39 @@ fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Resul
         return Ok(row(Verdict::Shape, None));
     }
     let (x, y) = (target.read(name)?, golden.read(name)?);
-    let found = distance(&x, &y);
+    let found = Distance::measure_on_all_cores(&x, &y, Quotient::Double);
     // Beyond 2^53 two integers may be one f64.
     let is_wide = matches!(x.dtype(), Dtype::I64 | Dtype::U64) && x.dtype() == y.dtype();
     let verdict = match () {
-        () if found.beyond_rounding > 0 || (is_wide && x.bytes() != y.bytes()) => Verdict::Different,
+        () if found.beyond_unit > 0 || (is_wide && x.bytes() != y.bytes()) => Verdict::Different,
         () if found.differing > 0 => Verdict::Rounding,
         () => Verdict::Identical,
     };
     let is_complex = x.numbers() != x.elements();
+    let (l2, norms, (max_abs, max_abs_at)) = (found.l2(), found.norms(), found.largest());
     let measures = Measures {
-        l2: found.l2,
-        relative_l2: (found.norms[1] > 0.0).then(|| found.l2 / found.norms[1]),
-        cos: found.cosine(),
-        max_abs: found.max_abs,
-        max_abs_at: place(if is_complex { found.max_abs_at / 2 } else { found.max_abs_at }, x.shape()),
+        l2,
+        relative_l2: (norms[1] > 0.0).then(|| l2 / norms[1]),
+        cos: cosine(&found),
+        max_abs,
+        max_abs_at: place(if is_complex { max_abs_at / 2 } else { max_abs_at }, x.shape()),
         differing: found.differing,
-        beyond_rounding: found.beyond_rounding,
-        non_finite: found.non_finite,
-        norms: found.norms,
+        beyond_rounding: found.beyond_unit,
+        non_finite: found.not_finite,
+        norms,
     };
     Ok(row(verdict, Some(measures)))
+}
+
+/// The cosine of the angle between two tensors: 1 if both are zero, none if one is, or if an element is no number.
+fn cosine(found: &Distance) -> Option<f64> {
+    match found.norms() {
+        _ if found.not_finite != [0, 0] => None,
+        [0.0, 0.0] => Some(1.0),
+        [a, b] if a == 0.0 || b == 0.0 => None,
+        // Rounding can take it a hair beyond one.
+        [a, b] => Some((found.product / a / b).clamp(-1.0, 1.0)),
+    }
 }
 
 /// The index along each axis of an element counted row by row.

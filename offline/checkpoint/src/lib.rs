@@ -20,7 +20,6 @@ mod directory;
 mod error;
 mod hf;
 mod layout;
-mod measure;
 mod megatron;
 mod megatron_name;
 mod megatron_split;

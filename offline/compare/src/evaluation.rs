@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 use trainmon_core::Dtype;
 
 use super::deviation::{Deviation, What, deviation};
-use super::distance::{Distance, Quotient};
 use super::euclidean::euclidean;
 use super::item::{Address, Item};
 use super::tensors::{TensorPair, read_pair};
 use super::unwritten::Unwritten;
 use crate::input::Capture;
+use trainmon_distance::{Distance, Quotient};
 
 /// A value beside its counterpart.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ mod captures;
 pub mod compat;
 mod condition;
 mod deviation;
-mod distance;
 mod error;
 mod euclidean;
 mod evaluation;

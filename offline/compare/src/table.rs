@@ -6,7 +6,6 @@ use trainmon_dump::capture::Task;
 
 use super::compat::{self, Cell, Mode};
 use super::deviation::{Deviation, What};
-use super::distance::Distance;
 use super::evaluation::Sides;
 use super::evidence::{Evidence, Side};
 use super::first::Excuse;
@@ -16,6 +15,7 @@ use super::judge::{Bound, Judge, Source};
 use super::matching::{How, Pair};
 use super::name::OperatorName;
 use super::text::{of, share};
+use trainmon_distance::Distance;
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

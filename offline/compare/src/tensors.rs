@@ -4,9 +4,9 @@ use std::path::Path;
 
 use trainmon_dump::tensor_file::{self, StoredTensor};
 
-use super::distance::{Distance, Quotient};
 use super::input::Capture;
 use super::item::Item;
+use trainmon_distance::{Distance, Quotient};
 
 /// A tensor of each side.
 pub(crate) struct TensorPair {
@@ -82,7 +82,6 @@ impl TensorPair {
 
     /// Measures.
     pub(crate) fn distance(&self, quotient: Quotient) -> Distance {
-        let roundoff = self.golden.dtype().unit_roundoff().unwrap_or(1.0);
-        Distance::measure(&self.target, &self.golden, roundoff, quotient)
+        Distance::measure(&self.target, &self.golden, quotient)
     }
 }

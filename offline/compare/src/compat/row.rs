@@ -3,7 +3,7 @@
 use trainmon_dump::capture::Section;
 
 use super::cell::Cell;
-use crate::distance::Distance;
+use trainmon_distance::Distance;
 
 /// One value's row.
 #[derive(Clone, Debug)]

@@ -1,0 +1,24 @@
+//! How a difference is held against the size of what it differs from.
+
+/// How relative differences are reckoned. Where the golden is 0 both sides are taken as larger by the type's epsilon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quotient {
+    /// In float32, as msprobe does for tensors of at most that precision.
+    Single,
+    /// In float64.
+    Double,
+}
+
+impl Quotient {
+    pub(crate) fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Double if b == 0.0 => (a + f64::EPSILON - f64::EPSILON).abs() / f64::EPSILON,
+            Self::Double => ((a - b) / b).abs(),
+            Self::Single => {
+                let (a, b) = (a as f32, b as f32);
+                let (a, b) = if b == 0.0 { (a + f32::EPSILON, f32::EPSILON) } else { (a, b) };
+                f64::from(((a - b) / b).abs())
+            }
+        }
+    }
+}
