@@ -15,6 +15,7 @@ mod kinds;
 mod looks;
 mod masks;
 mod merge;
+mod moves;
 mod overflow;
 #[path = "../support/golden.rs"]
 mod recorded;

@@ -1,7 +1,9 @@
 //! How large a tensor is, and what kind of function takes it: what there is to go by without its elements.
 
-use trainmon_dump::capture::TensorFacts;
+use trainmon_dump::capture::{Operator, TensorFacts};
 
+use super::operands::{inputs, results};
+use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
@@ -44,6 +46,37 @@ const MOVERS: [&str; 29] = [
     "transpose",
     "view",
 ];
+
+/// Those of them that put elements in another order without any need of shape or layout.
+const REORDER: [&str; 13] = [
+    "__getitem__",
+    "flip",
+    "fliplr",
+    "flipud",
+    "gather",
+    "index_copy",
+    "index_select",
+    "roll",
+    "rot90",
+    "scatter",
+    "sort",
+    "take",
+    "take_along_dim",
+];
+
+/// Whether a call gives all that it is given in another order, as far as statistics tell. An index that is no tensor picks a part or
+/// everything as it is.
+pub(super) fn reorders(name: OperatorName<'_>, operator: &Operator) -> bool {
+    let function = name.function();
+    let is_one = |other: &str| other == function || function.strip_suffix('_') == Some(other);
+    let mut given = inputs(operator).map(Fingerprint::of);
+    let first = given.next();
+    let is_all = first.is_some() && first == results(operator).next().map(Fingerprint::of);
+    name.direction == Direction::Forward
+        && REORDER.iter().any(|other| is_one(other))
+        && is_all
+        && (function != "__getitem__" || given.next().is_some())
+}
 
 /// Whether a call only moves values.
 pub(super) fn only_moves(name: OperatorName<'_>) -> bool {

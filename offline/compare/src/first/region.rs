@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use trainmon_dump::capture::{Operator, Section};
+
 use super::call::{Call, looks};
 use super::finding::{Compared, Finding, Kind};
 use super::learnt::Bounds;
-use super::magnitude::only_moves;
-use super::operands::{has_parameters, inputs, results};
+use super::magnitude::{only_moves, takes_weights};
+use super::operands::{inputs, results};
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
@@ -166,4 +168,10 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
 
 fn is_same_way(one: Direction, other: Direction) -> bool {
     (one == Direction::Forward) == (other == Direction::Forward)
+}
+
+/// Whether a call has parameters of its own.
+fn has_parameters(operator: &Operator) -> bool {
+    let takes = OperatorName::parse(&operator.name).is_some_and(|name| takes_weights(name.function()));
+    takes || operator.values.iter().any(|value| value.section == Section::Parameter)
 }

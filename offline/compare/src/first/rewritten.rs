@@ -13,7 +13,7 @@ use super::compared::Comparer;
 use super::finding::{Candidate, Compared, Finding, Kind, Rewritten, suspect};
 use super::fresh::Fresh;
 use super::learnt::Bounds;
-use super::magnitude::only_moves;
+use super::magnitude::{only_moves, reorders};
 use super::operands::{inputs, results};
 use super::region::{NEAR, Region, accumulated, region};
 use crate::fingerprint::Fingerprint;
@@ -80,6 +80,34 @@ impl Parts {
             parted = before;
         }
         Some(parted)
+    }
+
+    /// Among calls that one side alone made: the last that put in another order what an operator is given, directly or by way of others.
+    /// Statistics of that agree, and what the operator gives may not.
+    pub(super) fn reordering(&mut self, comparer: Comparer<'_>, call: &Call<'_>) -> Option<Finding> {
+        let has_digest = |value: &Compared<'_>| {
+            value.item.tensor().is_some_and(|tensor| tensor.digest.as_ref().is_some_and(|digest| !digest.is_null()))
+        };
+        if call.inputs.iter().any(has_digest) {
+            return None;
+        }
+        let is_reordering = |parted: &Finding| {
+            let operator = comparer.of_one_side([parted.target, parted.golden]);
+            operator.is_some_and(|one| OperatorName::parse(&one.name).is_some_and(|name| reorders(name, one)))
+        };
+        let found = self.parted.iter().rposition(|parted| {
+            is_reordering(parted) && {
+                let mut led: HashSet<Fingerprint> = comparer.given(parted).into_iter().collect();
+                for &(one, other) in &comparer.aligned.operators[parted.place..call.place] {
+                    let Some(operator) = comparer.of_one_side([one, other]) else { continue };
+                    if inputs(operator).any(|tensor| led.contains(&Fingerprint::of(tensor))) {
+                        led.extend(results(operator).map(Fingerprint::of));
+                    }
+                }
+                inputs(call.operator).any(|tensor| led.contains(&Fingerprint::of(tensor)))
+            }
+        });
+        found.map(|found| self.parted.remove(found))
     }
 
     /// Whether inputs that nobody produced are the results of calls that one side alone made, and agree: then that part is computed

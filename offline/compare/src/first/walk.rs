@@ -178,14 +178,16 @@ impl<'c> Walker<'c> {
             self.excuse(call);
             return;
         }
-        // A call that only one side made accounts for an input that nobody produced.
-        if kind == Kind::Between
-            && let Some(parted) = self.parts.missing_producer(self.comparer, fingerprints)
-        {
-            self.walked.finding = Some(Finding { suspects: finding.suspects, ..parted });
-            return;
-        }
-        self.walked.finding = Some(finding);
+        // A call that only one side made accounts for an input that nobody produced, or for one in another order.
+        let cause = match kind {
+            Kind::Between => self.parts.missing_producer(self.comparer, fingerprints),
+            Kind::Operator if input == 0.0 => self.parts.reordering(self.comparer, call),
+            _ => None,
+        };
+        self.walked.finding = Some(match cause {
+            Some(cause) => Finding { suspects: finding.suspects, ..cause },
+            None => finding,
+        });
     }
 
     fn enters_part(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {
