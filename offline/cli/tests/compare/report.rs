@@ -203,6 +203,32 @@ fn no_name_and_no_frame_gets_out_of_its_place() {
     );
 }
 
+/// Own lines stand out: frames of packages that are the same on both sides take one line, and what differs is marked.
+#[test]
+fn frames_of_packages_are_folded_and_the_line_that_differs_is_marked() {
+    let root = tempfile::tempdir().unwrap();
+    let (target, golden) = runs(root.path(), 6, 2);
+    for (run, line) in [(&target, 7), (&golden, 8)] {
+        let own = format!("File /home/me/model.py, line {line}, in forward, \n y = norm(x)");
+        let package = |line| {
+            format!("File /usr/lib/python3/site-packages/torch/nn/modules/module.py, line {line}, in _call_impl")
+        };
+        let frames = json!([own, package(1), package(2), package(3), "File /home/me/train.py, line 30, in main"]);
+        let stacks: Map<String, Value> = (0..3)
+            .map(|at| (at.to_string(), json!([[format!("Functional.layer_norm.{at}.forward")], frames])))
+            .collect();
+        std::fs::write(run.join("step0/rank/stack.json"), Value::from(stacks).to_string()).unwrap();
+    }
+    let (_, report) = compare(&target, &golden, &root.path().join("out"), &["--format", "html"]);
+    let page = std::fs::read_to_string(report).unwrap();
+    let stacks = between(&page, "<table class=\"stacks\">", "</table>");
+    assert!(stacks.contains("3 frames of torch and other packages, the same on both sides"), "{stacks}");
+    assert_eq!(stacks.matches("<tr class=\"folded\">").count(), 1, "{stacks}");
+    assert_eq!(stacks.matches("<mark>").count(), 2, "the own line, on both sides: {stacks}");
+    assert!(stacks.contains("<td>File /home/me/train.py, line 30, in main</td>"), "{stacks}");
+    assert!(page.contains("The stacks differ in a line."));
+}
+
 #[test]
 fn msprobes_spelling_writes_what_msprobe_writes() {
     let root = tempfile::tempdir().unwrap();

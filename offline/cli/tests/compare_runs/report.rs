@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::workspace::{Made, Workspace};
+use crate::workspace::{Made, RUN, Workspace};
 
 #[test]
 fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
@@ -31,6 +31,36 @@ fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
     let again = workspace.compare(&["fault", "golden", "-o", "report"]);
     assert_eq!(again.code, Some(2));
     assert!(again.err.starts_with("error: `report` exists already\nhint: "), "{}", again.err);
+}
+
+/// Everything parts at two steps: each step and kind is one fold, the first one open, and none of the rest says the same again.
+#[test]
+fn what_parts_at_one_step_is_told_together() {
+    let workspace = Workspace::new();
+    workspace.make("golden", &Made::GOLDEN);
+    workspace.make("fault", &Made { seed: 2, ..Made::GOLDEN });
+    for (kind, from) in [("grad_reduced", 23), ("param_updated", 24)] {
+        let path = format!("fault/{RUN}/{kind}_0-999.csv");
+        let text = fs::read_to_string(workspace.path(&path)).expect("there");
+        let scaled = text.lines().map(|line| {
+            let mut fields: Vec<String> = line.split(',').map(str::to_owned).collect();
+            if fields[2].parse().is_ok_and(|step: u64| step >= from) {
+                for number in &mut fields[3..5] {
+                    *number = (number.parse::<f64>().expect("a number") * 1.5).to_string();
+                }
+            }
+            fields.join(",") + "\n"
+        });
+        let scaled: String = scaled.collect();
+        workspace.write(&path, &scaled);
+    }
+    workspace.compare(&["fault", "golden", "-o", "report", "--format", "html"]);
+    let html = fs::read_to_string(workspace.path("report/compare.html")).expect("there");
+    let folds = ["step 23: grad_reduced, 16 series", "step 24: param_updated, 16 series"];
+    assert!(folds.iter().all(|fold| html.matches(fold).count() == 1), "{html}");
+    let (grads, parameters) = (html.find(folds[0]).expect("there"), html.find(folds[1]).expect("there"));
+    assert!(grads < parameters);
+    assert_eq!(html.matches("<details open").count(), 1, "the first alone is open");
 }
 
 #[test]
