@@ -17,6 +17,15 @@ pub fn of_sum(unit: f64, terms: f64) -> f64 {
     unit * terms.max(1.0).sqrt()
 }
 
+/// By how much float32 sums of the same `terms` numbers may be apart in another order: the mean as a part of the root mean square
+/// (`mean` is the mean as that part), and the norm of itself. Sums are made in pairs, so that a term is rounded log2 n times; rounding
+/// of terms of both signs grows as their root, that of others as their sum (Higham §4.2). Eight times the standard deviation.
+pub fn of_reordered_sums(terms: f64, mean: f64) -> [f64; 2] {
+    const SURE: f64 = 8.0;
+    let terms = terms.max(2.0);
+    [SURE * SINGLE * ((terms.log2() / terms).sqrt() + mean.abs()), SURE * SINGLE]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

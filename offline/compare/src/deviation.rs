@@ -1,7 +1,7 @@
 //! How far a value is from its counterpart, as one number without a unit.
 
 use trainmon_dump::capture::{Leaf, Plain, TensorFacts};
-use trainmon_noise::SINGLE;
+use trainmon_noise::{SINGLE, of_reordered_sums};
 
 use super::item::Item;
 use super::rounding::unit_roundoff;
@@ -211,6 +211,25 @@ pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Devi
     let part = |pair: Option<(f64, f64)>, size: f64| pair.map_or(0.0, |(a, b)| apart(a, b, size));
     let relative = part(max, size).max(part(min, size)).max(part(mean, mean_size)).max(part(norm, norm_size));
     Some(if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE })
+}
+
+/// How far two tensors may be apart that have the same elements in another order, of which float32 sums are apart in their last bits;
+/// `None` where they are others: max and min must be the same, and mean and norm rounded to float32 themselves, as msprobe's are.
+pub(super) fn of_another_order(target: &TensorFacts, golden: &TensorFacts) -> Option<f64> {
+    let [max, min, mean, norm] =
+        [0, 1, 2, 3].map(|at: usize| target.statistics[at].number().zip(golden.statistics[at].number()));
+    let (Some(max), Some(min), Some(mean), Some(norm)) = (max, min, mean, norm) else { return None };
+    let is_single = |(a, b): (f64, f64)| [a, b].iter().all(|&number| f64::from(number as f32) == number);
+    let count = golden.elements().unwrap_or(1).max(1) as f64;
+    let size = norm.0.max(norm.1) / count.sqrt();
+    let [of_mean, of_norm] = of_reordered_sums(count, mean.0.abs().max(mean.1.abs()) / size);
+    let is_so = max.0 == max.1
+        && min.0 == min.1
+        && is_single(mean)
+        && is_single(norm)
+        && apart(mean.0, mean.1, size) <= of_mean
+        && apart(norm.0, norm.1, norm.0.max(norm.1)) <= of_norm;
+    is_so.then_some(of_mean.max(of_norm))
 }
 
 fn finite(value: f64) -> f64 {

@@ -20,7 +20,8 @@ impl<T: Eq + Hash> Numbers<T> {
         things.map(|thing| self.number(thing)).collect()
     }
 
-    fn number(&mut self, thing: T) -> u32 {
+    /// The number of one thing.
+    pub(crate) fn number(&mut self, thing: T) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(thing).or_insert(next)
     }

@@ -1,5 +1,7 @@
 //! An operator's values beside their counterparts.
 
+use std::collections::HashSet;
+
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use super::finding::{Compared, Finding};
@@ -10,6 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::item::{Address, Item};
 use crate::judge::Judge;
 use crate::matching::Alignment;
+use crate::name::Hashes;
 
 /// What an operator's values are compared with.
 #[derive(Clone, Copy)]
@@ -17,6 +20,8 @@ pub(super) struct Comparer<'c> {
     pub(super) sides: Sides<'c>,
     pub(super) aligned: &'c Alignment,
     pub(super) judge: Judge<'c>,
+    /// Values that one side gives all ranks alike.
+    pub(super) broadcast: &'c HashSet<Address, Hashes>,
 }
 
 impl<'c> Comparer<'c> {

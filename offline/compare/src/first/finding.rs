@@ -197,6 +197,8 @@ pub(crate) enum Excuse {
     Unassigned,
     /// The checksum of a fused operator does not follow from those of its parts.
     Untold,
+    /// One side gives all ranks the first rank's running statistics, the other keeps each rank's own.
+    Broadcast,
     /// It is in a buffer of which a part may not be written yet.
     Unwritten,
 }
@@ -209,6 +211,7 @@ impl Excuse {
             Self::Rewritten => "one side computes this part otherwise",
             Self::Unassigned => "one side has parameters fused: it is not known which call updates which",
             Self::Untold => "the checksum of a fused operator does not follow from those of its parts",
+            Self::Broadcast => "one side gives all ranks these running statistics, the other keeps each rank's own",
             Self::Unwritten => "a buffer that may not be written yet: judged where an operator computes with it",
         }
     }

@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
 
-use crate::deviation::What;
+use crate::deviation::{What, of_another_order};
 use crate::item::Item;
 use crate::judge::{Bound, Source, coarse};
 use crate::name::{Direction, OperatorName};
@@ -11,7 +11,7 @@ use crate::rounding::{coarsest, unit_roundoff};
 use super::call::{Call, looks};
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
 use super::learnt::Bounds;
-use super::magnitude::takes_weights;
+use super::magnitude::{is_product, takes_weights};
 use super::noise::Produced;
 use crate::fingerprint::Fingerprint;
 
@@ -34,12 +34,21 @@ pub(super) struct Fresh<'v, 'c> {
 impl<'c> Bounds<'_, 'c> {
     /// Inputs that differ without anything before them having differed, or by far more.
     pub(super) fn fresh<'v>(&self, call: &'v Call<'c>) -> Option<Fresh<'v, 'c>> {
-        let values: Vec<&Compared<'c>> = call.inputs.iter().filter(|input| self.is_fresh(call, input)).collect();
+        let is_fresh = |input: &&Compared<'c>| self.is_fresh(call, input) && another_order(call, input) == 0.0;
+        let values: Vec<&Compared<'c>> = call.inputs.iter().filter(is_fresh).collect();
         if values.is_empty() {
             return None;
         }
         let fingerprints = values.iter().flat_map(|input| looks(input)).collect();
         Some(Fresh { candidate: self.fresh_candidate(call, values.clone()), values, fingerprints })
+    }
+
+    /// The same of inputs that may have their elements in another order, as far as statistics tell: no finding by itself, for a product
+    /// whose factors are both reordered is the same. If something comes of it, it is where that began.
+    pub(super) fn reordered(&self, call: &Call<'c>) -> Option<Candidate> {
+        let is_reordered = |input: &&Compared<'c>| another_order(call, input) > 0.0 && self.is_fresh(call, input);
+        let values: Vec<&Compared<'c>> = call.inputs.iter().filter(is_reordered).collect();
+        (!values.is_empty()).then(|| self.fresh_candidate(call, values))
     }
 
     fn fresh_candidate(&self, call: &Call<'c>, mut fresh: Vec<&Compared<'c>>) -> Candidate {
@@ -60,7 +69,7 @@ impl<'c> Bounds<'_, 'c> {
     }
 
     pub(super) fn is_fresh(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
-        if !input.deviation.is_some() {
+        if !input.deviation.is_some() || input.at.is_some_and(|at| self.comparer.broadcast.contains(&at)) {
             return false;
         }
         if input.deviation.what == What::Argument {
@@ -86,7 +95,7 @@ impl<'c> Bounds<'_, 'c> {
     pub(super) fn allowed_input(&self, call: &Call<'c>, input: &Compared<'c>) -> Bound {
         let (bound, source) = match input.deviation.what {
             What::Argument => (self.argument_bound(input), Source::Exact),
-            _ => (self.input_bound(call, input), Source::Rounding),
+            _ => (self.input_bound(call, input).max(another_order(call, input)), Source::Rounding),
         };
         Bound { bound, source }.or_spread(input.spread)
     }
@@ -179,6 +188,16 @@ impl<'c> Bounds<'_, 'c> {
         let twin = input.twin.and_then(|twin| twin.tensor());
         twin.is_some_and(|tensor| self.learnt.rounding.of_this_step(tensor).is_some())
     }
+}
+
+/// How far a factor may be apart for having its elements in another order; 0 where it is further, or has others, as checksums may tell.
+fn another_order(call: &Call<'_>, input: &Compared<'_>) -> f64 {
+    let is_product = call.name.is_some_and(|name| is_product(name.operation()));
+    let twin = input.twin.and_then(|twin| twin.tensor());
+    let tensors = input.item.tensor().zip(twin).filter(|_| is_product && input.deviation.what == What::Numbers);
+    let tensors = tensors.filter(|(one, other)| one.digest.is_none() || other.digest.is_none());
+    let bound = tensors.and_then(|(one, other)| of_another_order(one, other));
+    bound.filter(|bound| input.deviation.relative <= *bound).unwrap_or(0.0)
 }
 
 /// Whether a number has more digits than anyone writes down.

@@ -85,6 +85,14 @@ pub(super) fn only_moves(name: OperatorName<'_>) -> bool {
         && (MOVERS.contains(&function) || function.strip_suffix('_').is_some_and(|function| MOVERS.contains(&function)))
 }
 
+/// Whether a function sums products of two tensors' elements: in whichever order both have them.
+pub(super) fn is_product(operation: &str) -> bool {
+    PRODUCTS.contains(&operation) || matches!(operation, "linear" | "addmm" | "conv1d" | "conv2d" | "conv3d")
+}
+
+/// Functions that make scores of queries and keys.
+pub(super) const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
+
 /// Whether a function's inputs behind the first are weights.
 pub(super) fn takes_weights(function: &str) -> bool {
     matches!(

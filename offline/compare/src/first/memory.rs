@@ -8,6 +8,7 @@ use trainmon_dump::capture::{Leaf, Section, TensorFacts};
 use trainmon_noise::{Moved, may_hold_keys};
 
 use super::finding::Compared;
+use super::magnitude::PRODUCTS;
 use crate::deviation::What;
 use crate::evaluation::Sides;
 use crate::fingerprint::Fingerprint;
@@ -31,9 +32,6 @@ pub(super) const ATTENTIONS: [&str; 5] = [
     "flash_attn_func",
     "flash_attn_varlen_func",
 ];
-
-/// Functions that make scores of queries and keys.
-pub(super) const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
 
 /// Parameters by name, from step to step.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,7 @@
 //! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
 
 mod agreement;
+mod broadcast;
 mod call;
 mod communication;
 mod compared;

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use rayon::prelude::*;
 use trainmon_dump::capture::{Operator, Section, Task};
 
+use super::broadcast::broadcast;
 use super::communication::Communication;
+use super::compared::Comparer;
 use super::finding::{Finding, Kind, Suspect, Walked};
 use super::looks::{looks_like, untold_mask};
 use super::memory::{numbers, uncomputed};
@@ -75,7 +77,9 @@ fn walk_all(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Threshold
         }
         let positions = Positions::of(&rank.sides.target.document);
         let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
-        walk(rank.sides, rank.aligned, before, judge)
+        let is_first = rank.rank == ranks[0].rank;
+        let broadcast = if is_first { HashSet::default() } else { broadcast(rank.sides, rank.aligned, ranks[0].sides) };
+        walk(Comparer { sides: rank.sides, aligned: rank.aligned, judge, broadcast: &broadcast }, before)
     };
     let walked: Vec<(Walked, Rounding)> = ranks.par_iter().zip(before).map(walk).collect();
     let located = ranks.iter().zip(walked).map(|(rank, (walked, rounding))| {

@@ -24,6 +24,8 @@ pub(super) struct Parts {
     is_uneven: bool,
     /// Calls of one side alone, not yet known to matter.
     pub(super) parted: Vec<Finding>,
+    /// Operators that are given something in another order, and what of it is no finding by itself.
+    pub(super) reordered: Vec<Finding>,
     /// Places of operators in a part that is computed otherwise, with the same results.
     pub(super) places: HashSet<usize>,
     /// What is computed otherwise, with the same results.
@@ -55,6 +57,7 @@ impl Parts {
         Self {
             is_uneven: is_uneven(comparer),
             parted: Vec::new(),
+            reordered: Vec::new(),
             places: HashSet::new(),
             rewritten: Vec::new(),
             calls: HashSet::new(),
@@ -82,8 +85,9 @@ impl Parts {
         Some(parted)
     }
 
-    /// Among calls that one side alone made: the last that put in another order what an operator is given, directly or by way of others.
-    /// Statistics of that agree, and what the operator gives may not.
+    /// What put in another order that an operator is given, directly or by way of others: statistics of that agree, and what the operator
+    /// gives may not. The last call of one side alone that does so, or the one operator that is given something in another order: where
+    /// many are, code is written otherwise.
     pub(super) fn reordering(&mut self, comparer: Comparer<'_>, call: &Call<'_>) -> Option<Finding> {
         let has_digest = |value: &Compared<'_>| {
             value.item.tensor().is_some_and(|tensor| tensor.digest.as_ref().is_some_and(|digest| !digest.is_null()))
@@ -95,19 +99,12 @@ impl Parts {
             let operator = comparer.of_one_side([parted.target, parted.golden]);
             operator.is_some_and(|one| OperatorName::parse(&one.name).is_some_and(|name| reorders(name, one)))
         };
-        let found = self.parted.iter().rposition(|parted| {
-            is_reordering(parted) && {
-                let mut led: HashSet<Fingerprint> = comparer.given(parted).into_iter().collect();
-                for &(one, other) in &comparer.aligned.operators[parted.place..call.place] {
-                    let Some(operator) = comparer.of_one_side([one, other]) else { continue };
-                    if inputs(operator).any(|tensor| led.contains(&Fingerprint::of(tensor))) {
-                        led.extend(results(operator).map(Fingerprint::of));
-                    }
-                }
-                inputs(call.operator).any(|tensor| led.contains(&Fingerprint::of(tensor)))
-            }
-        });
-        found.map(|found| self.parted.remove(found))
+        let found = self.parted.iter().rposition(|parted| is_reordering(parted) && leads_to(comparer, parted, call));
+        if let Some(found) = found {
+            return Some(self.parted.remove(found));
+        }
+        let [given] = &*self.reordered else { return None };
+        leads_to(comparer, given, call).then(|| given.clone())
     }
 
     /// Whether inputs that nobody produced are the results of calls that one side alone made, and agree: then that part is computed
@@ -256,6 +253,26 @@ fn is_uneven(comparer: Comparer<'_>) -> bool {
         is_behind |= direction == Some(Direction::Backward);
         is_behind && direction == Some(Direction::Forward) && one.is_none() != other.is_none()
     })
+}
+
+/// Whether what comes of an operator, or its backward, is what another one is given.
+fn leads_to(comparer: Comparer<'_>, finding: &Finding, call: &Call<'_>) -> bool {
+    let operators = &comparer.aligned.operators[finding.place..call.place];
+    let mut led: HashSet<Fingerprint> = comparer.given(finding).into_iter().collect();
+    let mut calls: HashSet<(&str, u32)> = HashSet::new();
+    let takes = |operator: &Operator, led: &HashSet<Fingerprint>, calls: &HashSet<(&str, u32)>| {
+        let name = OperatorName::parse(&operator.name).filter(|name| name.direction != Direction::Forward);
+        name.is_some_and(|name| calls.contains(&(name.callee, name.call)))
+            || inputs(operator).any(|tensor| led.contains(&Fingerprint::of(tensor)))
+    };
+    for (at, &(one, other)) in operators.iter().enumerate() {
+        let Some(operator) = comparer.of_one_side([one, other]) else { continue };
+        if at == 0 || takes(operator, &led, &calls) {
+            led.extend(results(operator).map(Fingerprint::of));
+            calls.extend(OperatorName::parse(&operator.name).map(|name| (name.callee, name.call)));
+        }
+    }
+    takes(call.operator, &led, &calls)
 }
 
 fn is_backward(finding: &Finding) -> bool {

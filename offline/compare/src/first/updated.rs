@@ -9,8 +9,8 @@ use crate::name::{Direction, OperatorName};
 use super::call::Call;
 use super::finding::Compared;
 use super::learnt::Bounds;
-use super::magnitude::{Magnitude, takes_weights};
-use super::memory::{PRODUCTS, Shift, is_inside, key, numbers, path};
+use super::magnitude::{Magnitude, PRODUCTS, takes_weights};
+use super::memory::{Shift, is_inside, key, numbers, path};
 use crate::fingerprint::Fingerprint;
 
 impl<'c> Bounds<'_, 'c> {

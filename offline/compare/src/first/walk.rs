@@ -16,17 +16,14 @@ use super::operands::results;
 use super::rewritten::{Entered, Parts};
 use crate::buffers::{Buffers, may_be_unwritten};
 use crate::deviation::{Deviation, What};
-use crate::evaluation::Sides;
 use crate::fingerprint::Fingerprint;
-use crate::judge::Judge;
-use crate::matching::Alignment;
 use crate::name::OperatorName;
 
 /// Looks at a rank's operators of a step in order. `rounding` is what earlier steps had, and is given back with this one's.
-pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, judge: Judge<'_>) -> (Walked, Rounding) {
+pub(super) fn walk(comparer: Comparer<'_>, rounding: Rounding) -> (Walked, Rounding) {
+    let Comparer { sides, aligned, .. } = comparer;
     let mut rounding = rounding.next_step();
     rounding.parameters.step(sides.target, sides.golden, aligned);
-    let comparer = Comparer { sides, aligned, judge };
     let mut walker = Walker {
         comparer,
         buffers: Buffers::of(sides.target),
@@ -119,8 +116,14 @@ impl<'c> Walker<'c> {
             self.part(call, candidate, &[]);
             return;
         }
+        if let Some(candidate) = self.bounds().reordered(call) {
+            let finding = self.finding(call, candidate);
+            self.parts.reordered.push(finding);
+        }
         let lesson = self.learnt.learn(self.comparer, call);
         self.walked.take_in(call, lesson);
+        let is_broadcast = |input: &&Compared<'_>| input.at.is_some_and(|at| self.comparer.broadcast.contains(&at));
+        self.walked.note_judged(call.inputs.iter().filter(is_broadcast), Excuse::Broadcast);
     }
 
     fn passed(&self, call: &Call<'c>) -> Option<Passed> {
@@ -169,11 +172,7 @@ impl<'c> Walker<'c> {
             self.walked.note_judged(call.values(), Excuse::Untold);
             return;
         }
-        let is_update = self.bounds().is_update(call.name);
-        let parameter = is_update.then(|| self.bounds().updated(call.at.0)).flatten();
-        let at = [Some(call.at.0), Some(call.at.1)];
-        let at = Finding::at(kind, call.operator.name.to_string(), call.place, at);
-        let finding = Finding { suspects, input, parameter, ..at };
+        let finding = self.finding(call, Candidate { kind, suspects, input });
         if kind != Kind::Argument && self.enters_part(&finding, fingerprints) {
             self.excuse(call);
             return;
@@ -181,13 +180,22 @@ impl<'c> Walker<'c> {
         // A call that only one side made accounts for an input that nobody produced, or for one in another order.
         let cause = match kind {
             Kind::Between => self.parts.missing_producer(self.comparer, fingerprints),
-            Kind::Operator if input == 0.0 => self.parts.reordering(self.comparer, call),
             _ => None,
         };
+        let cause = cause.or_else(|| self.parts.reordering(self.comparer, call));
         self.walked.finding = Some(match cause {
+            // What is given in another order says itself what differs.
+            Some(cause) if !cause.suspects.is_empty() => cause,
             Some(cause) => Finding { suspects: finding.suspects, ..cause },
             None => finding,
         });
+    }
+
+    fn finding(&self, call: &Call<'c>, Candidate { kind, suspects, input }: Candidate) -> Finding {
+        let is_update = self.bounds().is_update(call.name);
+        let parameter = is_update.then(|| self.bounds().updated(call.at.0)).flatten();
+        let at = [Some(call.at.0), Some(call.at.1)];
+        Finding { suspects, input, parameter, ..Finding::at(kind, call.operator.name.to_string(), call.place, at) }
     }
 
     fn enters_part(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {

@@ -1,12 +1,13 @@
 //! Operators put side by side in the order they ran.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use similar::DiffOp;
-use trainmon_dump::capture::{Leaf, Operator, Section};
+use trainmon_dump::capture::{Leaf, Operator, Section, Value};
 
 use crate::input::Capture;
-use crate::name::OperatorName;
+use crate::name::{Direction, Hashes, OperatorName};
 use crate::script::{Numbers, script};
 
 use super::exact::{pair_aligned, plain_keys};
@@ -76,29 +77,50 @@ fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
 }
 
 fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2], is_wrapped: bool) -> Vec<Aligned> {
-    let mut numbers = Numbers::new();
-    let mut sequence = |capture: &Capture, is_listed: bool| {
-        numbers.of(capture
-            .document
-            .operators
-            .iter()
-            .map(|operator| what_ran(operator, capture, (is_listed, is_wrapped))))
+    let mut numbers: [Numbers<String>; LEVELS] = std::array::from_fn(|_| Numbers::new());
+    let mut keys = |capture: &Capture, is_listed: bool| {
+        let mut levels: [Vec<u32>; LEVELS] = Default::default();
+        for operator in &capture.document.operators {
+            let Called { function, place, shapes } = Called::of(operator, capture, (is_listed, is_wrapped));
+            let texts =
+                [format!("{function}{place}{shapes}"), format!("{function}{place}"), format!("{function}{shapes}")];
+            for ((level, numbers), text) in levels.iter_mut().zip(&mut numbers).zip(texts) {
+                level.push(numbers.number(text));
+            }
+        }
+        levels
     };
-    let (target_keys, golden_keys) = (sequence(target, are_listed[0]), sequence(golden, are_listed[1]));
+    let sides = [keys(target, are_listed[0]), keys(golden, are_listed[1])];
     let mut aligned = Vec::new();
-    for step in script(&target_keys, &golden_keys) {
-        let (target, golden) = (step.old_range(), step.new_range());
-        let (target, golden) = (target.start as u32..target.end as u32, golden.start as u32..golden.end as u32);
+    side_by_side(&sides, 0, [0..sides[0][0].len(), 0..sides[1][0].len()], &mut aligned);
+    pair_moved(&mut aligned, [target, golden], [&sides[0][0], &sides[1][0]]);
+    let mut twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
+    follow_forwards(&mut twins, target, golden);
+    where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
+}
+
+/// By what operators are the same: one function in one module with one set of shapes; between those whatever the shapes; and between
+/// those whatever the module.
+const LEVELS: usize = 3;
+
+/// Puts a range of each side's operators side by side: by the longest sequence that is the same, and what is between by the next level.
+fn side_by_side(sides: &[[Vec<u32>; LEVELS]; 2], level: usize, ranges: [Range<usize>; 2], aligned: &mut Vec<Aligned>) {
+    let [target, golden] = [0, 1].map(|side| sides[side].get(level).map(|keys| &keys[ranges[side].clone()]));
+    let (Some(target), Some(golden)) = (target, golden) else {
+        let [target, golden] = ranges;
+        aligned.extend(golden.map(|golden| (None, Some(golden as u32))));
+        aligned.extend(target.map(|target| (Some(target as u32), None)));
+        return;
+    };
+    for step in script(target, golden) {
+        let inside = |range: Range<usize>, first: usize| range.start + first..range.end + first;
+        let [one, other] = [inside(step.old_range(), ranges[0].start), inside(step.new_range(), ranges[1].start)];
         if matches!(step, DiffOp::Equal { .. }) {
-            aligned.extend(target.zip(golden).map(|(target, golden)| (Some(target), Some(golden))));
+            aligned.extend(one.zip(other).map(|(one, other)| (Some(one as u32), Some(other as u32))));
         } else {
-            aligned.extend(golden.map(|golden| (None, Some(golden))));
-            aligned.extend(target.map(|target| (Some(target), None)));
+            side_by_side(sides, level + 1, [one, other], aligned);
         }
     }
-    pair_moved(&mut aligned, target, golden);
-    let twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
-    where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
 
 /// The operators in the target's order, by each one's counterpart; what only the golden has follows what ran before it there.
@@ -122,16 +144,21 @@ pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: u
     operators
 }
 
-/// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
-fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
+/// What is left over on both sides under one name ran at another time: gradients come in the order threads make them. Of functions' calls
+/// those in one module, with one set of shapes, as `keys` tell: names count calls, and one call more makes them those of others.
+fn pair_moved(aligned: &mut Vec<Aligned>, [target, golden]: [&Capture; 2], keys: [&[u32]; 2]) {
+    let is_counted = |name: &str| OperatorName::parse(name).is_some_and(|name| name.is_operator);
     let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
     let mut left: HashMap<&str, u32> =
         left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
     let mut taken = HashSet::new();
     for pair in aligned.iter_mut() {
         if let (Some(index), None) = *pair
-            && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
+            && let name = &*target.document.operators[index as usize].name
+            && let Some(&found) = left.get(name)
+            && (!is_counted(name) || keys[0][index as usize] == keys[1][found as usize])
         {
+            left.remove(name);
             pair.1 = Some(found);
             taken.insert(found);
         }
@@ -139,23 +166,61 @@ fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
     aligned.retain(|pair| !matches!(pair, (None, Some(golden)) if taken.contains(golden)));
 }
 
-/// What was called, where, with which shapes.
-fn what_ran(operator: &Operator, capture: &Capture, (is_listed, is_wrapped): (bool, bool)) -> String {
-    let plain = |name: &str| {
-        let name = if is_wrapped { unwrapped(name) } else { name.into() };
-        unlisted(&name, is_listed).into_owned()
+/// The backward of a function's call goes where its forward went, if that was captured: its number is the forward's.
+fn follow_forwards(twins: &mut HashMap<u32, u32>, target: &Capture, golden: &Capture) {
+    let places = |capture: &'_ Capture| -> HashMap<Box<str>, u32, Hashes> {
+        capture.document.operators.iter().map(|operator| operator.name.clone()).zip(0..).collect()
     };
-    let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
-    let mut key = format!("{}:{:?}", plain(name.callee), name.direction);
-    if let Some(parent) = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
-        let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
-        key.push('@');
-        key.push_str(&plain(parent));
+    let (of_target, of_golden) = (places(target), places(golden));
+    let mut followed: Vec<(u32, Option<u32>)> = Vec::new();
+    for (operator, index) in target.document.operators.iter().zip(0..) {
+        let name = OperatorName::parse(&operator.name);
+        let Some(name) = name.filter(|name| name.is_operator && name.direction == Direction::Backward) else {
+            continue;
+        };
+        let call = format!("{}.{}.", name.callee, name.call);
+        let Some(forward) = of_target.get(&*format!("{call}forward")) else { continue };
+        let twin = twins.get(forward).and_then(|forward| {
+            let forward = golden.document.operators[*forward as usize].name.strip_suffix("forward")?;
+            of_golden.get(&*format!("{forward}{}", operator.name.strip_prefix(&call)?)).copied()
+        });
+        followed.push((index, twin));
     }
-    for value in operator.values.iter().filter(|value| value.section == Section::Input) {
-        if let Leaf::Tensor(tensor) = &value.leaf {
-            key.push_str(&crate::python::text(&tensor.shape));
+    let taken: HashSet<u32> = followed.iter().filter_map(|(_, twin)| *twin).collect();
+    twins.retain(|_, golden| !taken.contains(golden));
+    for (index, twin) in followed {
+        twins.remove(&index);
+        twins.extend(twin.map(|twin| (index, twin)));
+    }
+}
+
+/// What was called, where, and with which shapes.
+struct Called {
+    function: String,
+    place: String,
+    shapes: String,
+}
+
+impl Called {
+    fn of(operator: &Operator, capture: &Capture, (is_listed, is_wrapped): (bool, bool)) -> Self {
+        let plain = |name: &str| {
+            let name = if is_wrapped { unwrapped(name) } else { name.into() };
+            unlisted(&name, is_listed).into_owned()
+        };
+        let Some(name) = OperatorName::parse(&operator.name) else {
+            return Self { function: operator.name.to_string(), place: String::new(), shapes: String::new() };
+        };
+        let parent = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        let parent = parent.map(|parent| OperatorName::parse(parent).map_or(parent, |name| name.callee));
+        let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+        let shape = |value: &Value| match &value.leaf {
+            Leaf::Tensor(tensor) => Some(crate::python::text(&tensor.shape)),
+            _ => None,
+        };
+        Self {
+            function: format!("{}:{:?}", plain(name.callee), name.direction),
+            place: parent.map_or_else(String::new, |parent| format!("@{}", plain(parent))),
+            shapes: inputs.filter_map(shape).collect(),
         }
     }
-    key
 }
