@@ -1,4 +1,4 @@
-//! Running statistics of a normalisation that one side gives all ranks alike, as DistributedDataParallel does with buffers, and the other
+//! Running statistics of a normalisation that one side gives all ranks alike, as `DistributedDataParallel` does with buffers, and the other
 //! keeps for each rank.
 
 use std::collections::HashSet;
