@@ -1,6 +1,6 @@
 //! Whether results of code that was written otherwise agree.
 
-use trainmon_dump::capture::Operator;
+use trainmon_dump::capture::{Leaf, Operator, Plain};
 use trainmon_noise::SINGLE;
 
 use super::call::{Call, looks};
@@ -9,6 +9,7 @@ use super::learnt::Bounds;
 use super::magnitude::unit;
 use super::memory::numbers;
 use crate::deviation::What;
+use crate::item::Item;
 use crate::judge::coarse;
 use crate::name::OperatorName;
 use crate::rounding::coarsest;
@@ -27,7 +28,7 @@ const UNITS_OF_BIAS: f64 = 0.5;
 /// Results that are apart by no more units are the same that are wrong by a little, and no others.
 const UNITS_OF_A_FAULT: f64 = 16.0;
 
-impl Bounds<'_, '_> {
+impl<'c> Bounds<'_, 'c> {
     /// How far results of code that was written otherwise may be apart.
     pub(super) fn results_agree_to(&self, operator: &Operator) -> f64 {
         // An update is no sum that another code could round otherwise.
@@ -42,6 +43,28 @@ impl Bounds<'_, '_> {
     /// Whether a value, which comes of such code, agrees.
     pub(super) fn agrees(&self, operator: &Operator, value: &Compared<'_>) -> bool {
         value.deviation.relative <= self.results_agree_to(operator) && are_near(value)
+    }
+
+    /// Whether a call is made otherwise and gives the same all the same: with another switch, the tensors that both sides give agree. A
+    /// number, as an epsilon, may matter more another time.
+    pub(super) fn is_called_otherwise(&self, call: &Call<'c>) -> bool {
+        let is_switch =
+            |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value, .. } if matches!(value, Plain::Bool(_)));
+        let is_other_switch = |input: &Compared<'_>| {
+            input.deviation.what == What::Argument && is_switch(input.item) && input.twin.is_some_and(is_switch)
+        };
+        let is_in_order = |input: &Compared<'c>| is_other_switch(input) || !self.is_fresh(call, input);
+        let has_tensors = |output: &&Compared<'_>| {
+            output.item.tensor().is_some() && output.twin.is_some_and(|twin| twin.tensor().is_some())
+        };
+        let mut given = call.outputs.iter().filter(has_tensors).peekable();
+        let tensors = call.inputs.iter().filter(|input| input.item.tensor().is_some());
+        let apart = tensors.map(|input| input.deviation.relative).filter(|apart| apart.is_finite()).fold(0.0, f64::max);
+        let bound = self.comparer.judge.bound(call.operator, apart.min(self.learnt.rounding.largest)).bound;
+        call.is_forward()
+            && given.peek().is_some()
+            && call.inputs.iter().all(is_in_order)
+            && given.all(|output| output.deviation.relative <= bound.max(output.spread))
     }
 
     /// Whether a forward call is given what a call of one side alone gave, and that is nearly right, but by more than half precision

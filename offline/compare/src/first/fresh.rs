@@ -1,6 +1,7 @@
 //! What an operator is given: whether it is as it was made, and what kind of thing it is where it is not.
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
+use trainmon_noise::SINGLE;
 
 use crate::deviation::{What, of_another_order};
 use crate::item::Item;
@@ -11,7 +12,7 @@ use crate::rounding::{coarsest, unit_roundoff};
 use super::call::{Call, looks};
 use super::finding::{Candidate, Compared, Kind, Suspect, suspect};
 use super::learnt::Bounds;
-use super::magnitude::{is_product, takes_weights};
+use super::magnitude::{Magnitude, is_product, takes_weights, unit};
 use super::noise::Produced;
 use crate::fingerprint::Fingerprint;
 
@@ -89,6 +90,23 @@ impl<'c> Bounds<'_, 'c> {
         !self.producer(input).is_some_and(is_made)
             && !self.is_updated_by_rounding(call, input)
             && !self.is_shifted(call, input)
+            && !self.is_left_of_gradients(call, input)
+    }
+
+    /// Whether a gradient is what is left of a sum that cancels, on both sides: rounding of terms of the size of other gradients of its
+    /// shape. The gradients of several uses of a value are added up where nobody records it. A maximum that is subtracted again, so that
+    /// an exponential stays small, has such a gradient.
+    pub(super) fn is_left_of_gradients(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
+        let is_sum = call.goes(Direction::Backward) && input.deviation.what == What::Numbers;
+        let tensors = input.item.tensor().zip(input.twin.and_then(|twin| twin.tensor())).filter(|_| is_sum);
+        tensors.is_some_and(|(tensor, twin)| {
+            let largest = tensor.elements().and_then(|elements| self.learnt.gradients.get(&elements));
+            let rounding = self.comparer.judge.thresholds.rounding_factor * unit(tensor).max(SINGLE);
+            let is_left = |tensor: &TensorFacts| {
+                Magnitude::of(tensor).zip(largest).is_some_and(|(left, largest)| left.size < rounding * largest)
+            };
+            is_left(tensor) && is_left(twin)
+        })
     }
 
     /// How far an input may be apart that no earlier operator gave.

@@ -54,7 +54,29 @@ impl Learnt {
         let inherited = self.learn_of_inputs(comparer, call, &mut lesson);
         self.learn_of_outputs(comparer, call, inherited, &mut lesson);
         self.learn_of_parameters(call, module);
+        self.note_gradients(call);
         lesson
+    }
+
+    /// An operator is about to be looked at. What runs forward in a module, or takes weights, begins another forward pass: what was behind
+    /// gradients is so no more.
+    pub(super) fn begin(&mut self, call: &Call<'_>) {
+        self.compared += 1;
+        let is_of_model = call.name.is_some_and(|name| !name.is_operator || takes_weights(name.function()));
+        if call.is_forward() && is_of_model {
+            self.gradient = None;
+        }
+    }
+
+    /// Notes how large gradients are that an operator gave.
+    pub(super) fn note_gradients(&mut self, call: &Call<'_>) {
+        let tensors = call.outputs.iter().filter_map(|output| output.item.tensor());
+        for Magnitude { size, elements, .. } in
+            tensors.filter_map(Magnitude::of).filter(|_| call.goes(Direction::Backward))
+        {
+            let largest = self.gradients.entry(elements).or_default();
+            *largest = largest.max(size);
+        }
     }
 
     /// Gives how far inputs are apart that are all rounding.
@@ -64,7 +86,8 @@ impl Learnt {
             let bounds = self.bounds(comparer);
             let is_updated = bounds.is_updated_by_rounding(call, input);
             let is_made_of_it = bounds.producer(input).is_some_and(|producer| producer.is_all_rounding);
-            if !is_made_of_it && !is_updated && !bounds.is_shifted(call, input) {
+            let is_left = bounds.is_left_of_gradients(call, input);
+            if !is_made_of_it && !is_updated && !is_left && !bounds.is_shifted(call, input) {
                 lesson.roundings.extend(self.note_rounding(call.operator, input.deviation));
                 continue;
             }

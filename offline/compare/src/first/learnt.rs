@@ -1,6 +1,6 @@
 //! What a walk has learnt on its way, and what follows for the next operator.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::Operator;
 
@@ -18,6 +18,8 @@ pub(super) struct Learnt {
     pub(super) rounding: Rounding,
     /// The largest gradient that went into the last backward.
     pub(super) gradient: Option<Magnitude>,
+    /// By number of elements: the largest element of a gradient that an operator of this step gave.
+    pub(super) gradients: HashMap<u64, f64>,
     /// What calls of one side alone gave.
     pub(super) given: HashSet<Fingerprint>,
     /// What calls of one side alone made of a tensor in place, as part of an update.

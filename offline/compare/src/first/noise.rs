@@ -1,6 +1,6 @@
 //! What a walk has learnt of a rank's rounding, kept from step to step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::TensorFacts;
 
@@ -22,6 +22,8 @@ pub(crate) struct Rounding {
     pub(super) scalars: f64,
     /// What this step's operators gave.
     produced: HashMap<Fingerprint, Produced, Hashes>,
+    /// What the golden's gave.
+    golden: HashSet<Fingerprint, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
     before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
@@ -97,6 +99,7 @@ impl Rounding {
         Self {
             before: self.produced,
             produced: HashMap::default(),
+            golden: HashSet::default(),
             residues: [Vec::new(), now],
             scalars: 0.0,
             gradients: Vec::new(),
@@ -131,6 +134,7 @@ impl Rounding {
             self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
         }
         self.produced.insert(Fingerprint::of(tensor), produced);
+        self.golden.extend(twin.map(Fingerprint::of));
     }
 
     /// What is all rounding, or a parameter's gradient, and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
@@ -159,6 +163,11 @@ impl Rounding {
     /// The output of this step that looks like it.
     pub(super) fn of_this_step(&self, tensor: &TensorFacts) -> Option<Produced> {
         self.produced.get(&Fingerprint::of(tensor)).copied()
+    }
+
+    /// Whether both sides' values are results of this step that were looked at: where they differ, each side takes another one.
+    pub(super) fn have_both(&self, tensor: &TensorFacts, twin: &TensorFacts) -> bool {
+        self.of_this_step(tensor).is_some() && self.golden.contains(&Fingerprint::of(twin))
     }
 
     /// The largest difference put down to rounding.

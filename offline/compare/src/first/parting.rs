@@ -61,6 +61,9 @@ impl<'c> Bounds<'_, 'c> {
         let usual = self.comparer.judge.bound(operator, from);
         // A factor does to a result what it is apart itself; it does not round on the way.
         let unseen = self.unseen_bound(call).max(argument * SAME_AS_PRODUCED);
+        // What runs inside of a module may round to a coarser dtype than what it gives, and not be recorded, as in a recomputation.
+        let is_module = call.is_forward() && name.is_some_and(|name| !name.is_operator);
+        let unseen = if is_module { unseen.max(self.learnt.rounding.coarse) } else { unseen };
         Bound { bound: usual.bound.max(unseen), ..usual }
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use trainmon_dump::capture::{Operator, Section};
+use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use super::call::{Call, looks};
 use super::finding::{Compared, Finding, Kind};
 use super::learnt::Bounds;
 use super::magnitude::{only_moves, takes_weights};
+use super::memory::numbers;
 use super::operands::{inputs, results};
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
@@ -37,8 +38,8 @@ enum Passed {
     Same,
     /// It takes what comes of it, and that agrees but for so much.
     Together(f64),
-    /// It belongs to it; whether a parameter has another shape.
-    Inside(bool),
+    /// It belongs to it; whether a parameter has another shape, and whether each side takes another of the results that both have.
+    Inside { is_reshaped: bool, is_rewired: bool },
     /// It differs for another reason.
     Apart,
 }
@@ -86,7 +87,7 @@ pub(super) fn region(
     // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
     let mut is_one_sided =
         alone.iter().any(|call| comparer.given(call).iter().any(|given| fingerprints.contains(given)));
-    let mut has_own_parameters = false;
+    let [mut has_own_parameters, mut has_rewired] = [false, false];
     let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
     for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate().skip(finding.place) {
         let (Some(one), Some(other)) = (one, other) else {
@@ -116,22 +117,26 @@ pub(super) fn region(
                 }
                 region.apart = region.apart.max(apart);
             }
-            Passed::Inside(is_reshaped) => {
+            Passed::Inside { is_reshaped, is_rewired } => {
                 region.until.clear();
                 region.is_reshaped |= is_reshaped;
+                has_rewired |= is_rewired;
                 region.places.push(place);
                 inside.extend(call.differing().flat_map(looks));
             }
             // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
             Passed::Apart if region.until.is_empty() || region.apart > SURE => return None,
-            // Another thing, behind this one: the search comes to it.
-            Passed::Apart => break,
+            // Another thing, behind this one: the search comes to it. Statistics of a result may agree that is another one.
+            Passed::Apart => {
+                has_rewired = false;
+                break;
+            }
         }
     }
     // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
     let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
     let is_explained = region.is_reshaped
-        || (is_one_sided
+        || ((is_one_sided || (has_rewired && region.apart <= SURE))
             && (!is_uncomputed || has_own_parameters)
             && !bounds.is_update(OperatorName::parse(&finding.operator)));
     (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
@@ -158,12 +163,35 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
     {
         return Passed::Apart;
     }
+    let is_rewired = |input: &Compared<'c>| {
+        let tensors = input.item.tensor().zip(input.twin.and_then(|twin| twin.tensor()));
+        tensors.is_some_and(|(one, other)| bounds.learnt.rounding.have_both(one, other))
+    };
     let is_reshaped = call.inputs.iter().any(|input| is_reshape(input) && bounds.is_parameter(call, input));
-    let is_explained = |input: &&Compared<'c>| is_of_it(input) || bounds.is_parameter(call, input) || is_reshape(input);
+    let is_explained = |input: &&Compared<'c>| {
+        is_of_it(input)
+            || bounds.is_parameter(call, input)
+            || is_reshape(input)
+            || is_rewired(input)
+            || is_negated(input)
+    };
     if is_first || (!differing.is_empty() && differing.iter().all(is_explained)) {
-        return Passed::Inside(is_reshaped);
+        return Passed::Inside { is_reshaped, is_rewired: differing.iter().any(|input| is_rewired(input)) };
     }
     Passed::Apart
+}
+
+/// Whether one side has the other's numbers with the other sign: a negation is not recorded, and goes through a sum.
+fn is_negated(input: &Compared<'_>) -> bool {
+    if let (Leaf::Plain { value, .. }, Some(twin)) = (&input.item.value.leaf, input.twin) {
+        let other = if let Leaf::Plain { value, .. } = &twin.value.leaf { value.number() } else { None };
+        return value.number().zip(other).is_some_and(|(one, other)| one == -other);
+    }
+    let twin = input.twin.and_then(|twin| twin.tensor());
+    let Some((a, b)) = input.item.tensor().and_then(numbers).zip(twin.and_then(numbers)) else { return false };
+    let size = a[..2].iter().fold(0.0_f64, |most, it| most.max(it.abs()));
+    let is_near = |one: f64, other: f64| (one + other).abs() <= SURE * size;
+    size > 0.0 && is_near(a[0], b[1]) && is_near(a[1], b[0]) && is_near(a[2], b[2]) && is_near(a[3], -b[3])
 }
 
 fn is_same_way(one: Direction, other: Direction) -> bool {

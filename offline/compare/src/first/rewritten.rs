@@ -123,10 +123,16 @@ impl Parts {
         let name = call.name.filter(|_| call.goes(Direction::Backward));
         let is_behind = name.is_some_and(|name| self.led_into_part(name))
             && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= call.place);
-        if !is_given && !is_inside && !is_behind {
+        // A call that nobody recorded may stand between: both sides must have calls of their own before it.
+        let has_near = |kind: Kind| self.computed().any(|one| one.kind == kind && one.place + NEAR >= call.place);
+        let is_between = call.is_forward()
+            && [Kind::TargetOnly, Kind::GoldenOnly].into_iter().all(has_near)
+            && values.iter().all(|input| input.item.tensor().is_some_and(|one| one.requires_grad == Some(true)));
+        if !is_given && !is_inside && !is_behind && !is_between {
             return false;
         }
-        let producer = if is_given || is_behind { self.missing_producer(comparer, fingerprints) } else { None };
+        let producer =
+            if is_given || is_behind || is_between { self.missing_producer(comparer, fingerprints) } else { None };
         if let Some(finding) = producer {
             let apart = values.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
             let (until, places) = (call.operator.name.to_string(), finding.place..=call.place);
@@ -160,6 +166,14 @@ impl Parts {
         let places = near.min().unwrap_or(finding.place)..=last;
         self.add(comparer, Rewritten { finding: finding.clone(), until, apart, places });
         Entered::Part
+    }
+
+    /// Notes a call that is made otherwise, and gives the same.
+    pub(super) fn note_call(&mut self, comparer: Comparer<'_>, finding: Finding) {
+        let (until, place) = (finding.operator.clone(), finding.place);
+        let name = OperatorName::parse(&finding.operator);
+        self.calls.extend(name.map(|name| (name.callee.to_owned(), name.call)));
+        self.add(comparer, Rewritten { finding, until, apart: 0.0, places: place..=place });
     }
 
     /// Notes a part that is computed otherwise, and the forward calls that ran in it, or gave what a call of one side alone takes there

@@ -97,7 +97,7 @@ impl<'c> Walker<'c> {
     }
 
     fn look(&mut self, call: &Call<'c>) {
-        self.learnt.compared += 1;
+        self.learnt.begin(call);
         self.walked.count(call, call.is_joined(self.comparer));
         if let Some(passed) = self.passed(call) {
             self.pass(call, passed);
@@ -173,6 +173,11 @@ impl<'c> Walker<'c> {
             return;
         }
         let finding = self.finding(call, Candidate { kind, suspects, input });
+        if kind == Kind::Argument && self.bounds().is_called_otherwise(call) {
+            self.parts.note_call(self.comparer, finding);
+            self.excuse(call);
+            return;
+        }
         if kind != Kind::Argument && self.enters_part(&finding, fingerprints) {
             self.excuse(call);
             return;
@@ -207,6 +212,7 @@ impl<'c> Walker<'c> {
     /// Passes an operator inside of a part that is computed otherwise.
     fn excuse(&mut self, call: &Call<'c>) {
         self.walked.note_judged(call.values(), Excuse::Rewritten);
+        self.learnt.note_gradients(call);
         self.parts.pass(call);
     }
 
