@@ -16,6 +16,7 @@ mod looks;
 mod masks;
 mod merge;
 mod moves;
+mod otherwise;
 mod overflow;
 #[path = "../support/golden.rs"]
 mod recorded;

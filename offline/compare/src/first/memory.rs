@@ -43,6 +43,8 @@ pub(super) struct Parameters {
     gradients: HashMap<Key, f64>,
     /// By what a parameter of this step is known where an operator uses it.
     pub(super) names: HashMap<Fingerprint, Key>,
+    /// The same of the golden's, whose own may be another.
+    golden: HashMap<Fingerprint, Key>,
     /// The same of what an update has made of parameters so far, in place.
     changed: HashMap<Fingerprint, Key>,
     /// Modules whose bias the keys of an attention have, all of it or a part.
@@ -70,6 +72,7 @@ impl Parameters {
     /// Takes in a step's parameters as it begins with them.
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
+        self.golden.clear();
         self.changed.clear();
         self.shifts.clear();
         self.unseen.clear();
@@ -84,6 +87,7 @@ impl Parameters {
                 let (Some(tensor), Some(twin)) = (item.tensor(), twin.and_then(|twin| twin.tensor())) else { continue };
                 let Some(key) = key(name.callee, &value.place) else { continue };
                 self.names.insert(Fingerprint::of(tensor), key.clone());
+                self.golden.insert(Fingerprint::of(twin), key.clone());
                 if seen.insert(key.clone()) {
                     self.update(key, tensor, twin);
                 }
@@ -102,6 +106,11 @@ impl Parameters {
         if let Some(key) = self.name(before).cloned() {
             self.changed.insert(Fingerprint::of(after), key);
         }
+    }
+
+    /// Whether a tensor of the golden is the same parameter, as far as it is known for one.
+    pub(super) fn is_golden(&self, key: &Key, twin: &TensorFacts) -> bool {
+        self.golden.get(&Fingerprint::of(twin)).is_none_or(|other| other == key)
     }
 
     /// The parameter that a tensor is, as the step begins or as an update has changed it.

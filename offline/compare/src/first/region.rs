@@ -122,7 +122,8 @@ pub(super) fn region(
                 region.is_reshaped |= is_reshaped;
                 has_rewired |= is_rewired;
                 region.places.push(place);
-                inside.extend(call.differing().flat_map(looks));
+                let results = call.outputs.iter().filter(|_| has_rewired);
+                inside.extend(call.differing().chain(results).flat_map(looks));
             }
             // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
             Passed::Apart if region.until.is_empty() || region.apart > SURE => return None,

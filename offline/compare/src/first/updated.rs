@@ -26,6 +26,8 @@ impl<'c> Bounds<'_, 'c> {
             None => parameters.names.get(&Fingerprint::of(tensor)).cloned(),
         };
         let count = tensor.elements().unwrap_or(1).max(1) as f64;
+        let twin = input.twin.and_then(|twin| twin.tensor());
+        let key = key.filter(|key| twin.is_some_and(|twin| parameters.is_golden(key, twin)));
         key.is_some_and(|key| {
             parameters.explains(&key)
                 || parameters.is_few_elements(&key, count)
