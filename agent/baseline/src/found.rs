@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
+use trainmon_core::CALL_MARK;
 
 use super::names::TensorKey;
 use super::noise::{BoundSource, is_in_order};
@@ -58,7 +59,10 @@ impl Divergence {
 pub fn leader_of(divergences: &[Divergence]) -> usize {
     let before = |one: &Divergence, other: &Divergence| {
         let row = |divergence: &Divergence| if is_in_order(&divergence.tensor.kind) { divergence.place.1 } else { 0 };
-        let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
+        // Rows of a module's further calls stand beside those of its first.
+        let is_again = |divergence: &Divergence| divergence.tensor.name.contains(CALL_MARK);
+        let places = one.place.0.cmp(&other.place.0);
+        let places = places.then(is_again(one).cmp(&is_again(other))).then(row(one).cmp(&row(other)));
         places
             .then(one.is_faint.cmp(&other.is_faint))
             .then(other.excess().total_cmp(&one.excess()))
@@ -86,6 +90,8 @@ pub struct Gap {
     pub rows: u64,
     /// The first and the last step in which one is.
     pub steps: Option<(u64, u64)>,
+    /// Of what, where it is known.
+    pub names: Vec<String>,
 }
 
 impl Gap {
@@ -95,7 +101,11 @@ impl Gap {
         self.steps = Some((first.min(step), last.max(step)));
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self, name: String) {
+        if other.rows == 0 {
+            return;
+        }
+        self.names.push(name);
         self.rows += other.rows;
         let both = [self.steps, other.steps].into_iter().flatten();
         self.steps = both.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
@@ -122,6 +132,9 @@ pub struct Judged {
     pub rows_at_start: HashMap<u8, usize>,
     /// Median difference of each step.
     pub noise: Vec<(u64, f64)>,
+    /// The median difference of the first step, where that is more than sums in float32 are off by and nothing says that the runs were
+    /// computed in a coarser type.
+    pub coarse_start: Option<f64>,
     /// Tensors that hold nothing but round-off.
     pub nothing: Vec<String>,
     /// Kind and name of attention biases whose difference may be rounding that an optimizer made large, each with its first step.

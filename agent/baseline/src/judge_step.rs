@@ -1,5 +1,9 @@
 //! One rank, step by step: which series part, and by how much.
 
+use std::collections::HashSet;
+
+use trainmon_noise::SINGLE;
+
 use super::blow_up::is_proof;
 use super::found::{Divergence, Judged, leader_of};
 use super::judge::{Judge, Pair, TensorState, Upstream};
@@ -7,15 +11,25 @@ use super::magnitude::{Magnitude, quantile};
 use super::micro_batches::{division, is_per_call};
 use super::names::Names;
 use super::noise::{
-    KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
+    KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, of_long_sums,
+    place_of,
 };
 use super::steps::{RUN_KIND, RowHead, StepRows};
 use super::suspects::{Suspect, Suspects};
-use super::writers::{is_other_measure, is_scaled};
+use super::writers::{CALLED_AGAIN, is_called_again, is_other_measure, is_scaled};
 
 /// Whose row it is, whatever the kind.
 fn pair_bearer(names: &Names, pair: &Pair<'_>) -> u32 {
     names.tensors[pair.target.0.tensor as usize].bearer
+}
+
+/// All numbers of a row in the target and the first golden run, bit for bit.
+fn numbers_of(names: &Names, pair: &Pair<'_>) -> Vec<u64> {
+    let of = |(row, rows): (&RowHead, &StepRows)| {
+        let numbers = rows.values.iter().skip(row.first).take(names.columns_of(row.columns).len());
+        numbers.map(|number| number.to_bits()).collect::<Vec<u64>>()
+    };
+    [of(pair.target), of(pair.golden[0])].concat()
 }
 
 /// Of fewer series a median tells nothing about the step.
@@ -56,7 +70,10 @@ impl Judge {
         let is_blown_up = self.blow_up.close(target.step, self.equal_steps < self.steps);
         self.settle(is_blown_up);
         self.last_level = self.last_level.max(upstream.level);
-        self.found.noise.push((target.step, quantile(&mut medians, 0.5)));
+        let median = quantile(&mut medians, 0.5);
+        self.found.noise.push((target.step, median));
+        let is_coarse = self.coarsest <= SINGLE && median > of_long_sums(SINGLE);
+        self.found.coarse_start = self.found.coarse_start.or((self.steps == 0 && is_coarse).then_some(median));
         self.equal_steps += u64::from(self.is_equal_so_far);
         self.steps += 1;
     }
@@ -137,7 +154,7 @@ impl Judge {
                 (false, true) => self.found.only_golden.push(key()),
                 _ => {
                     for (gap, of_kind) in state.gaps.iter().zip(&mut self.found.gaps) {
-                        of_kind.entry(key().kind).or_default().add(gap);
+                        of_kind.entry(key().kind).or_default().add(gap, key().name);
                     }
                 }
             }
@@ -226,6 +243,9 @@ impl Judge {
         for own in pairs.iter().filter_map(|pair| pair.own) {
             self.blow_up.saw(place, own);
         }
+        // What a module gives out is what the next one is given.
+        let is_nothing = |pair: &&Pair<'_>| self.nothing.get(pair_bearer(names, pair) as usize) == Some(&true);
+        let nothing: HashSet<Vec<u64>> = pairs.iter().filter(is_nothing).map(|pair| numbers_of(names, pair)).collect();
         for pair in &mut pairs {
             pair.facts.has_noisy_inputs = upstream.level > 0.0;
             pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
@@ -237,7 +257,12 @@ impl Judge {
                 self.found.other_measures.insert(measure);
                 continue;
             }
-            if is_nothing || (self.division.is_some() && is_per_call(place)) {
+            if self.are_two_writers && is_per_call(place) && is_called_again(names, pair_bearer(names, pair)) {
+                self.found.other_measures.insert(CALLED_AGAIN);
+                continue;
+            }
+            let is_same_memory = place == place_of("actv", "") && nothing.contains(&numbers_of(names, pair));
+            if is_nothing || is_same_memory || (self.division.is_some() && is_per_call(place)) {
                 continue;
             }
             self.suspects.judged += 1;

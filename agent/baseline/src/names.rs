@@ -138,6 +138,11 @@ impl Names {
         bearer
     }
 
+    /// Whether a name is known.
+    pub(super) fn has_bearer(&self, vpp_stage: u32, name: &str) -> bool {
+        self.bearers.get(name).is_some_and(|stages| stages.iter().any(|(stage, _)| *stage == vpp_stage))
+    }
+
     pub(super) fn bearer_name(&self, bearer: u32) -> &str {
         self.named_bearers.get(bearer as usize).map_or("", |(_, name)| name)
     }

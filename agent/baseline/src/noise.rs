@@ -219,6 +219,11 @@ pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     DEPTH * of_sums + ELEMENT_DEPTH * of_elements
 }
 
+/// How far another order of summing takes the longest sums of a network in one step.
+pub(super) fn of_long_sums(unit: f64) -> f64 {
+    DEPTH * of_sum(unit, UNKNOWN_LENGTH)
+}
+
 /// Whether a gradient this small beside its like is nothing but round-off; of one that is printed as 0 with few digits nobody
 /// knows.
 pub(super) fn is_nothing(magnitude: f64, median: f64, coarsest: f64, is_rounded: bool) -> bool {

@@ -1,7 +1,7 @@
 //! One number of one row: how far it is from its like, and how far it may be.
 
 use trainmon_core::Dtype;
-use trainmon_noise::unit_roundoff;
+use trainmon_noise::{SINGLE, unit_roundoff};
 
 use super::drift::Apart;
 use super::found::Divergence;
@@ -11,6 +11,7 @@ use super::noise::{
     Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, FAINT_GROWTH, GROWTH, KindClass, SAME_BITS,
     SETTING, StatisticClass, is_exact, round_off, spread_factor,
 };
+use super::steps::{LOSS, RUN_KIND};
 use super::suspects::Suspect;
 
 /// Digits so coarse tell nothing: the value itself is less than a hundred of their units.
@@ -20,6 +21,10 @@ const FINE: f64 = 1e-9;
 
 /// Of what is no series: a shape.
 const NO_SERIES: usize = usize::MAX;
+
+/// A loss is made of terms of the size of 1, about: what is left where they cancel, as that of a policy beside itself, is their
+/// rounding up to so many units of float32.
+const UNITS_OF_A_LOSS: f64 = 16.0;
 
 /// Which number of a row.
 #[derive(Clone, Copy)]
@@ -36,6 +41,13 @@ struct Values {
     golden: Vec<f64>,
     /// By how much the target's and the first golden run's can be off for having been printed, together.
     half_units: f64,
+}
+
+/// Whether both runs' losses are what rounding leaves of terms that cancel.
+fn is_nothing_of_loss(names: &Names, pair: &Pair<'_>, values: [f64; 2]) -> bool {
+    let tensor = &names.tensors[pair.target.0.tensor as usize];
+    let is_loss = names.kind_name(tensor.kind) == RUN_KIND && names.bearer_name(tensor.bearer) == LOSS;
+    is_loss && values.iter().all(|value| value.abs() <= UNITS_OF_A_LOSS * SINGLE)
 }
 
 /// What a value differs by.
@@ -142,6 +154,9 @@ impl Judge {
             let apart = Apart { class: cell.class, values, elements: pair.elements.unwrap_or(1.0) };
             // Where nothing has rounded yet there is nothing an optimizer could make large.
             let is_noisy = pair.facts.has_noisy_inputs && passed.source != BoundSource::EqualUntilThen;
+            if is_nothing_of_loss(names, pair, values) {
+                return;
+            }
             if is_noisy && self.drift.explains(bearer, apart) {
                 series.farthest = series.farthest.max(difference);
                 let TensorKey { kind, name, .. } = names.key(pair.target.0.tensor);

@@ -1,6 +1,8 @@
 //! Runs that were written by two monitors: msprobe measures some kinds otherwise on purpose, and what it measures so is no difference
 //! between trainings. `docs/msprobe-compatibility.md` says which, and why.
 
+use trainmon_core::CALL_MARK;
+
 use super::judge::Pair;
 use super::names::Names;
 use super::source::{Files, RankSource};
@@ -32,6 +34,15 @@ pub(super) fn is_other_measure(kind: &str, name: &str) -> Option<&'static str> {
         "actv_grad" if is_input => Some("actv_grad of inputs"),
         _ => None,
     }
+}
+
+/// What a module that is called several times in a step is told of: msprobe the last call, trainmon each. The first call's rows have the
+/// name that msprobe gives the last.
+pub(super) const CALLED_AGAIN: &str = "modules that are called more than once in a step";
+
+/// Whether a step has rows of a further call of a module's end.
+pub(super) fn is_called_again(names: &Names, bearer: u32) -> bool {
+    names.has_bearer(names.bearer_stage(bearer), &format!("{}{CALL_MARK}2", names.bearer_name(bearer)))
 }
 
 /// Whether all gradients of a kind are one factor apart: msprobe shows them clipped, and with the loss' scale.

@@ -174,13 +174,36 @@ def test_what_is_not_read_is_named_and_no_file_with_it_is_identical(
     assert [name for name, _ in answer["target"]["unreadable"]] == ["x"], answer
 
 
-def test_plain_values_are_counted_and_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_values_are_compared_and_those_of_one_side_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     one = saved(tmp_path / "a.pth", {"w": weights(), "epoch": 3, "args": {"lr": 0.1, "name": "x"}, "none": None})
-    other = saved(tmp_path / "b.pth", {"w": weights(), "epoch": 4})
+    other = saved(tmp_path / "b.pth", {"w": weights(), "epoch": 3})
     code, answer = compared(capfd, one, other)
-    assert code == 0
-    assert answer["target"]["notes"] == ["3 values that are no tensor are not compared: epoch, args.lr, args.name"]
-    assert answer["golden"]["notes"] == ["1 value that is no tensor is not compared: epoch"]
+    assert code == 0 and answer["summary"]["values"] == 1 and answer["other_values"] == []
+    assert answer["target"]["notes"] == ["2 values that are no tensor are here only: args.lr, args.name"]
+    assert answer["golden"]["notes"] == []
+    state = {"param_groups": [{"lr": 1e-3, "betas": (0.9, 0.95)}], "state": {0: {"exp_avg": weights()}}}
+    changed = copy.deepcopy(state)
+    changed["param_groups"][0]["lr"] = 5e-4
+    one, other = (saved(tmp_path / f"{name}.pth", {"w": weights(), "o": it}) for name, it in (("c", state), ("d", changed)))
+    code, answer = compared(capfd, one, other)
+    assert code == 1 and answer["same"] is False
+    assert answer["other_values"] == [{"name": "o.param_groups.0.lr", "target": "0.001", "golden": "0.0005"}]
+
+
+def test_a_wrapped_model_beside_its_optimizer_is_the_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = {f"b.{index}.w": weights(index) for index in range(3)}
+    state = {0: {"exp_avg": weights(9)}}
+    wrapped = {f"module.{name}": weight for name, weight in model.items()}
+    one = saved(tmp_path / "a.pth", {"model": wrapped, "optimizer": {"state": state}})
+    other = saved(tmp_path / "b.pth", {"model": model, "optimizer": {"state": state}})
+    for target, golden in ((one, other), (other, one)):
+        code, answer = compared(capfd, target, golden)
+        assert code == 0 and answer["summary"]["identical"] == 4, answer
+    changed = saved(tmp_path / "c.pth", {"model": {**model, "b.1.w": weights(7)}, "optimizer": {"state": state}})
+    code, answer = compared(capfd, one, changed)
+    assert code == 1 and answer["summary"]["different"] == 1, answer
 
 
 class Subclass(torch.Tensor):

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use trainmon_core::{Dtype, Shape};
 use trainmon_distance::{Distance, Quotient};
-use trainmon_report::Progress;
+use trainmon_report::{Progress, first_of};
 
 use super::contents::Checkpoint;
 use super::detect;
@@ -100,13 +100,28 @@ pub struct Comparison {
     pub target_only: Vec<String>,
     /// Names only the golden has.
     pub golden_only: Vec<String>,
+    /// Numbers and texts that both have.
+    pub values: usize,
+    /// Those that are others.
+    pub other_values: Vec<OtherValue>,
+}
+
+/// A number or text beside the tensors that is another in the golden.
+#[derive(Clone, Debug, Serialize)]
+pub struct OtherValue {
+    /// Its name.
+    pub name: String,
+    /// As Python writes it.
+    pub target: String,
+    /// As above.
+    pub golden: String,
 }
 
 impl Comparison {
     /// Whether everything is there on both sides and the same within rounding.
     pub fn is_same(&self) -> bool {
         let unreadable = self.target.unreadable.len() + self.golden.unreadable.len();
-        unreadable + self.target_only.len() + self.golden_only.len() == 0
+        unreadable + self.target_only.len() + self.golden_only.len() + self.other_values.len() == 0
             && self.tensors.iter().all(|row| row.verdict <= Verdict::Rounding)
     }
 
@@ -162,7 +177,15 @@ pub fn compare(
         one.tensors.keys().filter(|name| !known.contains(name)).cloned().collect()
     };
     let (target_only, golden_only) = (only(&target, &golden), only(&golden, &target));
-    Ok(Comparison { tensors, target_only, golden_only, target: side(target), golden: side(golden) })
+    note_own_values(&mut target, &golden);
+    note_own_values(&mut golden, &target);
+    let in_both = target.values.iter().filter_map(|(name, one)| Some((name, one, golden.values.get(name)?)));
+    let (values, others) = (in_both.clone().count(), in_both.filter(|(_, one, other)| one != other));
+    let other_values = others
+        .map(|(name, one, other)| OtherValue { name: name.clone(), target: one.clone(), golden: other.clone() })
+        .collect();
+    let (target, golden) = (side(target), side(golden));
+    Ok(Comparison { target, golden, tensors, target_only, golden_only, values, other_values })
 }
 
 /// Runs of names whose tensors fit in the memory together.
@@ -182,7 +205,7 @@ fn batches<'n>(names: &'n [&'n String], bytes: &dyn Fn(&str) -> u64) -> Vec<&'n 
 }
 
 fn side(checkpoint: Checkpoint) -> Side {
-    let Checkpoint { path, layout, files: _, tensors, unreadable, notes } = checkpoint;
+    let Checkpoint { path, layout, files: _, tensors, unreadable, values: _, notes } = checkpoint;
     Side { path, layout, tensors: tensors.len(), notes, unreadable: unreadable.into_iter().collect() }
 }
 
@@ -224,6 +247,18 @@ fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Resul
     Ok(row(verdict, Some(measures)))
 }
 
+/// Notes the values that only one has.
+fn note_own_values(one: &mut Checkpoint, other: &Checkpoint) {
+    /// How many names the note shows.
+    const SHOWN: usize = 3;
+    let own: Vec<&String> = one.values.keys().filter(|name| !other.values.contains_key(*name)).collect();
+    let (values, are) = if own.len() == 1 { ("value", "is") } else { ("values", "are") };
+    let names = first_of(own.iter().copied(), SHOWN);
+    if !own.is_empty() {
+        one.notes.push(format!("{} {values} that {are} no tensor {are} here only: {names}", own.len()));
+    }
+}
+
 /// The cosine of the angle between two tensors: 1 if both are zero, none if one is, or if an element is no number.
 fn cosine(found: &Distance) -> Option<f64> {
     match found.norms() {
@@ -249,11 +284,9 @@ fn place(element: usize, shape: Shape) -> Vec<i64> {
 /// What one framework puts before every name and another does not.
 const PREFIXES: [&str; 6] = ["model.", "module.", "transformer.", "base_model.model.", "_orig_mod.", "state_dict."];
 
-/// Two checkpoints without one name in common may be one model that two frameworks saved.
+/// Names that one checkpoint alone has may be the other's but for what a framework puts before them: a model in a wrapper, beside an
+/// optimizer's tensors that have one name in both.
 fn align(a: &mut Checkpoint, b: &mut Checkpoint) {
-    if a.tensors.keys().any(|name| b.tensors.contains_key(name)) {
-        return;
-    }
     for prefix in PREFIXES {
         if strip(a, b, prefix) || strip(b, a, prefix) {
             return;
@@ -263,17 +296,27 @@ fn align(a: &mut Checkpoint, b: &mut Checkpoint) {
 
 /// Takes a prefix off the names if that gives them one in common with the other's.
 fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
-    let helps = |name: &String| name.strip_prefix(prefix).is_some_and(|name| other.tensors.contains_key(name));
-    if !one.tensors.keys().any(helps) {
+    let is_alone = |name: &str| !other.tensors.contains_key(name) && !other.unreadable.contains_key(name);
+    let taken: BTreeSet<String> = one.tensors.keys().chain(one.unreadable.keys()).cloned().collect();
+    let helps = |name: &&String| {
+        let bare = name.strip_prefix(prefix).filter(|bare| !taken.contains(*bare));
+        is_alone(name) && bare.is_some_and(|bare| other.tensors.contains_key(bare))
+    };
+    let found = one.tensors.keys().filter(helps).count();
+    if found == 0 {
         return false;
     }
-    let taken: BTreeSet<String> = one.tensors.keys().chain(one.unreadable.keys()).cloned().collect();
     let rename = |name: String| {
-        let bare = name.strip_prefix(prefix).filter(|bare| !taken.contains(*bare));
+        let bare = name.strip_prefix(prefix).filter(|bare| is_alone(&name) && !taken.contains(*bare));
         bare.map_or(name.clone(), str::to_owned)
     };
+    let is_all = one.tensors.keys().all(|name| is_alone(name));
     one.tensors = std::mem::take(&mut one.tensors).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.unreadable = std::mem::take(&mut one.unreadable).into_iter().map(|(name, it)| (rename(name), it)).collect();
-    one.notes.push(format!("`{prefix}` was taken off the names, which have nothing in common otherwise"));
+    one.notes.push(if is_all {
+        format!("`{prefix}` was taken off the names, which have nothing in common otherwise")
+    } else {
+        format!("`{prefix}` was taken off the names of {found} tensors, which the other has without it")
+    });
     true
 }

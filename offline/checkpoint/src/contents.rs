@@ -19,6 +19,8 @@ pub(super) struct Checkpoint {
     pub(super) tensors: BTreeMap<String, Recipe>,
     /// Tensors that are there and cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<String, String>,
+    /// Numbers and texts beside the tensors, by name, as Python writes them.
+    pub(super) values: BTreeMap<String, String>,
     /// What a person should know about how it was read.
     pub(super) notes: Vec<String>,
 }
@@ -31,6 +33,7 @@ impl Checkpoint {
             files: Vec::new(),
             tensors: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            values: BTreeMap::new(),
             notes: Vec::new(),
         }
     }

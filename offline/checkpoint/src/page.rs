@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use trainmon_report::html::{Behaviour, list, page};
 
-use super::comparison::{Comparison, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
 use super::report::{word, worst_first};
 
 const COLUMNS: [&str; 9] =
@@ -11,7 +11,7 @@ const COLUMNS: [&str; 9] =
 
 /// The whole page.
 pub(super) fn html(comparison: &Comparison) -> String {
-    let Comparison { target, golden, tensors, target_only, golden_only } = comparison;
+    let Comparison { target, golden, tensors, target_only, golden_only, values: _, other_values } = comparison;
     let sentence = sentence(comparison);
     let class = if comparison.is_same() { "fine" } else { "error" };
     let content = html! {
@@ -30,6 +30,17 @@ pub(super) fn html(comparison: &Comparison) -> String {
                 }
                 "\n"
             }
+        }
+        @if !other_values.is_empty() {
+            section {
+                h2 { "Values beside the tensors that differ: " (other_values.len()) }
+                ul {
+                    @for OtherValue { name, target, golden } in other_values {
+                        li { code { (name) } ": " (target) " against " (golden) }
+                    }
+                }
+            }
+            "\n"
         }
         section {
             h2 { "Tensors both have" }

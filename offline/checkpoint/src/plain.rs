@@ -1,6 +1,6 @@
 //! A checkpoint in one file.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use trainmon_dump::tensor_file::{Kind, TensorFile};
@@ -35,7 +35,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
             && entries.iter().any(|entry| entry.name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
     };
     let key = MODEL_KEYS.into_iter().find(|key| is_key_of_dict(key));
-    let values = plain_values(&checkpoint.files[file])?;
+    let (values, note) = plain_values(&checkpoint.files[file])?;
     let taken: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     checkpoint.take_all(file, &|name| {
         let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
@@ -44,17 +44,30 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         // A file that is one tensor: others keep it under a name.
         Some(if name.is_empty() { ONLY } else { name }.to_owned())
     });
-    checkpoint.notes.extend(values);
+    checkpoint.values = values;
+    checkpoint.notes.extend(note);
     Ok(checkpoint)
 }
 
-/// A note about the values that are not compared, because they are neither tensors nor arrays.
-fn plain_values(file: &TensorFile) -> Result<Option<String>, CheckpointError> {
-    let mut leaves = file.leaves()?;
-    leaves.retain(|(_, value)| value.kind() != Kind::None);
-    let names = leaves.iter().map(|(name, _)| if name.is_empty() { ONLY } else { name });
-    let (values, are) = if leaves.len() == 1 { ("value", "is") } else { ("values", "are") };
-    Ok((!leaves.is_empty()).then(|| {
-        format!("{} {values} that {are} no tensor {are} not compared: {}", leaves.len(), first_of(names, VALUES_SHOWN))
-    }))
+/// The numbers and texts of a file, and a note about what else is in it: neither tensors nor arrays, and not compared.
+fn plain_values(file: &TensorFile) -> Result<(BTreeMap<String, String>, Option<String>), CheckpointError> {
+    let mut values = BTreeMap::new();
+    let mut others = Vec::new();
+    for (name, item) in file.leaves()? {
+        let name = if name.is_empty() { ONLY.to_owned() } else { name };
+        match item.kind() {
+            Kind::None => {}
+            Kind::Bool(value) => drop(values.insert(name, if value { "True" } else { "False" }.to_owned())),
+            Kind::Int(value) => drop(values.insert(name, value.to_string())),
+            Kind::Float(value) => drop(values.insert(name, format!("{value:?}"))),
+            Kind::Text(value) => drop(values.insert(name, format!("{value:?}"))),
+            _ => others.push(name),
+        }
+    }
+    let (count, are) = if others.len() == 1 { ("value", "is") } else { ("values", "are") };
+    let note = (!others.is_empty()).then(|| {
+        let names = first_of(others.iter(), VALUES_SHOWN);
+        format!("{} {count} that {are} no tensor, number or text {are} not compared: {names}", others.len())
+    });
+    Ok((values, note))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::comparison::{Comparison, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
 use super::error::CheckpointError;
 use trainmon_report::{comparison_as_json, first_of};
 
@@ -30,7 +30,7 @@ pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -
 }
 
 fn text(comparison: &Comparison) -> String {
-    let Comparison { target, golden, tensors, target_only, golden_only } = comparison;
+    let Comparison { target, golden, tensors, target_only, golden_only, values: _, other_values } = comparison;
     let mut out = String::new();
     for (word, side) in [("target", target), ("golden", golden)] {
         let Side { path, layout, tensors, notes, unreadable } = side;
@@ -47,6 +47,12 @@ fn text(comparison: &Comparison) -> String {
             line(&mut out, &format!("only in the {word} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
         }
     }
+    for OtherValue { name, target, golden } in other_values.iter().take(NAMES_SHOWN) {
+        line(&mut out, &format!("value {name}: {target} against {golden}"));
+    }
+    if other_values.len() > NAMES_SHOWN {
+        line(&mut out, &format!("… and {} more values", other_values.len() - NAMES_SHOWN));
+    }
     let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
     if !differing.is_empty() {
         line(&mut out, &table(&differing));
@@ -55,7 +61,7 @@ fn text(comparison: &Comparison) -> String {
     line(
         &mut out,
         &format!(
-            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in the target, {} only in the golden one",
+            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in the target, {} only in the golden one{}",
             tensors.len(),
             count(Verdict::Identical),
             count(Verdict::Rounding),
@@ -63,6 +69,11 @@ fn text(comparison: &Comparison) -> String {
             count(Verdict::Shape),
             target_only.len(),
             golden_only.len(),
+            match other_values.len() {
+                0 => String::new(),
+                1 => "; 1 value beside the tensors differs".to_owned(),
+                count => format!("; {count} values beside the tensors differ"),
+            },
         ),
     );
     // Names come from files: what they would tell the terminal to do is not done.
@@ -125,9 +136,11 @@ pub(super) fn json(comparison: &Comparison) -> Value {
             "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
             "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
             "target_only": comparison.target_only.len(), "golden_only": comparison.golden_only.len(),
+            "values": comparison.values, "other_values": comparison.other_values.len(),
         },
         "target": comparison.target, "golden": comparison.golden, "tensors": comparison.tensors,
         "target_only": comparison.target_only, "golden_only": comparison.golden_only,
+        "other_values": comparison.other_values,
     })
 }
 

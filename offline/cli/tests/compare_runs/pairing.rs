@@ -130,8 +130,22 @@ fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
     fs::write(file("stopped"), lines.join("\n") + "\n").expect("writable");
     fs::write(file("other"), text.replacen(",max,", ",min,", 1)).expect("writable");
     for (target, golden, notes) in [
-        ("stopped", "golden", vec!["rank 0: 80 rows of grad_reduced are missing in the target, in steps 30 to 39"]),
-        ("golden", "stopped", vec!["rank 0: 80 rows of grad_reduced are missing in the golden run, in steps 30 to 39"]),
+        (
+            "stopped",
+            "golden",
+            vec![
+                "rank 0: 80 rows of grad_reduced are missing in the target, in steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
+                 `layers.2.weight`, `layers.3.weight`, `layers.4.weight` and 3 more",
+            ],
+        ),
+        (
+            "golden",
+            "stopped",
+            vec![
+                "rank 0: 80 rows of grad_reduced are missing in the golden run, in steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
+                 `layers.2.weight`, `layers.3.weight`, `layers.4.weight` and 3 more",
+            ],
+        ),
         (
             "other",
             "golden",

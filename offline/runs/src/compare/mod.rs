@@ -203,6 +203,13 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
             notes.push(format!("rank {rank}: {count} {steps} that only {side} has (it has steps {first} to {last})"));
         }
     }
+    if let Some(median) = judged.coarse_start {
+        notes.push(format!(
+            "rank {rank}: the runs are {} apart in the first step already (median), more than sums in float32 are: if neither was computed \
+             in half precision or TF32, a part of one of them was. `--computed-in bf16` says that both were",
+            trainmon_baseline::short(median)
+        ));
+    }
     if let Some([target, golden]) = judged.micro_batches {
         notes.push(format!(
             "rank {rank}: the target divides a step into {target} micro-batches, the golden run into {golden}: activations and their \
@@ -221,10 +228,12 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
         }
     }
     for (side, kinds) in ["the target", "the golden run"].into_iter().zip(&judged.gaps) {
-        for (kind, Gap { rows, steps }) in kinds {
+        for (kind, Gap { rows, steps, names }) in kinds {
             if let Some((first, last)) = steps {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 notes.push(format!(
-                    "rank {rank}: {rows} rows of {kind} are missing in {side}, in steps {first} to {last}"
+                    "rank {rank}: {rows} rows of {kind} are missing in {side}, in steps {first} to {last}: {}",
+                    listed(&names)
                 ));
             }
         }

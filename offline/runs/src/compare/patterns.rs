@@ -57,7 +57,8 @@ pub(super) fn pattern(
 /// One factor between all norms of a kind, or of a number.
 pub(super) fn factor(of_step: &[&Divergence], kind: &str) -> Option<f64> {
     let is_meant = |divergence: &&&Divergence| {
-        divergence.tensor.kind == kind && matches!(&*divergence.statistic, "norm") && divergence.golden != 0.0
+        let is_number = divergence.target.is_finite() && divergence.golden.is_finite() && divergence.golden != 0.0;
+        divergence.tensor.kind == kind && matches!(&*divergence.statistic, "norm") && is_number
     };
     let ratios: Vec<f64> =
         of_step.iter().filter(is_meant).map(|divergence| divergence.target / divergence.golden).collect();
