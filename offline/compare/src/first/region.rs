@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use super::call::{Call, looks};
+use super::compared::Comparer;
 use super::finding::{Compared, Finding, Kind};
 use super::learnt::Bounds;
 use super::magnitude::{only_moves, takes_weights};
@@ -81,23 +82,12 @@ pub(super) fn region(
 ) -> Option<Region> {
     let comparer = bounds.comparer;
     let direction = OperatorName::parse(&finding.operator)?.direction;
-    let near = |call: &&&Finding| call.place + NEAR >= finding.place;
-    let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
-    inside.extend(alone.iter().filter(near).flat_map(|call| comparer.given(call)));
-    // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
-    let mut is_one_sided =
-        alone.iter().any(|call| comparer.given(call).iter().any(|given| fingerprints.contains(given)));
-    let [mut has_own_parameters, mut has_rewired] = [false, false];
-    let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
+    let mut followed = Followed::of(comparer, alone, finding, fingerprints);
     for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate().skip(finding.place) {
         let (Some(one), Some(other)) = (one, other) else {
             let operator = comparer.of_one_side([one, other])?;
             if OperatorName::parse(&operator.name).is_some_and(|name| is_same_way(name.direction, direction)) {
-                let is_computed = !OperatorName::parse(&operator.name).is_some_and(only_moves);
-                let is_fed = is_computed && inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
-                is_one_sided |= is_fed;
-                has_own_parameters |= region.until.is_empty() && has_parameters(operator);
-                inside.extend(results(operator).map(Fingerprint::of));
+                followed.alone(operator);
             }
             continue;
         };
@@ -109,38 +99,87 @@ pub(super) fn region(
             continue;
         }
         let call = Call::behind(comparer, place, (one, other));
-        match passes(bounds, &call, &inside, place == finding.place) {
-            Passed::Same => {}
+        let passed = passes(bounds, &call, &followed.inside, place == finding.place);
+        if matches!(passed, Passed::Apart) {
+            // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
+            if followed.region.until.is_empty() || followed.region.apart > SURE {
+                return None;
+            }
+            // Another thing, behind this one: the search comes to it. Statistics of a result may agree that is another one.
+            followed.has_rewired = false;
+            break;
+        }
+        followed.both(&call, &passed);
+    }
+    followed.explained(bounds, finding)
+}
+
+/// What a part computed otherwise is known to be so far.
+struct Followed {
+    region: Region,
+    /// By what its values are known.
+    inside: HashSet<Fingerprint>,
+    /// Whether calls of one side alone have to do with it: one gave what differs, or takes what differs further on.
+    is_one_sided: bool,
+    has_own_parameters: bool,
+    has_rewired: bool,
+}
+
+impl Followed {
+    fn of(comparer: Comparer<'_>, alone: &[&Finding], finding: &Finding, fingerprints: &[Fingerprint]) -> Self {
+        let near = |call: &&&Finding| call.place + NEAR >= finding.place;
+        let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
+        inside.extend(alone.iter().filter(near).flat_map(|call| comparer.given(call)));
+        let gives = |call: &&Finding| comparer.given(call).iter().any(|given| fingerprints.contains(given));
+        Self {
+            region: Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false },
+            inside,
+            is_one_sided: alone.iter().any(gives),
+            has_own_parameters: false,
+            has_rewired: false,
+        }
+    }
+
+    /// A call that one side makes alone.
+    fn alone(&mut self, operator: &Operator) {
+        let is_computed = !OperatorName::parse(&operator.name).is_some_and(only_moves);
+        let mut given = inputs(operator).map(Fingerprint::of);
+        self.is_one_sided |= is_computed && given.any(|looks| self.inside.contains(&looks));
+        self.has_own_parameters |= self.region.until.is_empty() && has_parameters(operator);
+        self.inside.extend(results(operator).map(Fingerprint::of));
+    }
+
+    /// A call of both sides.
+    fn both(&mut self, call: &Call<'_>, passed: &Passed) {
+        match *passed {
+            Passed::Same | Passed::Apart => {}
             Passed::Together(apart) => {
-                if region.until.is_empty() {
-                    region.until = call.operator.name.to_string();
+                if self.region.until.is_empty() {
+                    self.region.until = call.operator.name.to_string();
                 }
-                region.apart = region.apart.max(apart);
+                self.region.apart = self.region.apart.max(apart);
             }
             Passed::Inside { is_reshaped, is_rewired } => {
-                region.until.clear();
-                region.is_reshaped |= is_reshaped;
-                has_rewired |= is_rewired;
-                region.places.push(place);
-                let results = call.outputs.iter().filter(|_| has_rewired);
-                inside.extend(call.differing().chain(results).flat_map(looks));
-            }
-            // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
-            Passed::Apart if region.until.is_empty() || region.apart > SURE => return None,
-            // Another thing, behind this one: the search comes to it. Statistics of a result may agree that is another one.
-            Passed::Apart => {
-                has_rewired = false;
-                break;
+                self.region.until.clear();
+                self.region.is_reshaped |= is_reshaped;
+                self.has_rewired |= is_rewired;
+                self.region.places.push(call.place);
+                let results = call.outputs.iter().filter(|_| self.has_rewired);
+                self.inside.extend(call.differing().chain(results).flat_map(looks));
             }
         }
     }
-    // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
-    let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
-    let is_explained = region.is_reshaped
-        || ((is_one_sided || (has_rewired && region.apart <= SURE))
-            && (!is_uncomputed || has_own_parameters)
-            && !bounds.is_update(OperatorName::parse(&finding.operator)));
-    (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
+
+    fn explained(self, bounds: Bounds<'_, '_>, finding: &Finding) -> Option<Region> {
+        let Self { region, is_one_sided, has_own_parameters, has_rewired, .. } = self;
+        // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
+        let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
+        let is_explained = region.is_reshaped
+            || ((is_one_sided || (has_rewired && region.apart <= SURE))
+                && (!is_uncomputed || has_own_parameters)
+                && !bounds.is_update(OperatorName::parse(&finding.operator)));
+        (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
+    }
 }
 
 fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerprint>, is_first: bool) -> Passed {
