@@ -186,7 +186,9 @@ def test_plain_values_are_compared_and_those_of_one_side_named(
     state = {"param_groups": [{"lr": 1e-3, "betas": (0.9, 0.95)}], "state": {0: {"exp_avg": weights()}}}
     changed = copy.deepcopy(state)
     changed["param_groups"][0]["lr"] = 5e-4
-    one, other = (saved(tmp_path / f"{name}.pth", {"w": weights(), "o": it}) for name, it in (("c", state), ("d", changed)))
+    one, other = (
+        saved(tmp_path / f"{name}.pth", {"w": weights(), "o": it}) for name, it in (("c", state), ("d", changed))
+    )
     code, answer = compared(capfd, one, other)
     assert code == 1 and answer["same"] is False
     assert answer["other_values"] == [{"name": "o.param_groups.0.lr", "target": "0.001", "golden": "0.0005"}]
