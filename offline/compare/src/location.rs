@@ -72,10 +72,9 @@ fn line(frame: &str) -> Option<String> {
 pub(crate) fn argument(operator: &str, section: Section, place: &str) -> String {
     let place = place.trim_start_matches('.');
     let name = OperatorName::parse(operator);
-    let known = name.filter(|name| section == Section::Input && name.is_operator).and_then(|name| {
+    let known = name.filter(|_| section == Section::Input).and_then(|name| {
         let at: usize = place.strip_prefix("input.")?.parse().ok()?;
-        let is_forward = name.direction == super::name::Direction::Forward;
-        parameters(name.function()).filter(|_| is_forward)?.split(' ').nth(at)
+        parameters_of(name).split(' ').nth(at).filter(|name| !name.is_empty())
     });
     known.or_else(|| keyword(place)).unwrap_or(place).to_owned()
 }
@@ -84,6 +83,12 @@ pub(crate) fn argument(operator: &str, section: Section, place: &str) -> String 
 fn keyword(place: &str) -> Option<&str> {
     let name = place.strip_prefix("input.").or_else(|| place.strip_prefix("parameters."))?;
     (!name.contains('.') && !name.starts_with(|first: char| first.is_ascii_digit())).then_some(name)
+}
+
+/// The positional parameters of a forward call of a function, in order; empty where they are not known.
+pub(crate) fn parameters_of(name: OperatorName<'_>) -> &'static str {
+    let is_call = name.is_operator && name.direction == super::name::Direction::Forward;
+    parameters(name.function()).filter(|_| is_call).unwrap_or_default()
 }
 
 /// The positional parameters of torch's functions, in order.

@@ -13,6 +13,8 @@ export interface Table {
   operators: string[];
   /** By operator: the number of the text that names the module around it. */
   modules: number[];
+  /** By operator: the number of the text with its positional parameters' names, blanks between them. */
+  parameters: number[];
   /** By operator: a digit, the place in `DIRECTIONS`. */
   directions: string;
   /** Level (a digit) and number of the operator, counts of units in the last place, the table's cells. */
@@ -99,6 +101,17 @@ export class Rows {
 
   module(row: number): string {
     return this.texts[this.table(row).modules[this.operatorNumber(row)] ?? -1] ?? "";
+  }
+
+  /** What the value is called in the operator's documentation, if it is an argument with a name. */
+  argument(row: number): string {
+    const [part, at, ...rest] = this.value(row)
+      .slice(this.operator(row).length + 1)
+      .split(".");
+    if (at === undefined || rest.length > 0 || (part !== "input" && part !== "parameters")) return "";
+    if (!/^\d+$/.test(at)) return at;
+    const names = this.texts[this.table(row).parameters[this.operatorNumber(row)] ?? -1] ?? "";
+    return part === "input" ? (names.split(" ")[Number(at)] ?? "") : "";
   }
 
   direction(row: number): number {

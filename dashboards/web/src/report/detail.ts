@@ -12,13 +12,14 @@ const BAR = 50;
 export function detail(rows: Rows, row: number, close: () => void): HTMLElement[] {
   const module = rows.module(row);
   const level = el("span", { class: `level ${rows.levelName(row)}`, text: rows.levelName(row) });
+  const argument = rows.argument(row);
   const place = ` · step ${rows.step(row)}, rank ${rows.table(row).rank} · operator ${rows.operator(row)}`;
   const notes = rows.notes(row).map((note) => el("li", { text: note }));
   const ulps = rows.ulps(row);
   const stack = rows.stack(row);
   return [
     button("Close", "Esc", close, "close"),
-    el("h3", { text: rows.value(row) }),
+    el("h3", { text: rows.value(row) + (argument ? ` (${argument})` : "") }),
     el("p", { class: "muted" }, level, place, module ? ` · in ${module}` : ""),
     ...(notes.length > 0 ? [el("ul", {}, ...notes)] : []),
     statistics(rows, row),

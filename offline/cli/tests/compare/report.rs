@@ -344,6 +344,9 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
     assert_eq!(all[0], ("pass".to_owned(), "Functional.layer_norm.0.forward.input.0".to_owned()));
     assert!(all.iter().any(|(_, value)| value.contains(HOSTILE)));
     assert!(!document.contains("<title>broken") && document.matches("<img").count() == 0);
+    // Beside its number a value has the name of the argument and of the module.
+    let first = between(&document, "<tr data-row=\"0\"", "</tr>");
+    assert!(first.contains(">input</td>") && first.contains(">blocks.0</td>"), "{first}");
 
     let document = browse(chromium, &report, "#q=layer_norm&level=error,warning&dir=forward&module=blocks.2").unwrap();
     let found = rows(&document);

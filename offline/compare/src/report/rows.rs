@@ -16,6 +16,7 @@ use super::distribution::Distribution;
 use super::line::{self, Head, Line};
 use crate::compat::Cell;
 use crate::input::Capture;
+use crate::location::parameters_of;
 use crate::name::{Direction, OperatorName};
 use crate::table::Level;
 use crate::write::{Facts, Render, Rows, Sink, WriteError};
@@ -100,15 +101,17 @@ impl CollectedRows {
         let operators = std::iter::once(target)
             .chain(golden)
             .flat_map(|side| side.document.operators.iter().map(|one| (one, &side.construct)));
-        let (mut names, mut modules, mut directions) = (Vec::new(), Vec::new(), String::new());
+        let (mut names, mut modules, mut parameters, mut directions) =
+            (Vec::new(), Vec::new(), Vec::new(), String::new());
         for (operator, construct) in operators {
             let (module, direction) = around(operator, construct);
             names.push(&*operator.name);
             modules.push(self.texts.of(module));
+            parameters.push(self.texts.of(OperatorName::parse(&operator.name).map_or("", parameters_of)));
             directions.push(direction);
         }
         let head = json!({"step": step, "graph": graph, "rank": rank, "headers": headers, "operators": names,
-            "modules": modules, "directions": directions});
+            "modules": modules, "parameters": parameters, "directions": directions});
         let head = json_in_html(&head.to_string());
         let head = head.strip_suffix('}').unwrap_or(&head).to_owned();
         self.tables.push(Part { head, bytes: 0 });
