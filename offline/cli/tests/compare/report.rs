@@ -346,7 +346,7 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
     assert!(!document.contains("<title>broken") && document.matches("<img").count() == 0);
     // Beside its number a value has the name of the argument and of the module.
     let first = between(&document, "<tr data-row=\"0\"", "</tr>");
-    assert!(first.contains(">input</td>") && first.contains(">blocks.0</td>"), "{first}");
+    assert!(first.contains(">input</td>") && first.contains(">Module.blocks.0.Block.forward.0</td>"), "{first}");
 
     let document = browse(chromium, &report, "#q=layer_norm&level=error,warning&dir=forward&module=blocks.2").unwrap();
     let found = rows(&document);
