@@ -23,6 +23,7 @@ thread_local! {
     static BUSY: Cell<u32> = const { Cell::new(0) };
     static ANNOUNCED: RefCell<Option<Announced>> = const { RefCell::new(None) };
     static OPEN: RefCell<Vec<OpenModule>> = const { RefCell::new(Vec::new()) };
+    static INSIDE: RefCell<Vec<InsideOf>> = const { RefCell::new(Vec::new()) };
     static PARENT: RefCell<Option<Parent>> = const { RefCell::new(None) };
 }
 
@@ -53,6 +54,43 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         BUSY.set(BUSY.get().saturating_sub(1));
+    }
+}
+
+/// A function of torch whose body runs with the mode on.
+struct InsideOf {
+    function: usize,
+    /// Whether the body has called anything yet that the mode was told of.
+    has_called: bool,
+}
+
+/// While it lives, a function's body runs with the mode on.
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn of(function: usize) -> Self {
+        INSIDE.with(|inside| {
+            if let Ok(mut inside) = inside.try_borrow_mut() {
+                inside.push(InsideOf { function, has_called: false });
+            }
+        });
+        Self(())
+    }
+
+    /// Whether the first thing that a body does is to call its own function: it asks whether a mode is on, in a way that nobody could take
+    /// out of it, and would ask so for ever.
+    pub(crate) fn asks_again(function: usize) -> bool {
+        INSIDE.with(|inside| {
+            let Ok(mut inside) = inside.try_borrow_mut() else { return false };
+            let Some(innermost) = inside.last_mut() else { return false };
+            !std::mem::replace(&mut innermost.has_called, true) && innermost.function == function
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.try_borrow_mut().map(|mut inside| inside.pop()).ok());
     }
 }
 
