@@ -8,7 +8,7 @@ use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
 use super::name::{Direction, OperatorName};
 
 /// Functions that can make an error larger, without the underscores of their names.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 25] = [
     "add",
     "sub",
     "radd",
@@ -30,6 +30,10 @@ const KNOWN: [&str; 21] = [
     "log",
     "log2",
     "log10",
+    "cross_entropy",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
 ];
 
 /// More is no bound any more.
@@ -62,7 +66,8 @@ impl Range {
 ///
 /// Of a sum or difference both are the sizes of the terms by that of the result. Of `f` with one argument it is `|x f'(x)|` at the element
 /// where that is largest, times the largest element by that one, by the size of the result: for `exp` the largest `|x|`, for `1/x`
-/// the largest element by the smallest, for its root half of that.
+/// the largest element by the smallest, for its root half of that. Of a loss of differences it is the size of what they are made of by
+/// that of the loss, of the differences themselves where those are squared.
 ///
 /// Cost: a look at the name, for most functions no more; else at the operator's statistics.
 pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> f64 {
@@ -85,6 +90,9 @@ pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> 
         "reciprocal" | "rtruediv" => first.spread().unwrap_or(1.0),
         "rsqrt" => 0.5 * first.spread().unwrap_or(1.0),
         "div" | "truediv" | "itruediv" | "divide" => given.get(1).and_then(|other| other.spread()).unwrap_or(1.0),
+        // Losses that are small beside the numbers whose differences they are made of.
+        "cross_entropy" | "kl_div" | "l1_loss" if result > 0.0 => first.size / result,
+        "mse_loss" if result > 0.0 => 2.0 * first.size / result.sqrt(),
         "log" | "log2" | "log10" if result > 0.0 => first.spread().unwrap_or(1.0) / result,
         _ => 1.0,
     };

@@ -139,3 +139,49 @@ fn a_call_that_nobody_records_may_stand_behind_code_that_is_written_otherwise() 
     let (code, said) = verdict(&patches(true, -0.096), &golden);
     assert!(code == Some(1), "{said}");
 }
+
+/// A product with its operands in either order, and the gradients that go back through it.
+fn commuted(is_target: bool, other: f64) -> Value {
+    let (a, b) = (float(&[4, 8], [1.0, -1.0, 0.1, 3.0]), float(&[4, 8], [0.5 + other, -2.0, 0.3, 4.0]));
+    let product = float(&[4, 8], [0.75 + other, -0.5, 0.05, 2.0]);
+    let (left, right) = (float(&[4, 8], [0.2, -0.1, 0.0, 0.6]), float(&[4, 8], [0.4, -0.3, 0.01, 0.9]));
+    let order = |one: &Value, two: &Value| {
+        if is_target { vec![two.clone(), one.clone()] } else { vec![one.clone(), two.clone()] }
+    };
+    capture(&[
+        ("Functional.relu.0.forward", call(&[a.clone()], &a)),
+        ("Torch.sin.0.forward", call(&[float(&[4, 8], [9.0, -9.0, 0.0, 30.0])], &b)),
+        ("Tensor.__mul__.0.forward", call(&order(&a, &b), &product)),
+        (
+            "Tensor.__mul__.0.backward",
+            json!({"input": [float(&[4, 8], [0.3, -0.3, 0.0, 0.7])], "output": order(&left, &right)}),
+        ),
+    ])
+}
+
+#[test]
+fn operands_of_a_product_may_stand_the_other_way_round() {
+    let golden = commuted(false, 0.0);
+    let (code, said) = verdict(&commuted(true, 0.0), &golden);
+    assert!(code == Some(0) && said.starts_with("same"), "{said}");
+    let (code, said) = verdict(&commuted(true, 0.25), &golden);
+    assert!(code == Some(1) && said.starts_with("parts \"Torch.sin.0.forward\""), "{said}");
+}
+
+/// A loss of a few thousandths, made of numbers of the size of 2: it is off by their rounding.
+fn divergence(loss: f64) -> Value {
+    let (log, target) = (float(&[8, 10], [-0.8, -3.5, -2.1, 20.0]), float(&[8, 10], [0.4, 0.03, 0.1, 1.0]));
+    capture(&[
+        ("Functional.log_softmax.0.forward", call(&[float(&[8, 10], [1.0 + 1e-7, -1.0, 0.0, 5.0])], &log)),
+        ("Functional.kl_div.0.forward", call(&[log, target], &float(&[], [loss; 4]))),
+    ])
+}
+
+#[test]
+fn a_loss_that_is_small_beside_what_it_is_made_of_rounds_as_that_does() {
+    let golden = divergence(0.002);
+    let (code, said) = verdict(&divergence(0.002 * (1.0 + 2e-5)), &golden);
+    assert!(code == Some(0) && said.starts_with("rounding"), "{said}");
+    let (code, said) = verdict(&divergence(0.0023), &golden);
+    assert!(code == Some(1) && said.contains("kl_div"), "{said}");
+}

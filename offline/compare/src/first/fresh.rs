@@ -184,9 +184,12 @@ impl<'c> Bounds<'_, 'c> {
         if name.direction != Direction::Forward {
             return false;
         }
+        // Where modules tell of their parameters, what is none of them was computed.
+        let known = &self.learnt.rounding.parameters.names;
         let is_weight = takes_weights(name.function())
             && &*input.item.value.place != ".input.0"
-            && tensor.requires_grad == Some(true);
+            && tensor.requires_grad == Some(true)
+            && (known.is_empty() || known.contains_key(&Fingerprint::of(tensor)));
         is_weight || self.is_a_modules(call.operator, tensor)
     }
 

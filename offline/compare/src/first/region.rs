@@ -39,7 +39,7 @@ enum Passed {
     Same,
     /// It takes what comes of it, and that agrees but for so much.
     Together(f64),
-    /// It belongs to it; whether a parameter has another shape, and whether each side takes another of the results that both have.
+    /// It belongs to it; whether a parameter has another shape, and whether each side takes another of the results that both have, or one negated.
     Inside { is_reshaped: bool, is_rewired: bool },
     /// It differs for another reason.
     Apart,
@@ -216,7 +216,10 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
             || is_negated(input)
     };
     if is_first || (!differing.is_empty() && differing.iter().all(is_explained)) {
-        return Passed::Inside { is_reshaped, is_rewired: differing.iter().any(|input| is_rewired(input)) };
+        return Passed::Inside {
+            is_reshaped,
+            is_rewired: differing.iter().any(|input| is_rewired(input) || is_negated(input)),
+        };
     }
     Passed::Apart
 }

@@ -85,6 +85,22 @@ impl Parts {
         Some(parted)
     }
 
+    /// The first call of one side alone that ran inside of a module, where what goes into the module agrees and what comes out of it does not.
+    pub(super) fn inside_of(&mut self, comparer: Comparer<'_>, call: &Call<'_>) -> Option<Finding> {
+        call.name.filter(|name| !name.is_operator && name.direction == Direction::Forward)?;
+        let is_inside = |parted: &Finding| {
+            let (capture, module) = match parted.kind {
+                Kind::TargetOnly => (comparer.sides.target, &call.operator.name),
+                _ => (comparer.sides.golden, &call.golden.name),
+            };
+            let parent = capture.parent(&parted.operator).and_then(|parent| parent.name.as_deref());
+            let is_computed = !OperatorName::parse(&parted.operator).is_some_and(only_moves);
+            is_computed && parent == Some(module) && parted.place < call.place
+        };
+        let found = self.parted.iter().position(is_inside)?;
+        Some(self.parted.remove(found))
+    }
+
     /// What put in another order that an operator is given, directly or by way of others: statistics of that agree, and what the operator
     /// gives may not. The last call of one side alone that does so, or the one operator that is given something in another order: where
     /// many are, code is written otherwise.

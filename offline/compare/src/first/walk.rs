@@ -178,13 +178,15 @@ impl<'c> Walker<'c> {
             self.excuse(call);
             return;
         }
-        if kind != Kind::Argument && self.enters_part(&finding, fingerprints) {
+        let has_effect = || self.bounds().has_effect(call);
+        if (kind != Kind::Argument || has_effect()) && self.enters_part(&finding, fingerprints) {
             self.excuse(call);
             return;
         }
         // A call that only one side made accounts for an input that nobody produced, or for one in another order.
         let cause = match kind {
             Kind::Between => self.parts.missing_producer(self.comparer, fingerprints),
+            Kind::Operator => self.parts.inside_of(self.comparer, call),
             _ => None,
         };
         let cause = cause.or_else(|| self.parts.reordering(self.comparer, call));
