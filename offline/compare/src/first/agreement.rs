@@ -25,9 +25,6 @@ const UNITS_OF_AVERAGES: f64 = 8.0;
 /// (0.36 were measured of a GELU written out).
 const UNITS_OF_BIAS: f64 = 0.5;
 
-/// Results that are apart by more are others, whatever rounds.
-const EFFECT: f64 = 0.1;
-
 /// Results that are apart by no more units are the same that are wrong by a little, and no others.
 const UNITS_OF_A_FAULT: f64 = 16.0;
 
@@ -68,11 +65,6 @@ impl<'c> Bounds<'_, 'c> {
             && given.peek().is_some()
             && call.inputs.iter().all(is_in_order)
             && given.all(|output| output.deviation.relative <= bound.max(output.spread))
-    }
-
-    /// Whether an argument that is another makes the results others, and not by so little that what follows would hide it.
-    pub(super) fn has_effect(&self, call: &Call<'c>) -> bool {
-        call.is_forward() && call.outputs.iter().any(|output| output.deviation.relative > EFFECT)
     }
 
     /// Whether a forward call is given what a call of one side alone gave, and that is nearly right, but by more than half precision

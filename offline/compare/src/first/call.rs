@@ -60,6 +60,11 @@ impl<'c> Call<'c> {
         self.values().filter(|value| value.deviation.is_some())
     }
 
+    /// Whether what a forward call gives is another, and not by so little that what follows would hide it.
+    pub(super) fn has_effect(&self) -> bool {
+        self.is_forward() && self.outputs.iter().any(|output| output.deviation.relative > EFFECT)
+    }
+
     pub(super) fn is_forward(&self) -> bool {
         self.goes(Direction::Forward)
     }
@@ -68,6 +73,9 @@ impl<'c> Call<'c> {
         self.name.is_some_and(|name| name.direction == direction)
     }
 }
+
+/// Results that are apart by more are others, whatever rounds.
+const EFFECT: f64 = 0.1;
 
 /// By what both sides of a value are known again.
 pub(super) fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {

@@ -178,8 +178,7 @@ impl<'c> Walker<'c> {
             self.excuse(call);
             return;
         }
-        let has_effect = || self.bounds().has_effect(call);
-        if (kind != Kind::Argument || has_effect()) && self.enters_part(&finding, fingerprints) {
+        if (kind != Kind::Argument || call.has_effect()) && self.enters_part(&finding, fingerprints) {
             self.excuse(call);
             return;
         }
