@@ -149,7 +149,7 @@ fn commuted(is_target: bool, other: f64) -> Value {
         if is_target { vec![two.clone(), one.clone()] } else { vec![one.clone(), two.clone()] }
     };
     capture(&[
-        ("Functional.relu.0.forward", call(&[a.clone()], &a)),
+        ("Functional.relu.0.forward", call(std::slice::from_ref(&a), &a)),
         ("Torch.sin.0.forward", call(&[float(&[4, 8], [9.0, -9.0, 0.0, 30.0])], &b)),
         ("Tensor.__mul__.0.forward", call(&order(&a, &b), &product)),
         (
