@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::small::{answer_of, numbers};
+use crate::small::{answer_of, document, numbers, put, trainmon};
 
 fn float(sizes: &[u64], statistics: [f64; 4]) -> Value {
     numbers(sizes, "torch.float32", statistics)
@@ -140,6 +140,11 @@ fn a_call_that_nobody_records_may_stand_behind_code_that_is_written_otherwise() 
     assert!(code == Some(1), "{said}");
 }
 
+fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
 /// A product with its operands in either order, and the gradients that go back through it.
 fn commuted(is_target: bool, other: f64) -> Value {
     let (a, b) = (float(&[4, 8], [1.0, -1.0, 0.1, 3.0]), float(&[4, 8], [0.5 + other, -2.0, 0.3, 4.0]));
@@ -164,6 +169,16 @@ fn operands_of_a_product_may_stand_the_other_way_round() {
     let golden = commuted(false, 0.0);
     let (code, said) = verdict(&commuted(true, 0.0), &golden);
     assert!(code == Some(0) && said.starts_with("same"), "{said}");
+    // The table says the same.
+    let workspace = tempfile::tempdir().unwrap();
+    for (side, calls) in [("b", commuted(true, 0.0)), ("a", golden.clone())] {
+        put(&workspace.path().join(side).join("dump.json"), document(&calls).to_string());
+    }
+    let said = trainmon(workspace.path(), &["compare", "b", "a", "-o", "out", "--format", "json"]);
+    let written: Vec<_> = walk(&workspace.path().join("out"));
+    assert!(said.code == Some(0) && written.len() == 1, "{said:?} {written:?}");
+    let table = std::fs::read_to_string(&written[0]).unwrap();
+    assert!(table.contains("\"pass\"") && !table.contains("\"error\"") && !table.contains("\"warning\""), "{table}");
     let (code, said) = verdict(&commuted(true, 0.25), &golden);
     assert!(code == Some(1) && said.starts_with("parts \"Torch.sin.0.forward\""), "{said}");
 }

@@ -6,19 +6,13 @@ use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use super::finding::{Compared, Finding};
 use super::operands::results;
-use crate::deviation::{Deviation, What, deviation};
+use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
 use crate::fingerprint::Fingerprint;
 use crate::item::{Address, Item};
 use crate::judge::Judge;
 use crate::matching::Alignment;
-use crate::name::{Direction, Hashes, OperatorName};
-
-/// Functions that give the same whichever operand stands first, without the underscores of their names.
-const COMMUTATIVE: [&str; 9] = ["add", "iadd", "imul", "maximum", "minimum", "mul", "multiply", "radd", "rmul"];
-
-/// Operands that are apart by no more are the same; as they stand they must be apart by more.
-const EXCHANGED: f64 = 1e-3;
+use crate::name::Hashes;
 
 /// What an operator's values are compared with.
 #[derive(Clone, Copy)]
@@ -65,7 +59,6 @@ impl<'c> Comparer<'c> {
         let Sides { target, golden, .. } = self.sides;
         let (operator, of_golden) =
             (&target.document.operators[one as usize], &golden.document.operators[other as usize]);
-        let exchanged = self.exchanged(one, other);
         let addresses = (0..operator.values.len() as u32).map(|value| Address { operator: one, value });
         if let Some(moved) = self.aligned.moved(one) {
             return addresses.zip(moved).filter_map(|(at, twin)| Some(pair(at, (*twin)?))).collect();
@@ -73,9 +66,7 @@ impl<'c> Comparer<'c> {
         let mut compared = Vec::with_capacity(operator.values.len());
         for at in addresses {
             let item = target.at(at);
-            let twin =
-                exchanged.and_then(|exchanged| exchanged.iter().find(|(ours, _)| *ours == at).map(|(_, twin)| *twin));
-            compared.push(if let Some(twin) = twin.or_else(|| golden.counterpart(other, &item.value.place)) {
+            compared.push(if let Some(twin) = golden.counterpart(other, &item.value.place) {
                 pair(at, twin)
             } else {
                 let is_nothing = matches!(item.value.leaf, Leaf::Nothing);
@@ -93,28 +84,6 @@ impl<'c> Comparer<'c> {
             }
         }
         compared
-    }
-
-    /// The operands of a sum or product, or their gradients, that stand the other way round on the two sides: each with the one that it is.
-    /// Nothing where they are as they stand.
-    fn exchanged(self, one: u32, other: u32) -> Option<[(Address, Address); 2]> {
-        let Sides { target, golden, .. } = self.sides;
-        let name = OperatorName::parse(&target.document.operators[one as usize].name)?;
-        if name.direction == Direction::ParameterGradient || !COMMUTATIVE.contains(&name.operation().trim_matches('_'))
-        {
-            return None;
-        }
-        let side = if name.direction == Direction::Forward { "input" } else { "output" };
-        let places = ["0", "1"].map(|at| format!(".{side}.{at}"));
-        let [ours, theirs] = [(target, one), (golden, other)].map(|(capture, operator)| {
-            let [left, right] = places.each_ref().map(|place| capture.counterpart(operator, place));
-            left.zip(right).filter(|(left, right)| [left, right].iter().any(|at| capture.at(**at).tensor().is_some()))
-        });
-        let ((left, right), (their_left, their_right)) = (ours?, theirs?);
-        let apart = |a: Address, b: Address| deviation(target.at(a), golden.at(b)).relative;
-        let is_straight = apart(left, their_left) <= EXCHANGED || apart(right, their_right) <= EXCHANGED;
-        let is_crossed = apart(left, their_right) <= EXCHANGED && apart(right, their_left) <= EXCHANGED;
-        (!is_straight && is_crossed).then_some([(left, their_right), (right, their_left)])
     }
 
     fn pair(self, target: Address, golden: Address) -> Compared<'c> {

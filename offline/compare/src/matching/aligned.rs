@@ -18,6 +18,24 @@ pub struct Alignment {
 }
 
 impl Alignment {
+    /// Puts values with those that they are, where operands stand the other way round.
+    pub(super) fn exchange(&mut self, target: &Capture, golden: &Capture, exchanged: &HashMap<Address, Address>) {
+        let twins: HashMap<u32, u32> = if exchanged.is_empty() {
+            HashMap::new()
+        } else {
+            self.operators.iter().filter_map(|&(one, other)| one.zip(other)).collect()
+        };
+        for operator in exchanged.keys().map(|at| at.operator) {
+            let Some(&twin) = twins.get(&operator) else { continue };
+            let values = &target.document.operators[operator as usize].values;
+            let counterparts = values.iter().zip(0..).map(|(value, index)| {
+                let at = Address { operator, value: index };
+                exchanged.get(&at).copied().or_else(|| golden.counterpart(twin, &value.place))
+            });
+            self.moved.insert(operator, counterparts.collect());
+        }
+    }
+
     /// The counterparts of the values of an operator of the target; `None` where each is at its own place.
     pub fn moved(&self, operator: u32) -> Option<&[Option<Address>]> {
         self.moved.get(&operator).map(Vec::as_slice)

@@ -3,6 +3,7 @@
 mod aligned;
 mod api;
 mod exact;
+mod exchanged;
 mod family;
 mod fused;
 mod layer;
@@ -23,6 +24,7 @@ pub use pair::{How, Pair};
 use crate::input::Capture;
 use crate::joined::Layout;
 use api::by_api;
+use exchanged::{exchange, exchanged};
 use sequence::align;
 
 /// The way values are to be matched.
@@ -47,6 +49,9 @@ impl Matching {
     /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
     pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
         let mut pairs = self.unfused_pairs(target, golden, is_compat);
+        if !is_compat {
+            exchange(&mut pairs, &exchanged(target, golden, &self.plain_alignment(target, golden)));
+        }
         if target.joined.is_empty() && golden.joined.is_empty() {
             return pairs;
         }
@@ -81,11 +86,18 @@ impl Matching {
     /// Puts the operators of two captures side by side in the order they ran. Values of operators side by side are those that
     /// [`Self::pairs`] pairs.
     pub fn align(&self, target: &Capture, golden: &Capture) -> Alignment {
+        let mut aligned = self.plain_alignment(target, golden);
+        let exchanged = exchanged(target, golden, &aligned);
+        aligned.exchange(target, golden, &exchanged);
+        aligned
+    }
+
+    fn plain_alignment(&self, target: &Capture, golden: &Capture) -> Alignment {
         let is_of_two_frameworks = target.document.framework != golden.document.framework;
         match self {
             Self::Sequence => align(target, golden).operators.into(),
             Self::Name if !is_of_two_frameworks => align(target, golden).operators.into(),
-            _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
+            _ => aligned::by_pairs(target, golden, &self.unfused_pairs(target, golden, false)),
         }
     }
 }
