@@ -78,6 +78,13 @@ pub(super) fn reorders(name: OperatorName<'_>, operator: &Operator) -> bool {
         && (function != "__getitem__" || given.next().is_some())
 }
 
+/// Whether a call makes a tensor of no other tensor's elements: what it gives tells nothing of a computation.
+pub(super) fn makes_of_nothing(name: OperatorName<'_>) -> bool {
+    let made = ["arange", "empty", "eye", "full", "ones", "tensor", "zeros"];
+    let operation = name.operation().trim_start_matches("new_");
+    made.contains(&operation.strip_suffix("_like").unwrap_or(operation))
+}
+
 /// Whether a call only moves values.
 pub(super) fn only_moves(name: OperatorName<'_>) -> bool {
     let function = name.function();

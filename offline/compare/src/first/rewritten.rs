@@ -13,7 +13,7 @@ use super::compared::Comparer;
 use super::finding::{Candidate, Compared, Finding, Kind, Rewritten, suspect};
 use super::fresh::Fresh;
 use super::learnt::Bounds;
-use super::magnitude::{only_moves, reorders};
+use super::magnitude::{makes_of_nothing, only_moves, reorders};
 use super::operands::{inputs, results};
 use super::region::{NEAR, Region, accumulated, region};
 use crate::fingerprint::Fingerprint;
@@ -94,7 +94,8 @@ impl Parts {
                 _ => (comparer.sides.golden, &call.golden.name),
             };
             let parent = capture.parent(&parted.operator).and_then(|parent| parent.name.as_deref());
-            let is_computed = !OperatorName::parse(&parted.operator).is_some_and(only_moves);
+            let is_computed =
+                OperatorName::parse(&parted.operator).is_some_and(|name| !only_moves(name) && !makes_of_nothing(name));
             is_computed && parent == Some(module) && parted.place < call.place
         };
         let found = self.parted.iter().position(is_inside)?;
