@@ -67,7 +67,7 @@ const REORDER: [&str; 13] = [
 /// Whether a call gives all that it is given in another order, as far as statistics tell. An index that is no tensor picks a part or
 /// everything as it is.
 pub(super) fn reorders(name: OperatorName<'_>, operator: &Operator) -> bool {
-    let function = name.function();
+    let function = name.operation();
     let is_one = |other: &str| other == function || function.strip_suffix('_') == Some(other);
     let mut given = inputs(operator).map(Fingerprint::of);
     let first = given.next();
@@ -87,7 +87,7 @@ pub(super) fn makes_of_nothing(name: OperatorName<'_>) -> bool {
 
 /// Whether a call only moves values.
 pub(super) fn only_moves(name: OperatorName<'_>) -> bool {
-    let function = name.function();
+    let function = name.operation();
     name.direction == Direction::Forward
         && (MOVERS.contains(&function) || function.strip_suffix('_').is_some_and(|function| MOVERS.contains(&function)))
 }
