@@ -17,6 +17,7 @@ use super::magnitude::{makes_of_nothing, only_moves, reorders};
 use super::operands::{inputs, results};
 use super::region::{NEAR, Region, accumulated, region};
 use crate::fingerprint::Fingerprint;
+use crate::unwritten::gives_view;
 
 /// Calls of one side alone, and the parts that are computed otherwise because of them.
 pub(super) struct Parts {
@@ -94,8 +95,8 @@ impl Parts {
                 _ => (comparer.sides.golden, &call.golden.name),
             };
             let parent = capture.parent(&parted.operator).and_then(|parent| parent.name.as_deref());
-            let is_computed =
-                OperatorName::parse(&parted.operator).is_some_and(|name| !only_moves(name) && !makes_of_nothing(name));
+            let is_computed = OperatorName::parse(&parted.operator)
+                .is_some_and(|name| !only_moves(name) && !gives_view(name) && !makes_of_nothing(name));
             is_computed && parent == Some(module) && parted.place < call.place
         };
         let found = self.parted.iter().position(is_inside)?;
