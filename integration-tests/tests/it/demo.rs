@@ -135,7 +135,8 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
     assert!(said.starts_with("No divergence: "), "{said}");
     for (fault, place) in [
         ("spike", ", at Aten.mul.Scalar.0.forward: only the target makes this call"),
-        ("nan", ", blocks.1.attn, at Module.blocks.1.attn.Boxed.forward.0: "),
+        // The value that is written into the module's result.
+        ("nan", ", blocks.1.attn, at Aten.fill_.Scalar.0.forward: only the target makes this call"),
         ("dead", ", blocks.2.mlp, at Aten."),
         ("drift", ", at Aten.mul_.Scalar.3.forward: only the target makes this call, and then in blocks.2.mlp "),
     ] {
