@@ -16,4 +16,10 @@ impl Fingerprint {
         let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
         Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }
     }
+
+    /// The same of what has the other sign.
+    pub(super) fn negated(self) -> Self {
+        let negated = |bits: u64| if bits == u64::MAX { bits } else { (-f64::from_bits(bits)).to_bits() };
+        Self { elements: self.elements, max: negated(self.min), min: negated(self.max) }
+    }
 }

@@ -12,6 +12,7 @@ mod fused_tensors;
 mod half;
 mod inputs;
 mod kinds;
+mod leftover;
 mod looks;
 mod masks;
 mod merge;

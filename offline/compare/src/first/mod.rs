@@ -14,6 +14,7 @@ mod judged;
 mod kink;
 mod learn;
 mod learnt;
+mod left;
 mod looks;
 mod magnitude;
 mod memory;

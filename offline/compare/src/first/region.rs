@@ -8,6 +8,7 @@ use super::call::{Call, looks};
 use super::compared::Comparer;
 use super::finding::{Compared, Finding, Kind};
 use super::learnt::Bounds;
+use super::left::left_alike;
 use super::magnitude::{only_moves, takes_weights};
 use super::memory::numbers;
 use super::operands::{inputs, results};
@@ -93,13 +94,18 @@ pub(super) fn region(
         };
         let Some(name) = OperatorName::parse(&comparer.operator(one).name) else { continue };
         if !is_same_way(name.direction, direction) {
+            followed.end_together(comparer, finding.place..place);
             break;
         }
         if comparer.judge.thresholds.ignores(name) || known.contains(&place) {
             continue;
         }
         let call = Call::behind(comparer, place, (one, other));
-        let passed = passes(bounds, &call, &followed.inside, place == finding.place);
+        let passed = passes(bounds, &call, &followed.inside, finding);
+        if matches!(passed, Passed::Apart) && followed.is_again(bounds, finding, &call) {
+            followed.both(&call, &Passed::Inside { is_reshaped: false, is_rewired: false });
+            continue;
+        }
         if matches!(passed, Passed::Apart) {
             // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
             if followed.region.until.is_empty() || followed.region.apart > SURE {
@@ -107,6 +113,7 @@ pub(super) fn region(
             }
             // Another thing, behind this one: the search comes to it. Statistics of a result may agree that is another one.
             followed.has_rewired = false;
+            followed.end = End::Apart;
             break;
         }
         followed.both(&call, &passed);
@@ -123,6 +130,18 @@ struct Followed {
     is_one_sided: bool,
     has_own_parameters: bool,
     has_rewired: bool,
+    end: End,
+}
+
+/// How a part ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Operators take what comes of it, and nothing else differs.
+    Taken,
+    /// Behind it, something else differs.
+    Apart,
+    /// The forward leaves what comes of it.
+    Left,
 }
 
 impl Followed {
@@ -137,7 +156,31 @@ impl Followed {
             is_one_sided: alone.iter().any(gives),
             has_own_parameters: false,
             has_rewired: false,
+            end: End::Taken,
         }
+    }
+
+    /// The forward ends behind these places, and nothing that comes of the part was taken by an operator of both sides: a loss that each
+    /// side computes in its own way. Both are together if all that they leave is the same.
+    fn end_together(&mut self, comparer: Comparer<'_>, places: std::ops::Range<usize>) {
+        if self.region.until.is_empty()
+            && let Some((until, apart)) = left_alike(comparer, places)
+        {
+            (self.region.until, self.region.apart) = (until, apart);
+            self.end = End::Left;
+        }
+    }
+
+    /// Whether a call behind such a part is given another result of what was not recorded: optimizers decompose a matrix for each
+    /// parameter.
+    fn is_again(&self, bounds: Bounds<'_, '_>, finding: &Finding, call: &Call<'_>) -> bool {
+        let mut given = call.inputs.iter().filter(|input| !agrees(bounds, finding, call, input)).peekable();
+        finding.kind == Kind::Between
+            && !self.region.until.is_empty()
+            && self.region.apart <= SURE
+            && call.is_forward()
+            && given.peek().is_some()
+            && given.all(|input| input.deviation.what == What::Numbers && bounds.is_fresh(call, input))
     }
 
     /// A call that one side makes alone.
@@ -171,25 +214,29 @@ impl Followed {
     }
 
     fn explained(self, bounds: Bounds<'_, '_>, finding: &Finding) -> Option<Region> {
-        let Self { region, is_one_sided, has_own_parameters, has_rewired, .. } = self;
+        let Self { region, is_one_sided, has_own_parameters, has_rewired, end, .. } = self;
         // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
         let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
-        let is_explained = region.is_reshaped
-            || ((is_one_sided || (has_rewired && region.apart <= SURE))
-                && (!is_uncomputed || has_own_parameters)
-                && !bounds.is_update(OperatorName::parse(&finding.operator)));
+        let is_sure = region.apart <= SURE;
+        let is_update = bounds.is_update(OperatorName::parse(&finding.operator));
+        let is_written_otherwise =
+            (is_one_sided || (has_rewired && is_sure)) && (!is_uncomputed || has_own_parameters) && !is_update;
+        // What was not recorded may have another right result, as the vectors of equal eigenvalues.
+        let is_unrecorded = finding.kind == Kind::Between && end == End::Taken && is_sure;
+        let is_explained = region.is_reshaped || is_written_otherwise || is_unrecorded;
         (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
     }
 }
 
-fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerprint>, is_first: bool) -> Passed {
+fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerprint>, finding: &Finding) -> Passed {
     let operator = call.operator;
     let agree_to = bounds.results_agree_to(operator);
     let is_of_it = |value: &&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
     if call.inputs.iter().any(|input| bounds.is_nearly_given(call, input)) {
         return Passed::Apart;
     }
-    let differing: Vec<&Compared<'c>> = call.inputs.iter().filter(|input| !bounds.agrees(operator, input)).collect();
+    let differing: Vec<&Compared<'c>> =
+        call.inputs.iter().filter(|input| !agrees(bounds, finding, call, input)).collect();
     let bound = bounds.comparer.judge.bound(operator, 0.0).bound.max(2.0 * agree_to);
     let is_beyond = |output: &&Compared<'c>| output.deviation.relative > bound;
     let is_output_apart = call.outputs.iter().filter(is_beyond).any(|output| !bounds.is_cancelled(call, output));
@@ -215,13 +262,20 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
             || is_rewired(input)
             || is_negated(input)
     };
-    if is_first || (!differing.is_empty() && differing.iter().all(is_explained)) {
+    if call.place == finding.place || (!differing.is_empty() && differing.iter().all(is_explained)) {
         return Passed::Inside {
             is_reshaped,
             is_rewired: differing.iter().any(|input| is_rewired(input) || is_negated(input)),
         };
     }
     Passed::Apart
+}
+
+/// Whether a value agrees behind a part computed otherwise. Where that was not recorded, an update rounds as any other code does.
+fn agrees(bounds: Bounds<'_, '_>, finding: &Finding, call: &Call<'_>, value: &Compared<'_>) -> bool {
+    let is_rounding = || value.deviation.relative <= bounds.fresh_bound(call.operator);
+    bounds.agrees(call.operator, value)
+        || (finding.kind == Kind::Between && bounds.is_update(call.name) && is_rounding())
 }
 
 /// Whether one side has the other's numbers with the other sign: a negation is not recorded, and goes through a sum.

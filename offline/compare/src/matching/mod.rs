@@ -11,6 +11,7 @@ mod listed;
 mod mapping;
 mod pair;
 mod sequence;
+mod unlike;
 mod wrapped;
 
 pub(crate) use aligned::Alignment;

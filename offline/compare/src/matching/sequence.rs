@@ -13,6 +13,7 @@ use crate::script::{Numbers, script};
 use super::exact::{pair_aligned, plain_keys};
 use super::listed::{one_is_listed, unlisted};
 use super::pair::{Aligned, How, Pair};
+use super::unlike::are_unlike;
 use super::wrapped::{one_is_wrapped, unwrapped};
 
 /// Puts the operators of two captures side by side.
@@ -94,7 +95,11 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2], is_wra
     let mut aligned = Vec::new();
     side_by_side(&sides, 0, [0..sides[0][0].len(), 0..sides[1][0].len()], &mut aligned);
     pair_moved(&mut aligned, [target, golden], [&sides[0][0], &sides[1][0]]);
-    let mut twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
+    let are_alike = |&(one, other): &(u32, u32)| {
+        !are_unlike(&target.document.operators[one as usize], &golden.document.operators[other as usize])
+    };
+    let pairs = aligned.iter().filter_map(|&(one, other)| one.zip(other));
+    let mut twins = pairs.filter(are_alike).collect();
     follow_forwards(&mut twins, target, golden);
     where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
