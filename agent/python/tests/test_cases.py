@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from support import runs
 from support.command import program, trainmon
 from support.environment import ENVIRONMENT
 
@@ -19,7 +21,7 @@ CASES = Path(os.environ.get("TRAINMON_CASES", Path(__file__).resolve().parents[3
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases in {CASES} (TRAINMON_CASES)")
 
 
-def run(case: str, place: Path, *words: str, **variables: str) -> str:
+def run(case: str, place: Path, *words: str, with_errors: bool = False, **variables: str) -> str:
     """What a case's script prints, in a copy of its folder."""
     if not (CASES / case).is_dir():
         pytest.skip(f"no case {case} in {CASES}")
@@ -31,7 +33,7 @@ def run(case: str, place: Path, *words: str, **variables: str) -> str:
     environment = {**ENVIRONMENT, **variables, "PATH": path, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode in (0, 1), (ended.stdout + ended.stderr)[-2000:]
-    return ended.stdout
+    return ended.stdout + ended.stderr if with_errors else ended.stdout
 
 
 @pytest.mark.parametrize("variables", [{}, {"MATMUL": "1"}, {"LATE": "1"}], ids=["einsum", "matmul", "late"])
@@ -75,3 +77,17 @@ def test_torchs_old_format_is_read_whatever_the_pickles_protocol(tmp_path: Path,
         torch.save(state, tmp_path / name, _use_new_zipfile_serialization=False, pickle_protocol=protocol)
     said = trainmon("compare", tmp_path / "a.pt", tmp_path / "b.pt")
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_a_scripted_child_takes_no_other_module_with_it(tmp_path: Path) -> None:
+    said = run("scripted_child_kills_activations", tmp_path, sys.executable, "case.py", with_errors=True)
+    assert "failed" not in said and "inside scripted modules are not measured: b" in said, said
+    run_directory = runs.run_directory(tmp_path / "scripted_child_kills_activations" / "out", 0)
+    names = {row["name"] for row in runs.rows(run_directory, "actv")}
+    assert names == {f"{one}{end}" for one in ("", "a", "b", "c") for end in (".input", ".output")}
+
+
+def test_modules_are_constructed_inside_a_capture(tmp_path: Path) -> None:
+    said = run("module_built_inside_capture", tmp_path, sys.executable, "case.py")
+    failed = {level: re.findall(r"'[^']*'", line) for level, line in re.findall(r"(\w+) tried \d+ .*: \[(.*)\]", said)}
+    assert failed == {"L1": [], "mix": [], "L0": [], "L2": []}, said

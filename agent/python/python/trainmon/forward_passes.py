@@ -16,6 +16,7 @@ from trainmon._guard import Guard
 from trainmon._hooks import Hook, in_backward
 from trainmon.frameworks.base import Job
 from trainmon.modules import tensors_of
+from trainmon.names import child
 
 
 @dataclass(slots=True, eq=False)
@@ -51,8 +52,8 @@ class ForwardPasses:
         self._chunks = [_Chunk() for _ in models]
         for chunk, model in zip(self._chunks, models, strict=True):
             for module in _around(model):
-                self._handles.append(module.register_forward_pre_hook(Hook(self._entering(chunk))))
-                self._handles.append(module.register_forward_hook(Hook(self._leaving(chunk))))
+                self._handles.append(torch.nn.Module.register_forward_pre_hook(module, Hook(self._entering(chunk))))
+                self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(self._leaving(chunk))))
 
     def current(self, vpp_stage: int) -> int:
         """Of the forward call in progress, from 0."""
@@ -124,8 +125,8 @@ def _around(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The model, and what it wraps: a wrapper's own call may be passed over (DeepSpeed's pipeline calls its module)."""
     around = [model]
     while True:
-        modules = around[-1]._modules
-        inner = modules.get("module") or modules.get("_orig_mod")
-        if inner is None or inner in around:
+        inner = child(around[-1], "module")
+        inner = child(around[-1], "_orig_mod") if inner is None else inner
+        if inner is None or any(inner is one for one in around):
             return around
         around.append(inner)

@@ -90,14 +90,16 @@ class Gradients:
                 return
             micro_step = self._passes.added(parameter)
             self.is_overtaken = self._reduced_this_step is not None
-            if parameter.is_replica or not parameter.is_watched or self._guard.is_off("weight gradients"):
+            if parameter.is_replica or not parameter.is_watched:
+                return
+            if self._guard.is_off("weight gradients", parameter.name):
                 return
             if not self._every_micro_batch and not self._passes.is_due(parameter):
                 parameter.mark = None if gradient is None else _mark_of(gradient)
             elif self.monitor.collecting:
                 self._show(parameter, gradient, micro_step)
         except Exception as error:
-            self._guard.failed("weight gradients", error)
+            self._guard.failed_at("weight gradients", parameter.name, error)
 
     def _show(self, parameter: Parameter, gradient: torch.Tensor | None, micro_step: int) -> None:
         """Takes the row before aggregation; with one row per step, in place of an earlier one."""
@@ -166,24 +168,39 @@ class Gradients:
             self.is_overtaken = False
             self._measurer.retract(Kind.GRAD_REDUCED, [one.id for one in self._watched()], keep_last=False)
         self._reduced_this_step = part = StepNorm()
-        framework = self.framework
         factor = self._factor(self._loss_scale.before_step())
         shown: list[tuple[Label, torch.Tensor, bool]] = []
+        left_out = self._guard.left_out("reduced gradients")
         for parameter in self._watched():
-            gradient = framework.reduced(parameter)
-            if gradient is None:
+            if parameter.name in left_out:
                 continue
-            counts = framework.counts_in_norm(parameter)
-            if not framework.reports_reduced(parameter):
-                # Another rank writes the row; the norm is every rank's own.
-                if counts:
-                    self._measurer.add_norm(gradient, factor, part)
-                continue
-            # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
-            label = Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last)
-            shown.append((label, gradient, counts))
-        self._measurer.measure_each(shown, once=not framework.aggregates, factor=factor, norm=part)
+            try:
+                found = self._reduced_of(parameter, factor, part)
+            except Exception as error:
+                self._guard.failed_at("reduced gradients", parameter.name, error)
+            else:
+                if found is not None:
+                    shown.append(found)
+        if self._guard.left_out("reduced gradients"):
+            part.leave_out()
+        self._measurer.measure_each(shown, once=not self.framework.aggregates, factor=factor, norm=part)
         self._measurer.launch()
+
+    def _reduced_of(
+        self, parameter: Parameter, factor: float | torch.Tensor, norm: StepNorm
+    ) -> tuple[Label, torch.Tensor, bool] | None:
+        """The aggregated gradient with its label, and whether it counts in the norm; None without one, and where
+        another rank writes the row: the norm is every rank's own."""
+        gradient = self.framework.reduced(parameter)
+        if gradient is None:
+            return None
+        counts = self.framework.counts_in_norm(parameter)
+        if self.framework.reports_reduced(parameter):
+            # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
+            return Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last), gradient, counts
+        if counts:
+            self._measurer.add_norm(gradient, factor, norm)
+        return None
 
     def take_norm(self) -> StepNorm | None:
         """This rank's sum of squares of the step, if it stands for the whole model."""

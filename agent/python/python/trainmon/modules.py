@@ -7,8 +7,9 @@ and with them change the order in which gradients are added up, and so the train
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +19,9 @@ from trainmon._guard import Guard
 from trainmon._hooks import Hook, in_backward
 from trainmon._kinds import Kind
 from trainmon._settings import Settings
+from trainmon.eager_modules import eager_modules
 from trainmon.measurer import Label, Measurer
-from trainmon.names import clean_name, msprobes_names, own_names, wrapped_by
+from trainmon.promised import PromisedRows
 
 if TYPE_CHECKING:
     from trainmon.forward_passes import ForwardPasses
@@ -31,6 +33,7 @@ class Site:
 
     name: str
     vpp_stage: int
+    module: torch.nn.Module
     enters: bool
     """Whether its inputs are looked at before it runs."""
     calls: list[tuple[int, int]] = field(default_factory=list)
@@ -39,6 +42,8 @@ class Site:
     """Forward calls in this step that activation checkpointing repeated."""
     entered: list[Call] = field(default_factory=list)
     """Calls that are running, if it enters."""
+    has_run: bool = False
+    """Whether it was ever called in a step that is measured."""
     ids: dict[tuple[bool, bool, int, int, int], int] = field(default_factory=dict)
     """By (is output, is gradient, index, of, earlier calls in the micro-batch)."""
 
@@ -104,6 +109,7 @@ class Activations:
         #: From so many on, tensors that are gone are dropped from both: a step may never end.
         self._many = _MANY
         self._has_said_again = False
+        self._promised = PromisedRows(self._monitor)
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
         """Hooks the modules. Those inside a compiled module are left alone: a hook there is compiled with it, and
@@ -112,16 +118,22 @@ class Activations:
             return
         self._passes.attach(models)
         for vpp_stage, model in enumerate(models):
-            for raw, name, module in uncompiled_modules(model, self._monitor, self._settings):
-                if any(self._monitor.matches_module(one, vpp_stage) for one in {name, raw}):
-                    # msprobe's second monitor writes inputs first. Elsewhere a module that overwrites its input is
-                    # enough of a reason: what went in is gone afterwards.
-                    site = Site(name, vpp_stage, self._settings.is_v2 or works_in_place(module))
-                    self._sites.append(site)
-                    if site.enters:
-                        entering = Hook(self._entering_hook(site))
-                        self._handles.append(module.register_forward_pre_hook(entering, with_kwargs=True))
-                    self._handles.append(module.register_forward_hook(Hook(self._hook(site)), with_kwargs=True))
+            for raw, name, module in eager_modules(model, self._monitor, self._settings):
+                self._guard.each("activations", name, partial(self._attach_one, vpp_stage, {name, raw}, name, module))
+
+    def _attach_one(self, vpp_stage: int, names: Collection[str], name: str, module: torch.nn.Module) -> None:
+        if not any(self._monitor.matches_module(one, vpp_stage) for one in names):
+            return
+        # msprobe's second monitor writes inputs first. Elsewhere a module that overwrites its input is enough of a
+        # reason: what went in is gone afterwards.
+        site = Site(name, vpp_stage, module, self._settings.is_v2 or works_in_place(module))
+        if site.enters:
+            entering = Hook(self._entering_hook(site))
+            self._handles.append(torch.nn.Module.register_forward_pre_hook(module, entering, with_kwargs=True))
+        # Of the base class: a scripted module refuses its own, though it calls the hooks that it has.
+        leaving = Hook(self._hook(site))
+        self._handles.append(torch.nn.Module.register_forward_hook(module, leaving, with_kwargs=True))
+        self._sites.append(site)
 
     def follow_plan(self, settings: Settings, models: Sequence[torch.nn.Module]) -> None:
         """Live control changed which modules are measured. Between two steps."""
@@ -149,6 +161,14 @@ class Activations:
             site.recomputed = 0
         self._passes.begin_next_step()
 
+    def step_is_over(self) -> None:
+        """The step was ended: who gave no rows in the first one is told."""
+        self._promised.step_is_over(self._sites, self._guard.left_out("activations"))
+
+    def run_is_over(self) -> None:
+        """No step follows: who never gave any rows is told."""
+        self._promised.run_is_over(self._sites, self._guard.left_out("activations"))
+
     def detach(self) -> None:
         """Removes the hooks."""
         self.begin_next_step()
@@ -159,28 +179,28 @@ class Activations:
     def _entering_hook(self, site: Site) -> Any:
         def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
-                if self._is_on(module):
+                if self._is_on(site, module):
                     call = self._begin_call(site)
                     self._take_inputs(site, call, args, kwargs)
                     site.entered.append(call)
                     self._measurer.launch()
             except Exception as error:
-                self._guard.failed("activations", error)
+                self._guard.failed_at("activations", site.name, error)
 
         return entering
 
     def _hook(self, site: Site) -> Any:
         def called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             try:
-                if self._is_on(module):
+                if self._is_on(site, module):
                     self._called(site, args, kwargs, output)
             except Exception as error:
-                self._guard.failed("activations", error)
+                self._guard.failed_at("activations", site.name, error)
 
         return called
 
-    def _is_on(self, module: torch.nn.Module) -> bool:
-        return module.training and self._monitor.collecting and not self._guard.is_off("activations")
+    def _is_on(self, site: Site, module: torch.nn.Module) -> bool:
+        return module.training and self._monitor.collecting and not self._guard.is_off("activations", site.name)
 
     def _called(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         outputs = list(tensors_of(output))
@@ -208,6 +228,7 @@ class Activations:
             self._many = max(_MANY, 2 * (len(self._seen) + len(self._awaited)))
 
     def _begin_call(self, site: Site) -> Call:
+        site.has_run = True
         if in_backward():
             # In the order of the calls they repeat, as far as anybody knows.
             number, site.recomputed = site.recomputed, site.recomputed + 1
@@ -254,7 +275,7 @@ class Activations:
             if tensor.requires_grad:
                 identity = self._id(site, call, is_output, True, index, len(tensors))
                 label = Label(identity, Kind.ACTV_GRAD, call.micro_step)
-                awaited = self._await_gradient(tensor, label)
+                awaited = self._await_gradient(site, tensor, label)
                 if not is_output:
                     call.awaited.append((awaited, label))
 
@@ -266,7 +287,7 @@ class Activations:
                 identity = self._id(site, call, False, True, index, len(inputs))
                 self._monitor.observe_missing(identity, Kind.ACTV_GRAD, call.micro_step)
 
-    def _await_gradient(self, tensor: torch.Tensor, label: Label) -> Awaited:
+    def _await_gradient(self, site: Site, tensor: torch.Tensor, label: Label) -> Awaited:
         # A leaf's hook is called in every backward pass of the step, and each place it is passed to has its own.
         key = (id(tensor), label.tensor_id) if tensor.is_leaf else id(tensor)
         version = version_of(tensor)
@@ -280,19 +301,19 @@ class Activations:
             awaited.labels.append(label)
             return awaited
         awaited = Awaited(weakref.ref(tensor), version, [label])
-        handle = tensor.register_hook(self._gradient_hook(awaited))
+        handle = tensor.register_hook(self._gradient_hook(site, awaited))
         if tensor.is_leaf:
             awaited.handle = handle
         self._awaited[key] = awaited
         return awaited
 
-    def _gradient_hook(self, awaited: Awaited) -> Any:
+    def _gradient_hook(self, site: Site, awaited: Awaited) -> Any:
         def arrived(gradient: torch.Tensor) -> None:
             try:
-                if self._monitor.collecting and not self._guard.is_off("activation gradients"):
+                if self._monitor.collecting and not self._guard.is_off("activation gradients", site.name):
                     self._arrived(awaited, gradient)
             except Exception as error:
-                self._guard.failed("activation gradients", error)
+                self._guard.failed_at("activation gradients", site.name, error)
 
         return arrived
 
@@ -358,42 +379,3 @@ def tensors_of(output: Any) -> Iterator[torch.Tensor]:
         yield from (value for value in output.values() if isinstance(value, torch.Tensor))
     elif isinstance(output, list | tuple):
         yield from (value for value in output if isinstance(value, torch.Tensor))
-
-
-def uncompiled_modules(
-    model: torch.nn.Module, monitor: Any, settings: Settings
-) -> Iterator[tuple[str, str, torch.nn.Module]]:
-    """`(clean name, name shown, module)` of a model and everything in it that runs eagerly, children first named as in
-    `named_modules`. Of a wrapper and its module the latter, but where the names are msprobe's. Says once which compiled
-    modules are passed over."""
-    naming = msprobes_names if settings.like_msprobe else own_names(model)
-    passed_over = []
-    compiled: list[str] = []
-    for name, module in model.named_modules():
-        if any(name == prefix or name.startswith(prefix + ".") for prefix in compiled):
-            continue
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            compiled.append(name)
-            passed_over.append(name or type(module).__name__)
-            continue
-        inner = module._modules.get("_orig_mod")
-        if inner is not None:
-            # `torch.compile(module)`: its own hooks run eagerly, those inside do not.
-            compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
-            passed_over.append(name or type(module).__name__)
-        if type(module).__name__ == "FullyShardedDataParallel" or (not settings.like_msprobe and _only_wraps(module)):
-            continue
-        clean = clean_name(name + ".").rstrip(".")
-        yield clean, naming(clean), module
-    if passed_over:
-        monitor.say(
-            "info",
-            f"activations inside compiled modules are not measured: {', '.join(passed_over[:3])}"
-            + (f" and {len(passed_over) - 3} more" if len(passed_over) > 3 else ""),
-            "their inputs and outputs are where the module itself was wrapped by torch.compile; gradients, moments and "
-            "parameters are measured everywhere",
-        )
-
-
-def _only_wraps(module: torch.nn.Module) -> bool:
-    return wrapped_by(module) is not None or "_checkpoint_wrapped_module" in module._modules

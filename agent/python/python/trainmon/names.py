@@ -38,11 +38,17 @@ Naming = Callable[[str], str]
 
 
 def clean_name(name: str) -> str:
-    """A name without what FSDP, activation checkpointing and torch.compile put into it. As msprobe has it."""
+    """A name without what FSDP, activation checkpointing and torch.compile put into it. As msprobe has it. Halves of
+    surrogate pairs, which no file can hold, are spelled out."""
     for mark in _MARKS:
         if mark in name:
             name = name.replace(mark, "")
-    return name
+    return name if name.isascii() else writable(name)
+
+
+def writable(text: str) -> str:
+    """The text with halves of surrogate pairs spelled out: no UTF-8 has them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def own_names(model: torch.nn.Module) -> Naming:
@@ -81,6 +87,12 @@ def wrapped_by(module: torch.nn.Module) -> str | None:
     marks of their own."""
     for one in type(module).__mro__:
         attribute = _WRAPPERS.get(one.__module__.partition(".")[0], {}).get(one.__name__)
-        if attribute is not None and module._modules.get(attribute) is not None:
+        if attribute is not None and child(module, attribute) is not None:
             return attribute
     return None
+
+
+def child(module: torch.nn.Module, name: str) -> torch.nn.Module | None:
+    """A module's own child of a name. What holds the children of a scripted module is no dictionary."""
+    children = module._modules
+    return children[name] if name in children else None  # noqa: SIM401 - it has no `get`

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from trainmon._guard import Guard
 from trainmon._kinds import MOMENTS, Kind, kind_of
@@ -10,6 +12,12 @@ from trainmon._settings import Settings
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import Label, Measurer, local_part
 from trainmon.parameters import Parameter
+
+if TYPE_CHECKING:
+    import torch
+
+#: A tensor with the record that it becomes.
+Shown: TypeAlias = "tuple[Label, torch.Tensor]"
 
 
 class OptimizerStep:
@@ -79,13 +87,24 @@ class OptimizerStep:
     def _reported(self) -> list[Parameter]:
         return [parameter for parameter in self._parameters if parameter.is_watched and not parameter.is_replica]
 
+    def _of_each(self, hook: str, look: Callable[[Parameter], Iterable[Shown]]) -> Iterator[Shown]:
+        """What is found of each parameter. One at which that fails is left out, and the others are not."""
+        left_out = self._guard.left_out(hook)
+        for parameter in self._reported():
+            if parameter.name in left_out:
+                continue
+            try:
+                yield from look(parameter)
+            except Exception as error:
+                self._guard.failed_at(hook, parameter.name, error)
+
     def _measure_moments(self) -> None:
-        self._measurer.measure_all(
-            (label, moment)
-            for parameter in self._reported()
-            for name, moment in self._framework.moments(parameter).items()
-            if (label := self._label_of_state(parameter, name, moment)) is not None
-        )
+        self._measurer.measure_all(self._of_each("moments", self._moments_of))
+
+    def _moments_of(self, parameter: Parameter) -> list[Shown]:
+        moments = self._framework.moments(parameter).items()
+        labelled = ((self._label_of_state(parameter, name, moment), moment) for name, moment in moments)
+        return [(label, moment) for label, moment in labelled if label is not None]
 
     def _label_of_state(self, parameter: Parameter, name: str, state: object) -> Label | None:
         """State of an optimizer this build does not know by name has one row per parameter and name."""
@@ -105,39 +124,48 @@ class OptimizerStep:
 
     def _measure_values(self, kind: int) -> None:
         # Read every time: scripts prune and clamp through `.data`, which torch does not count.
-        self._measurer.measure_all(
-            (Label(parameter.id, kind), values)
-            for parameter in self._reported()
-            if parameter.tensor.requires_grad and (values := self._framework.values(parameter)) is not None
-        )
+        def values_of(parameter: Parameter) -> Iterable[Shown]:
+            values = self._framework.values(parameter) if parameter.tensor.requires_grad else None
+            return () if values is None else ((Label(parameter.id, kind), values),)
+
+        self._measurer.measure_all(self._of_each("parameters", values_of))
 
     def _measure_directions(self) -> None:
         """How far each gradient agrees in sign with the moving average of those before it: 1 for a parameter's
         first."""
         for parameter in self._reported():
-            gradient = self._framework.reduced(parameter)
-            if gradient is None:
-                continue
-            moments = self._framework.moments(parameter)
-            average = moments.get("exp_avg", moments.get("momentum_buffer"))
-            label = Label(parameter.id, Kind.MG_DIRECTION)
-            if average is not None:
-                self._measurer.agreement(label, local_part(gradient), local_part(average))
-            elif parameter.id not in self._stepped:
-                self._monitor.record_values(label.tensor_id, label.kind, 0, (1.0,))
-            self._stepped.add(parameter.id)
+            self._guard.each("mg_direction", parameter.name, partial(self._measure_direction, parameter))
+
+    def _measure_direction(self, parameter: Parameter) -> None:
+        gradient = self._framework.reduced(parameter)
+        if gradient is None:
+            return
+        moments = self._framework.moments(parameter)
+        average = moments.get("exp_avg", moments.get("momentum_buffer"))
+        label = Label(parameter.id, Kind.MG_DIRECTION)
+        if average is not None:
+            self._measurer.agreement(label, local_part(gradient), local_part(average))
+        elif parameter.id not in self._stepped:
+            self._monitor.record_values(label.tensor_id, label.kind, 0, (1.0,))
+        self._stepped.add(parameter.id)
 
     def _keep_copies(self) -> None:
         self._copied = []
         for parameter in self._reported():
-            values = self._framework.values(parameter)
-            if values is not None and self._framework.reduced(parameter) is not None:
-                self._measurer.keep_copy(parameter.id, local_part(values))
-                self._copied.append(parameter)
+            self._guard.each("updates", parameter.name, partial(self._keep_copy, parameter))
+
+    def _keep_copy(self, parameter: Parameter) -> None:
+        values = self._framework.values(parameter)
+        if values is not None and self._framework.reduced(parameter) is not None:
+            self._measurer.keep_copy(parameter.id, local_part(values))
+            self._copied.append(parameter)
 
     def _measure_updates(self) -> None:
         for parameter in self._copied:
-            values = self._framework.values(parameter)
-            if values is not None:
-                self._measurer.update(parameter.id, local_part(values))
+            self._guard.each("updates", parameter.name, partial(self._measure_update, parameter))
         self._copied = []
+
+    def _measure_update(self, parameter: Parameter) -> None:
+        values = self._framework.values(parameter)
+        if values is not None:
+            self._measurer.update(parameter.id, local_part(values))

@@ -16,7 +16,7 @@ from trainmon._guard import Guard
 from trainmon._hooks import Hook, in_backward
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.modules import uncompiled_modules
+from trainmon.eager_modules import eager_modules
 from trainmon.output_paths import run_directory, write_whole
 from trainmon.places import OURS
 
@@ -40,8 +40,10 @@ class Stacks:
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
-            for _, name, module in uncompiled_modules(model, self._monitor, self._settings):
-                self._handles.append(module.register_forward_hook(Hook(self._hook(f"{vpp_stage}:{name}"))))
+            for _, name, module in eager_modules(model, self._monitor, self._settings):
+                self._handles.append(
+                    torch.nn.Module.register_forward_hook(module, Hook(self._hook(f"{vpp_stage}:{name}")))
+                )
 
     def _hook(self, name: str) -> Any:
         def called(module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
@@ -49,7 +51,7 @@ class Stacks:
                 if name not in self._found and module.training and self._monitor.collecting and not in_backward():
                     self._found[name] = stack_from(sys._getframe(1))
             except Exception as error:
-                self._guard.failed("stack_info", error)
+                self._guard.failed_at("stack_info", name, error)
 
         return called
 

@@ -16,7 +16,8 @@ from trainmon._guard import Guard
 from trainmon._hooks import Hook
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.modules import uncompiled_modules, works_in_place
+from trainmon.eager_modules import eager_modules
+from trainmon.modules import works_in_place
 from trainmon.output_paths import run_directory, write_whole
 
 Struct = dict[str, Any]
@@ -92,10 +93,10 @@ class Structure:
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
-            for _, name, module in uncompiled_modules(model, self._monitor, self._settings):
+            for _, name, module in eager_modules(model, self._monitor, self._settings):
                 entering, left = self._hooks(f"{vpp_stage}:{name}", works_in_place(module))
-                self._handles.append(module.register_forward_pre_hook(Hook(entering)))
-                self._handles.append(module.register_forward_hook(Hook(left), with_kwargs=True))
+                self._handles.append(torch.nn.Module.register_forward_pre_hook(module, Hook(entering)))
+                self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(left), with_kwargs=True))
 
     def _hooks(self, name: str, is_in_place: bool) -> tuple[Any, Any]:
         """What is called before a module and after it. Both give their tensors new places in the graph: a gradient is
@@ -106,20 +107,20 @@ class Structure:
 
         def entering(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
             try:
-                if module.training:
+                if module.training and not self._guard.is_off("print_struct", name):
                     ends = _Gradients(len(args)), _Gradients(0)
                     self._gradients[name] = ends
                     return tuple(ends[0].watch(index, one, crossing) for index, one in enumerate(args))
             except Exception as error:
-                self._guard.failed("print_struct", error)
+                self._guard.failed_at("print_struct", name, error)
             return None
 
         def left(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             try:
-                if module.training and not self._guard.is_off("print_struct"):
+                if module.training and not self._guard.is_off("print_struct", name):
                     return self._left(name, args, kwargs, output)
             except Exception as error:
-                self._guard.failed("print_struct", error)
+                self._guard.failed_at("print_struct", name, error)
             return None
 
         return entering, left

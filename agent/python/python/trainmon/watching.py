@@ -78,7 +78,7 @@ class Watch:
         monitor.follow_targets()
         models, self.given_optimizer = models_of(model), optimizer
         steps = settings.micro_batches or max(1, grad_acc_steps)
-        job = Job(models, optimizer, monitor, settings, steps, tp_group, dp_group, params_have_main_grad)
+        job = Job(models, optimizer, monitor, guard, settings, steps, tp_group, dp_group, params_have_main_grad)
         self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
         # A framework may know the optimizer of its model.
         has_optimizer = framework.job.optimizer is not None
@@ -219,6 +219,8 @@ class Watch:
             self.guard.run("device statistics", self.measurer.close_step)
             self.guard.run("the bare end of the step", self.monitor.end_step)
         self.guard.run("weight gradients", self.gradients.step_is_made)
+        self.guard.run("activations", self.activations.step_is_over)
+        self.guard.tell_left_out()
         self._begin_next_step()
 
     def _begin_next_step(self) -> None:
@@ -398,6 +400,8 @@ class Watch:
             self.guard.run("replica check", lambda: self.replicas.close(patience))
             self.guard.run("hang watch", self.hangs.close)
             self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
+            self.guard.run("activations", self.activations.run_is_over)
+            self.guard.tell_left_out()
         return self.monitor.shutdown()
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,10 +19,10 @@ from trainmon._settings import Settings
 from trainmon._trainmon import squash_name
 from trainmon.device.chunks import refusal
 from trainmon.device.unobserved import quietly
+from trainmon.eager_modules import eager_modules
 from trainmon.features import numbers
 from trainmon.frameworks.base import Job
 from trainmon.measurer import Label, Measurer, local_part
-from trainmon.modules import uncompiled_modules
 
 Numbers = Sequence[torch.Tensor]
 
@@ -63,12 +64,13 @@ class Features:
             return
         found: set[str] = set()
         for vpp_stage, model in enumerate(models):
-            for raw, name, module in uncompiled_modules(model, self._monitor, self._settings):
+            for raw, name, module in eager_modules(model, self._monitor, self._settings):
                 for hook, listed, tail in _hooks(wanted):
-                    shown = self._shown(hook, listed, (name, raw), vpp_stage, module)
+                    look = partial(self._shown, hook, listed, (name, raw), vpp_stage, module)
+                    shown = self._guard.each(hook, name, look)
                     if shown is not None:
                         found |= {name, raw}
-                        self._hook(hook, f"{shown}.{tail}", vpp_stage, module)
+                        self._guard.each(hook, name, partial(self._hook, hook, f"{shown}.{tail}", vpp_stage, module))
         missing = sorted({_bare(name) for _, listed, _ in _hooks(wanted) for name in listed or ()} - found)
         if missing:
             self._monitor.say(
@@ -100,12 +102,12 @@ class Features:
 
         def called(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             try:
-                if module.training and not self._guard.is_off(hook) and not in_backward():
+                if module.training and not self._guard.is_off(hook, name) and not in_backward():
                     self._called(site, module, inputs, output)
             except Exception as error:
-                self._guard.failed(hook, error)
+                self._guard.failed_at(hook, name, error)
 
-        self._handles.append(module.register_forward_hook(Hook(called)))
+        self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(called)))
 
     def _feature(self, hook: str, name: str) -> tuple[Callable[..., Numbers], bool]:
         """How it is computed, and whether for every micro-batch."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from trainmon._guard import Guard
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
 from trainmon.norm import Exchange
@@ -25,6 +26,7 @@ class Job:
     models: Sequence[torch.nn.Module]
     optimizer: Any
     monitor: Monitor
+    guard: Guard
     settings: Settings
     grad_acc_steps: int
     tp_group: Any = None

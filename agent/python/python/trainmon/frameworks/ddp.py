@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, innermost, ranks_of, weakly
 from trainmon.frameworks.plain import Plain
 from trainmon.parameters import Parameter
@@ -28,7 +27,7 @@ class Ddp(Plain):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._guard = Guard(job.monitor)
+        self._guard = job.guard
         self._accumulations: list[_Accumulation] = []
         self._wrapper_of = {id(one): wrapper for wrapper in _wrappers(job.models) for one in wrapper.parameters()}
         self._ignored = {
@@ -94,7 +93,7 @@ class Ddp(Plain):
             if is_mixed or (one.is_mixed and parameter.firings < self.job.grad_acc_steps):
                 self._listen_to_arrivals(one, sink)
         except Exception as error:
-            self._guard.failed("weight gradients", error)
+            self._guard.failed_at("weight gradients", parameter.name, error)
 
     def _listen_to_arrivals(self, one: _Accumulation, sink: GradientSink) -> None:
         """Only in loops that aggregate before the step's last micro-batch: such a hook costs as much as the other."""
@@ -109,7 +108,7 @@ class Ddp(Plain):
                     one.is_shown = True
                     sink(parameter, gradient)
             except Exception as error:
-                self._guard.failed("weight gradients", error)
+                self._guard.failed_at("weight gradients", parameter.name, error)
 
         self.handles.append(parameter.tensor.register_hook(arrives))
 

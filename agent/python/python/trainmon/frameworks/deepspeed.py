@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, WholeParameters, is_deepspeeds, layout_of
 from trainmon.frameworks.experts import Numbered, numbered_experts
@@ -49,7 +48,7 @@ class DeepSpeed(Plain):
         # Gradients are reduced and moved behind torch's back.
         self.aggregates = True
         self._engine = engine
-        self._guard = Guard(job.monitor)
+        self._guard = job.guard
         layout = self._guard.run("DeepSpeed's partitions", lambda: layout_of(job.optimizer))
         self._layout: Layout = Unknown(job.optimizer) if layout is None else layout
         #: Stage 0 in fp16: the engine of some versions leaves the loss as it is.

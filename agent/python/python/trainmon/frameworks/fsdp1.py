@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainmon import patches
-from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, ranks_of
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.plain import Plain
@@ -53,7 +52,7 @@ class Fsdp1(Plain):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.aggregates = True
-        self._guard = Guard(job.monitor)
+        self._guard = job.guard
         self._modules = [module for model in job.models for _, module in _wrapped(model)]
         self._place_of: dict[int, Place] = {}
         """By id of the original parameter."""

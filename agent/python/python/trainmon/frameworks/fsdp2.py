@@ -8,11 +8,11 @@ of a DTensor but its local part: most of its operations are collectives.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job
 from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.plain import Plain
@@ -41,7 +41,7 @@ class Fsdp2(Plain):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.aggregates = True
-        self._guard = Guard(job.monitor)
+        self._guard = job.guard
         self._managed: list[Any] = []
         """torch's `FSDPParam`s: each has the sharded parameter, and the whole one for a forward and backward pass."""
         self._group_of: dict[int, Any] = {}
@@ -96,7 +96,9 @@ class Fsdp2(Plain):
                 try:
                     parameter = by_tensor.get(id(managed.sharded_param))
                     if parameter is not None:
-                        _show(parameter, managed, sink)
+                        self._guard.each(
+                            "weight gradients", parameter.name, functools.partial(_show, parameter, managed, sink)
+                        )
                         self.launch()
                 except Exception as error:
                     self._guard.failed("weight gradients", error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
 from trainmon._kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
 from trainmon.frameworks.base import Content, GradientSink, Job, alone
@@ -39,7 +38,7 @@ class Megatron(Plain):
         super().__init__(job)
         # Buckets are scaled and reduced in place.
         self.aggregates = True
-        self._guard = Guard(job.monitor)
+        self._guard = job.guard
         self._is_optimizer = _is_optimizer(job.optimizer)
         self._wrappers = list(_wrappers(job.models))
         self._is_sharded = self._is_optimizer and is_sharded(job.optimizer)
@@ -107,7 +106,7 @@ class Megatron(Plain):
                     if parameter.firings < last and not _is_captured(parameter.tensor):
                         sink(parameter, parameter.tensor.main_grad)
                 except Exception as error:
-                    self._guard.failed("weight gradients", error)
+                    self._guard.failed_at("weight gradients", parameter.name, error)
 
             with torch.enable_grad():
                 expanded: Any = tensor.expand_as(tensor).grad_fn

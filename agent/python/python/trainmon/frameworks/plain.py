@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmon._guard import Guard
 from trainmon.exchange import StoreExchange
 from trainmon.frameworks.base import Content, Framework, GradientSink, Job, optimizer_state, ranks_of, weakly
 from trainmon.frameworks.optimizer_hooks import hook_step
@@ -45,8 +47,10 @@ class Plain(Framework):
             if not tensor.requires_grad or id(tensor) in self._hooked or is_lazy(tensor):
                 continue
 
-            hook = _accumulation_hook(weakref.ref(parameter), listener)
-            self.handles.append(tensor.register_post_accumulate_grad_hook(hook))
+            hook = _accumulation_hook(weakref.ref(parameter), listener, self.job.guard)
+            put = functools.partial(tensor.register_post_accumulate_grad_hook, hook)
+            handle = self.job.guard.each("weight gradients", parameter.name, put)
+            self.handles.extend([] if handle is None else [handle])
             self._hooked.add(id(tensor))
 
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
@@ -87,13 +91,19 @@ class Plain(Framework):
 
 
 def _accumulation_hook(
-    one: weakref.ref[Parameter], listener: Callable[[], GradientSink | None]
+    one: weakref.ref[Parameter], listener: Callable[[], GradientSink | None], guard: Guard
 ) -> Callable[[torch.Tensor], None]:
     def accumulated(_leaf: torch.Tensor) -> None:
         # Must return None: torch hands what a hook returns to the next one as the parameter.
         tell, parameter = listener(), one()
-        if tell is not None and parameter is not None:
-            tell(parameter, parameter.tensor.grad)
+        if tell is None or parameter is None:
+            return
+        try:
+            gradient = parameter.tensor.grad
+        except Exception as error:
+            guard.failed_at("weight gradients", parameter.name, error)
+        else:
+            tell(parameter, gradient)
 
     return accumulated
 
