@@ -6,6 +6,7 @@ use super::captures::StepCaptures;
 use super::deviation::is_one_kind;
 use super::first::{Divergence, Kind, Noise, RankCapture, Rounding, Walked, first_divergence};
 use super::input::Capture;
+use super::name::{Direction, OperatorName};
 use super::thresholds::Thresholds;
 use super::verdict::{Answer, Verdict};
 
@@ -109,7 +110,9 @@ impl Search {
 
     pub(super) fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
-        let found = self.found.take().or_else(|| self.rewritten.is_none().then(|| self.calls.take()).flatten());
+        // Code that was written otherwise has calls of one side alone, but no gradients of one side alone.
+        let are_told = self.rewritten.is_none() || self.calls.as_ref().is_some_and(|(_, calls)| lacks_gradients(calls));
+        let found = self.found.take().or_else(|| are_told.then(|| self.calls.take()).flatten());
         let (verdict, divergence) = match (found, self.first_rounding.take().or_else(|| self.first_residue.take())) {
             // Two captures with nothing in common are no two runs that agree.
             (Some(_), _) if self.compared == 0 => (
@@ -172,6 +175,11 @@ impl Search {
 /// Whether it is about values, not calls alone.
 fn has_values(divergence: &Divergence) -> bool {
     divergence.origins.iter().any(|(_, finding)| !finding.suspects.is_empty())
+}
+
+fn lacks_gradients(divergence: &Divergence) -> bool {
+    let mut names = divergence.origins.iter().filter_map(|(_, finding)| OperatorName::parse(&finding.operator));
+    names.any(|name| name.direction == Direction::ParameterGradient)
 }
 
 /// Whether tensors of two captures can be held against each other, if there are any.

@@ -18,6 +18,7 @@ mod masks;
 mod merge;
 mod moves;
 mod otherwise;
+mod outcomes;
 mod overflow;
 #[path = "../support/golden.rs"]
 mod recorded;

@@ -1,6 +1,6 @@
 //! What tensors are called: parameters by their names in the model, also where an optimizer changes them.
 
-use trainmon_dump::capture::Section;
+use trainmon_dump::capture::{Section, TensorFacts};
 
 use super::learnt::Bounds;
 use crate::item::Item;
@@ -8,7 +8,12 @@ use crate::item::Item;
 impl Bounds<'_, '_> {
     /// What a tensor is called as a parameter, if it is one.
     pub(super) fn parameter(&self, item: Item<'_>) -> Option<String> {
-        let (module, name) = self.learnt.rounding.parameters.name(item.tensor()?)?;
+        self.named(item.tensor()?)
+    }
+
+    /// The same of a tensor of either side.
+    pub(super) fn named(&self, tensor: &TensorFacts) -> Option<String> {
+        let (module, name) = self.learnt.rounding.parameters.name(tensor)?;
         let module = module.strip_prefix("Module.").unwrap_or("");
         Some(if module.is_empty() { name.to_string() } else { format!("{module}.{name}") })
     }

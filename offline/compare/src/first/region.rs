@@ -20,7 +20,7 @@ use crate::name::{Direction, OperatorName};
 pub(super) const NEAR: usize = 48;
 
 /// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
-const SURE: f64 = 1.5e-5;
+pub(super) const SURE: f64 = 1.5e-5;
 
 /// A part that is computed otherwise.
 pub(super) struct Region {

@@ -16,6 +16,7 @@ use super::learnt::Bounds;
 use super::magnitude::{makes_of_nothing, only_moves, reorders};
 use super::operands::{inputs, results};
 use super::region::{NEAR, Region, accumulated, region};
+use super::settled::settled;
 use crate::fingerprint::Fingerprint;
 use crate::unwritten::gives_view;
 
@@ -170,7 +171,8 @@ impl Parts {
             return Entered::Accumulation;
         }
         let alone: Vec<&Finding> = self.computed().collect();
-        let Some(region) = region(bounds, (&alone, &self.places), finding, fingerprints) else { return Entered::No };
+        let followed = region(bounds, (&alone, &self.places), finding, fingerprints);
+        let Some(region) = followed.or_else(|| settled(bounds, &alone, finding)) else { return Entered::No };
         for &place in &region.places {
             let Some((Some(one), _)) = comparer.aligned.operators.get(place) else { continue };
             let name = OperatorName::parse(&comparer.operator(*one).name);
@@ -256,6 +258,18 @@ impl Parts {
 }
 
 impl<'c> Comparer<'c> {
+    /// Whether a call of one side alone is the gradients of a module's parameters, and both sides called that module.
+    pub(super) fn lacks_gradients_of_both(self, parted: &Finding) -> bool {
+        let name = OperatorName::parse(&parted.operator).filter(|name| name.direction == Direction::ParameterGradient);
+        let is_its_forward = |&(one, other): &(Option<u32>, Option<u32>)| {
+            let forward = one.zip(other).and_then(|(one, _)| OperatorName::parse(&self.operator(one).name));
+            forward
+                .zip(name)
+                .is_some_and(|(forward, name)| forward.direction == Direction::Forward && forward.callee == name.callee)
+        };
+        name.is_some() && self.aligned.operators.iter().any(is_its_forward)
+    }
+
     /// A number or text that no call of this function has in the golden's update: whichever call is whose.
     pub(super) fn other_argument(self, call: &Call<'c>) -> Option<Candidate> {
         let callee = call.name?.callee;

@@ -9,10 +9,11 @@ use trainmon_dump::capture::Operator;
 
 use super::call::Call;
 use super::compared::{Comparer, lacks_a_digest};
+use super::completed::as_completed;
 use super::finding::{Candidate, Compared, Excuse, Finding, Kind, OneSidedCall, Rewritten, Walked};
 use super::learnt::{Bounds, Learnt};
 use super::noise::Rounding;
-use super::operands::results;
+use super::operands::{inputs, results};
 use super::rewritten::{Entered, Parts};
 use crate::buffers::{Buffers, may_be_unwritten};
 use crate::deviation::{Deviation, What};
@@ -31,11 +32,11 @@ pub(super) fn walk(comparer: Comparer<'_>, rounding: Rounding) -> (Walked, Round
         parts: Parts::of(comparer),
         walked: Walked::default(),
     };
-    for (place, &pair) in aligned.operators.iter().enumerate() {
-        match pair {
+    for place in as_completed(comparer) {
+        match aligned.operators[place] {
             (Some(one), Some(other)) => walker.pair(place, (one, other)),
-            (Some(_), None) => walker.one_sided(place, Kind::TargetOnly, [pair.0, None]),
-            (None, Some(_)) => walker.one_sided(place, Kind::GoldenOnly, [None, pair.1]),
+            (Some(one), None) => walker.one_sided(place, Kind::TargetOnly, [Some(one), None]),
+            (None, Some(other)) => walker.one_sided(place, Kind::GoldenOnly, [None, Some(other)]),
             (None, None) => {}
         }
     }
@@ -85,6 +86,7 @@ impl<'c> Walker<'c> {
         let given: Vec<Fingerprint> = results(operator).map(Fingerprint::of).collect();
         let name = OperatorName::parse(&operator.name);
         let is_update = self.bounds().is_update(name);
+        let parameter = inputs(operator).filter(|_| is_update).find_map(|tensor| self.bounds().named(tensor));
         if is_update && name.is_some_and(|name| name.function().ends_with('_')) {
             self.learnt.changed.extend(given.iter().copied());
         }
@@ -92,7 +94,7 @@ impl<'c> Walker<'c> {
         let (operator, is_target) = (operator.name.to_string(), kind == Kind::TargetOnly);
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
-            self.parts.parted.push(Finding { is_update, ..Finding::at(kind, operator, place, at) });
+            self.parts.parted.push(Finding { parameter, is_update, ..Finding::at(kind, operator, place, at) });
         }
     }
 
@@ -233,8 +235,13 @@ impl<'c> Walker<'c> {
     }
 
     fn end(self) -> (Walked, Rounding) {
-        let Self { learnt, parts, mut walked, .. } = self;
+        let Self { comparer, learnt, parts, mut walked, .. } = self;
         walked.rewritten = parts.rewritten;
+        // Gradients that one side lacks are no other way to compute the same.
+        let lacking = || parts.parted.iter().find(|call| comparer.lacks_gradients_of_both(call)).cloned();
+        if walked.finding.is_none() && !walked.rewritten.is_empty() {
+            walked.finding = lacking();
+        }
         let is_told = walked.is_untold || !walked.rewritten.is_empty();
         if walked.finding.is_some() || parts.parted.is_empty() || is_told {
             return (walked, learnt.rounding);
