@@ -1,4 +1,4 @@
-"""One training whose code is written in two ways: `trainmon compare` says so, and names a fault that is planted into one of them."""
+"""One training, written in two ways: `trainmon compare` says so, and names a fault that is planted into one of them."""
 
 from __future__ import annotations
 
