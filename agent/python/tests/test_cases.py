@@ -91,3 +91,11 @@ def test_modules_are_constructed_inside_a_capture(tmp_path: Path) -> None:
     said = run("module_built_inside_capture", tmp_path, sys.executable, "case.py")
     failed = {level: re.findall(r"'[^']*'", line) for level, line in re.findall(r"(\w+) tried \d+ .*: \[(.*)\]", said)}
     assert failed == {"L1": [], "mix": [], "L0": [], "L2": []}, said
+
+
+def test_a_compiled_model_is_one_entry_and_runs(tmp_path: Path) -> None:
+    said = run("compiled_model_captured", tmp_path, sys.executable, "case.py")
+    lines = [line for line in said.splitlines() if "compiled code ran" in line]
+    assert len(lines) == 12, said
+    for line in lines:
+        assert "[1, 1, 1]" in line and "'compiled: what runs inside is not seen'" in line, line

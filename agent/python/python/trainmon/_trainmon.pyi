@@ -753,6 +753,9 @@ class OperatorCall:
     """A call whose end the caller tells. Until `returned`, nothing this thread calls is captured."""
 
     def returned(self) -> None: ...
+    def note(self, text: str) -> None:
+        """Says something of the call, in its entry."""
+
     def end(self, outputs: tuple[Any, ...], hidden: Sequence[int]) -> None: ...
 
 @final

@@ -46,6 +46,20 @@ impl OperatorCall {
         self.begun.active.session.end(&self.begun.name.forward);
     }
 
+    /// Says something of the call, in its entry.
+    fn note(&self, py: Python<'_>, text: &str) {
+        let Begun { active, name, is_kept, .. } = &self.begun;
+        if !is_kept {
+            return;
+        }
+        self.shared.guarded(py, "operator", || {
+            let mut entry = active.session.entry(&name.forward);
+            entry.part(Part::Note).plain_text(text);
+            entry.append();
+            Ok(())
+        });
+    }
+
     /// What it filled and gave is there; a place in `hidden` is not shown.
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn end(&self, py: Python<'_>, outputs: &Bound<'_, PyTuple>, hidden: Vec<usize>) {

@@ -312,3 +312,18 @@ def test_a_kill_loses_at_most_the_record_being_written(tmp_path: Path) -> None:
     data = captured(tmp_path)
     assert len(data) == 300
     assert data["Torch.add.299.forward"]["output"][0]["Max"] == 301.0
+
+
+def test_scripted_modules_are_named_once_and_all_others_have_entries(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    model = nn.Sequential(nn.Linear(2, 2), scripted, nn.Linear(2, 2))
+    steps = capture(tmp_path, model, level="mix")
+    for _ in range(2):
+        with steps:
+            model(torch.ones(1, 2))
+    data = captured(tmp_path)
+    modules = [name for name in data if name.startswith("Module.") and "forward" in name]
+    assert modules == ["Module.0.Linear.forward.0", "Module.2.Linear.forward.0"]
+    assert capfd.readouterr().err.count("scripted modules have no entries: 1\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -23,6 +24,11 @@ def names_of_torch() -> dict[str, Any]:
         found[name] = (function, function.__code__)
     clip = torch.nn.utils.clip_grad_norm_
     found["clip"] = (clip, clip.__code__)
+    found["compile"] = torch.compile
+    found["backward of functions"] = torch.autograd.function.BackwardCFunction.apply
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+        found[name] = getattr(dynamo, name, None)
     found["methods"] = dict(vars(torch.Tensor))
     return found
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch._ops import OpOverload
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon._trainmon import Capture
+from trainmon.captures.pausing import nothing
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
@@ -18,6 +20,25 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._capture = capture
         self._numbers: dict[OpOverload, int] = {}
+
+    def pause(self) -> Callable[[], None]:
+        """Takes the mode off in this thread, wherever on the stack it lies; gives what puts it on again."""
+        above: list[Any] = []
+        while _python_dispatch._len_torch_dispatch_stack():
+            top = _python_dispatch._pop_mode()
+            if top is self:
+                break
+            above.append(top)
+        else:
+            self._push(above)
+            return nothing
+        self._push(above)
+        return lambda: self._push([self])
+
+    @staticmethod
+    def _push(modes: list[Any]) -> None:
+        for mode in reversed(modes):
+            _python_dispatch._push_mode(mode)
 
     def __torch_dispatch__(
         self,

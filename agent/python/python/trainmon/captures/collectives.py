@@ -10,6 +10,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import guarded, undo_all
 
 #: The operations, and which of their arguments are filled by them: they hold nothing before.
@@ -64,6 +65,13 @@ class Collectives:
                 shown = _FORMER_NAMES.get(name, name)
                 self._numbers[name] = self._capture.add_operator(function, "Distributed", shown, False, filled, keys)
             self._undo.append(exchange_code(function, self._around(name)))
+
+    def pause(self) -> Callable[[], None]:
+        """Puts the functions back; gives what takes them again. Operations under way are recorded when they end."""
+        if not self._undo:
+            return nothing
+        undo_all(self._undo, self._capture)
+        return self.attach
 
     def detach(self) -> None:
         """Everything is as it was. Operations that are complete, though nobody waited for them, are recorded."""

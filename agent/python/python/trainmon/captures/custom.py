@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmon._trainmon import Capture
+from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
 from trainmon.replacement import replace
 
@@ -54,6 +55,13 @@ class CustomFunctions:
         self._is_on = False
         undo, self._undo = list(self._undo.values()), {}
         undo_all(undo, self._capture)
+
+    def pause(self) -> Callable[[], None]:
+        """Puts the attributes back; gives what replaces them again."""
+        if not self._is_on:
+            return nothing
+        self.detach()
+        return self.attach
 
     def _replace(self, key: tuple[int, str]) -> None:
         owner, name, number = self._known[key]

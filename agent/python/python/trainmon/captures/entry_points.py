@@ -18,6 +18,7 @@ import torch
 from trainmon._trainmon import Capture
 from trainmon.captures import stacks
 from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, allocations, operators, unseen_methods
+from trainmon.captures.pausing import nothing
 from trainmon.replacement import replace
 
 _MARK = "<entrance>"
@@ -76,6 +77,13 @@ class EntryPoints:
             if getattr(torch.Tensor, name, None) is not self._called[name]:
                 continue
             self._bound.append(replace(torch.Tensor, name, method))
+
+    def pause(self) -> Callable[[], None]:
+        """Closes them; gives what opens them again."""
+        if not self._is_open:
+            return nothing
+        self.close()
+        return self.open
 
     def close(self) -> None:
         """Everything is as it was."""

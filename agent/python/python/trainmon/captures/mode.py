@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
+from trainmon.captures.pausing import nothing
 
 _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
@@ -48,6 +50,17 @@ class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
             above.append(top)
         for one in reversed(above):
             _push(one)
+
+    def pause(self) -> Callable[[], None]:
+        """Takes it off in this thread; gives what puts it on again."""
+        if not self.is_on():
+            return nothing
+        self.pop()
+
+        def go_on() -> None:
+            self.push_if_absent()
+
+        return go_on
 
     def start(self) -> None:
         """Puts it on in the calling thread."""

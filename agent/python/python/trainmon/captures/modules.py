@@ -5,32 +5,32 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from trainmon._hooks import Hook
+from trainmon._hooks import Hook, is_compiling
 from trainmon._trainmon import Capture, ModuleCall
 from trainmon.captures.backward import BackwardPass, NeutralPass
+from trainmon.captures.compiled import NOTE
 from trainmon.captures.mode import Mode
+from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
-
-#: Takes away what sees functions in this thread; gives what puts it back.
-Pause: TypeAlias = Callable[[], Callable[[], None]]
+from trainmon.names import child
+from trainmon.replacement import replace
 
 
 class _Call:
     """A module's call under way in a thread."""
 
-    __slots__ = ("backward", "call", "go_on", "has_pushed", "module", "outer_error")
+    __slots__ = ("backward", "call", "has_pushed", "module", "outer_error")
 
     def __init__(self, module: torch.nn.Module, call: ModuleCall | None, has_pushed: bool) -> None:
         self.module = module
         self.call = call
         self.has_pushed = has_pushed
         self.backward: BackwardPass | NeutralPass | None = None
-        self.go_on: Callable[[], None] | None = None
         self.outer_error = sys.exc_info()[1]
 
 
@@ -49,20 +49,21 @@ class ModuleHooks:
         *,
         wants_backward: bool,
         neutral: bool,
-        pause: Pause | None = None,
         before_call: Callable[[], None] | None = None,
     ) -> None:
         """`mode` is put on in threads where it is not on, while a module is called there. `neutral`: the graph is left
-        as it is. `pause` takes away what sees functions, while a compiled module runs. `before_call` is called before
+        as it is. `before_call` is called before
         a module's call is recorded."""
         self._capture = capture
         self._mode = mode
         self._wants_backward = wants_backward
         self._pass: type[BackwardPass | NeutralPass] = NeutralPass if neutral else BackwardPass
-        self._pause = pause
         self._before_call = before_call
         self._handles: list[RemovableHandle] = []
-        #: By module, what is called when a call of it ends.
+        self._undo: list[Callable[[], object]] = []
+        self._hooked: list[tuple[torch.nn.Module, Hook, Hook]] = []
+        #: By module, what is called when a call of it begins, and when it ends.
+        self._entering: dict[int, RemovableHandle] = {}
         self._leaving: dict[int, RemovableHandle] = {}
         #: Threads that have the mode on, and the module they are in.
         self._pushed: list[tuple[int, int]] = []
@@ -73,24 +74,54 @@ class ModuleHooks:
     def attach(self, model: torch.nn.Module, prefix: str) -> None:
         """Hooks a model's modules. `prefix` stands before their paths."""
         for name, module in named_modules(model):
-            self.attach_one(module, f"Module.{prefix}{name}.{type(module).__name__}")
+            path = f"{prefix}{name}." if name else prefix
+            self.attach_one(module, f"Module.{path}{type(module).__name__}")
 
     def attach_one(self, module: torch.nn.Module, name: str) -> None:
         """Hooks one module by its whole name."""
         entering, leaving = self._hooks(name)
-        self._handles.append(module.register_forward_pre_hook(Hook(entering), with_kwargs=True))
-        self._leaving[id(module)] = module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True)
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            # Its hooks would be compiled with it.
+            around = _around_compiled(module, entering, leaving)
+            self._undo.append(replace(module, "_compiled_call_impl", around))
+            return
+        self._hooked.append((module, Hook(entering), Hook(leaving)))
+        self._put_on(*self._hooked[-1])
+
+    def _put_on(self, module: torch.nn.Module, entering: Hook, leaving: Hook) -> None:
+        self._entering[id(module)] = module.register_forward_pre_hook(entering, with_kwargs=True)
+        self._leaving[id(module)] = module.register_forward_hook(leaving, with_kwargs=True, always_call=True)
+
+    def pause(self) -> Callable[[], None]:
+        """Takes the hooks of modules off; gives what puts them on again. Not while another thread needs one of them."""
+        here = threading.get_ident()
+        if self._is_detached or any(thread != here for thread, _ in self._pushed):
+            return nothing
+        undo_all([handle.remove for handle in (*self._entering.values(), *self._leaving.values())], self._capture)
+
+        def go_on() -> None:
+            for hooked in self._hooked:
+                self._put_on(*hooked)
+
+        return go_on
+
+    def is_inside(self, module: object) -> bool:
+        """Whether the innermost call under way in this thread is this module's, or that of the wrapper that
+        `torch.compile` put around it."""
+        calls = self._calls.open
+        return bool(calls) and (calls[-1].module is module or child(calls[-1].module, "_orig_mod") is module)
 
     def detach(self) -> None:
         """Removes all hooks. What takes the mode off in another thread, which is inside of a module now, goes when that
         module's call ends."""
         self._is_detached = True
-        handles, self._handles = self._handles, []
+        handles, self._handles = [*self._entering.values(), *self._handles], []
         here = threading.get_ident()
         needed = {module for thread, module in self._pushed if thread != here}
         handles += [handle for module, handle in self._leaving.items() if module not in needed]
         self._leaving = {module: handle for module, handle in self._leaving.items() if module in needed}
-        undo_all([handle.remove for handle in handles], self._capture)
+        undo_all([*self._undo, *(handle.remove for handle in handles)], self._capture)
+        self._undo = []
         self._parameters.clear()
         self._calls.open.clear()
 
@@ -121,10 +152,8 @@ class ModuleHooks:
         self._calls.open.append(state)
         if has_pushed:
             self._pushed.append((threading.get_ident(), id(module)))
-        if call is not None and "_orig_mod" in module._modules:
-            call.note("compiled: what runs inside is not seen")
-            if self._pause is not None:
-                state.go_on = self._pause()
+        if call is not None and is_compiled(module):
+            call.note(NOTE)
         if call is None or not self._wants_backward or not torch.is_grad_enabled():
             return None
         state.backward = self._pass(call, self._handles)
@@ -163,9 +192,7 @@ class ModuleHooks:
         return None
 
     def _leave_thread(self, state: _Call) -> None:
-        """What was put on or taken off for the call."""
-        if state.go_on is not None:
-            state.go_on()
+        """What was put on for the call."""
         if not state.has_pushed or self._mode is None:
             return
         self._mode.pop()
@@ -198,22 +225,52 @@ class ModuleHooks:
         return arrived
 
 
+def _around_compiled(module: torch.nn.Module, entering: Any, leaving: Any) -> Callable[..., Any]:
+    """What stands in for the compiled call of a module that was compiled in place."""
+    original = module._compiled_call_impl
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        hooked = entering(module, args, kwargs)
+        args, kwargs = (args, kwargs) if hooked is None else hooked
+        try:
+            output = original(*args, **kwargs)
+        except BaseException:
+            leaving(module, args, kwargs, None)
+            raise
+        passed = leaving(module, args, kwargs, output)
+        return output if passed is None else passed
+
+    return called
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether `torch.compile` has wrapped it, or it was compiled in place."""
+    return child(module, "_orig_mod") is not None or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def scripted_modules(model: torch.nn.Module) -> list[str]:
+    """The paths of scripted modules, which have no entry; of those in one another the outer one."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        is_inside = any(name.startswith(f"{outer}.") or not outer for outer in found)
+        if isinstance(module, torch.jit.ScriptModule) and not is_inside:
+            found.append(name)
+    return found
+
+
 def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """What is hooked of a model: everything in it, not the model itself. Compiled modules are passed over, but for the
-    wrapper `torch.compile` made; so are scripted ones and FSDP's wrappers."""
+    """What is hooked of a model: everything in it, and the model itself where it is compiled. What is inside of a
+    compiled module is passed over; so are scripted ones and FSDP's wrappers."""
     compiled: list[str] = []
     for name, module in model.named_modules():
-        if any(name.startswith(prefix) for prefix in compiled):
+        if any(name == prefix or name.startswith(f"{prefix}.") for prefix in compiled):
             continue
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            compiled.append(f"{name}." if name else "")
+        if is_compiled(module):
+            compiled.extend(f"{name}.{inner}" if name else inner for inner, _ in module.named_children())
+        elif not name:
             continue
-        if "_orig_mod" in module._modules:
-            compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
-        if (
-            not name
-            or isinstance(module, torch.jit.ScriptModule)
-            or type(module).__name__ == "FullyShardedDataParallel"
-        ):
+        if isinstance(module, torch.jit.ScriptModule) or type(module).__name__ == "FullyShardedDataParallel":
             continue
         yield name, module

@@ -13,6 +13,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from trainmon._trainmon import Capture
 from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
 
 #: Functions that clip, where torch has them.
@@ -39,6 +40,16 @@ class OptimizerNodes:
         if self._undo:
             return
         self._capture.set_parent_check(self.forget_failed)
+        self._put_in_place()
+
+    def pause(self) -> Callable[[], None]:
+        """Takes the hooks away; gives what puts them back. Steps under way stay parents."""
+        if not self._undo:
+            return nothing
+        undo_all(self._undo, self._capture)
+        return self._put_in_place
+
+    def _put_in_place(self) -> None:
         self._undo.append(torch_optimizer.register_optimizer_step_pre_hook(self._begins).remove)
         self._undo.append(torch_optimizer.register_optimizer_step_post_hook(self._ends).remove)
         for name in _CLIPPING:

@@ -14,20 +14,25 @@ import torch
 from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.aten import OperatorMode
 from trainmon.captures.collectives import Collectives
+from trainmon.captures.compiled import CompiledCode
 from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.devices import DeviceNumbers
 from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.libraries import Libraries
 from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
-from trainmon.captures.modules import ModuleHooks, Pause
+from trainmon.captures.modules import ModuleHooks, scripted_modules
 from trainmon.captures.optimizers import OptimizerNodes
+from trainmon.captures.pausing import Pauses, Pausing
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
 from trainmon.captures.volume import Volume
 from trainmon.notices import tell
 
 _lock = threading.RLock()
+
+#: So many modules are named where several have no entries.
+_NAMED = 3
 
 
 class CaptureSession:
@@ -62,6 +67,8 @@ class CaptureSession:
         self.custom = CustomFunctions(self.capture)
         self._libraries = Libraries(self.capture)
         self._triton = TritonLaunches(self.capture)
+        self._pauses = Pauses(lambda: self.capture.is_on)
+        self._compiled = CompiledCode(self.capture, self._pause, self._is_entered)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
         self._volume = Volume(config, tell, volume)
@@ -162,45 +169,53 @@ class CaptureSession:
             self._start_functions()
         if self.config.wants_modules:
             self._micro_steps.attach()
-            self._hooked = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
+            self._hooked = self._hooks(self._mode)
             for reference, prefix in self._models:
                 model = reference()
                 if model is not None:
                     self._hooked.attach(model, prefix)
+                    self._tell_scripted(model)
         self.capture.switch(True)
+        self._compiled.attach()
         if self.config.wants_operators:
             operators = OperatorMode(self.capture)
             operators.__enter__()
             self._operators = operators
 
-    def _hooks(self, mode: Mode | None, pause: Pause | None) -> ModuleHooks:
+    def _tell_scripted(self, model: torch.nn.Module) -> None:
+        names = [name or type(model).__name__ for name in scripted_modules(model)]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            self.tell_once(
+                f"scripted modules have no entries: {', '.join(names[:_NAMED])}{more}",
+                "hooks do not run inside of them; capture the model before `torch.jit.script`",
+            )
+
+    def _hooks(self, mode: Mode | None) -> ModuleHooks:
         wants_backward = self.config.wants_backward
         return ModuleHooks(
             self.capture,
             mode,
             wants_backward=wants_backward,
             neutral=self._neutral,
-            pause=pause,
             before_call=self._before_call,
         )
+
+    def _is_entered(self, module: object) -> bool:
+        """Whether the innermost call of a module under way here is this one's, or that of the wrapper around it."""
+        return any(hooks is not None and hooks.is_inside(module) for hooks in (self._hooked, self._single))
 
     def _before_call(self) -> None:
         self._optimizers.forget_failed()
         self._volume.called(self.capture)
 
-    def _pause(self) -> Callable[[], None]:
-        mode, entry_points = self._mode, self._entry_points
-        if mode is None or entry_points is None or not mode.is_on():
-            return lambda: None
-        mode.pop()
-        entry_points.close()
-
-        def go_on() -> None:
-            if self.capture.is_on:
-                entry_points.open()
-                mode.push_if_absent()
-
-        return go_on
+    def _pause(self, hooks_too: bool) -> Callable[[], None]:
+        of_process: list[Pausing | None] = [self._entry_points, self._optimizers, self._collectives, self.custom]
+        of_process += [self._hooked, self._single] if hooks_too else []
+        of_thread: list[Pausing | None] = [self._mode, self._operators]
+        return self._pauses.pause(
+            [part for part in of_process if part is not None], [part for part in of_thread if part is not None]
+        )
 
     def _start_functions(self) -> None:
         if self._entry_points is None:
@@ -224,6 +239,7 @@ class CaptureSession:
     def _take_away(self) -> None:
         """Each part, whatever another one raises."""
         self.capture.switch(False)
+        guarded(self._compiled.detach, self.capture)
         if self._operators is not None:
             operators, self._operators = self._operators, None
             guarded(lambda: operators.__exit__(None, None, None), self.capture)
@@ -253,7 +269,7 @@ class CaptureSession:
         if not self.capture.is_on or self._single is not None or has_models:
             return
         self._stop_functions()
-        self._single = self._hooks(None, None)
+        self._single = self._hooks(None)
         self._single.attach_one(module, f"Module.{name}.{type(module).__name__}")
 
     def end_single(self) -> None:

@@ -1,0 +1,193 @@
+"""Code that `torch.compile` made: it runs as it does without a capture, and is one entry with a note."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from trainmon._trainmon import Capture, OperatorCall
+from trainmon.captures.undoing import undo_all
+from trainmon.replacement import replace
+
+#: Said in the entry of whatever was compiled.
+NOTE = "compiled: what runs inside is not seen"
+
+_DYNAMO = "torch._dynamo.eval_frame"
+
+#: By these names the module above calls what turns Dynamo on for the frames that follow, and off. The first of them
+#: that this torch has sets what a wrapper wants, and then what was there before.
+_SWITCHES = ("_maybe_set_eval_frame", "set_eval_frame")
+
+
+class _Compiled:
+    """A call of compiled code under way in a thread."""
+
+    __slots__ = ("call", "frame", "go_on", "switched")
+
+    def __init__(self, frame: FrameType, call: OperatorCall | None, go_on: Callable[[], None]) -> None:
+        #: The wrapper's.
+        self.frame = frame
+        self.call = call
+        self.go_on = go_on
+        #: How often the wrapper has called the first switch.
+        self.switched = 0
+
+
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.calls: list[_Compiled] = []
+
+
+class CompiledCode:
+    """Has a capture step aside where compiled code runs, forward and backward.
+
+    Dynamo looks at every mode, hook and function when it compiles, and when it decides whether what it compiled before
+    may run. Each wrapper that `torch.compile` makes turns Dynamo on before it calls the function and off behind: that
+    is where the capture steps aside."""
+
+    def __init__(
+        self, capture: Capture, pause: Callable[[bool], Callable[[], None]], is_entered: Callable[[Any], bool]
+    ) -> None:
+        """`pause` takes away what sees calls, modules' hooks too where it is told so, and gives what puts it back.
+        `is_entered`: whether a module's call has an entry already."""
+        self._capture = capture
+        self._pause = pause
+        self._is_entered = is_entered
+        self._numbers: dict[str, int] = {}
+        self._undo: list[Callable[[], object]] = []
+        self._has_dynamo = False
+        self._open = _Open()
+
+    def attach(self) -> None:
+        """From here on the capture steps aside."""
+        if self._undo:
+            return
+        original = torch.compile
+
+        @functools.wraps(original)
+        def compiles(*args: Any, **kwargs: Any) -> Any:
+            # Dynamo takes seconds to import: a process that compiles nothing never pays for it.
+            compiled = original(*args, **kwargs)
+            self._attach_dynamo()
+            return compiled
+
+        self._undo.append(replace(torch, "compile", compiles))
+        self._undo.append(replace(torch.autograd.function.BackwardCFunction, "apply", self._backward()))
+        self._attach_dynamo()
+
+    def detach(self) -> None:
+        """Everything is as it was."""
+        self._has_dynamo = False
+        undo_all(self._undo, self._capture)
+        for one in self._open.calls:
+            if one.call is not None:
+                one.call.returned()
+        self._open = _Open()
+
+    def _attach_dynamo(self) -> None:
+        dynamo = sys.modules.get(_DYNAMO)
+        if dynamo is None or self._has_dynamo or not self._capture.is_on:
+            return
+        self._has_dynamo = True
+        names = [name for name in _SWITCHES if hasattr(dynamo, name)]
+        for name in names:
+            around = self._around(getattr(dynamo, name), is_first=name == names[0])
+            self._undo.append(replace(dynamo, name, around))
+
+    def _around(self, switch: Callable[[Any], Any], *, is_first: bool) -> Callable[[Any], Any]:
+        def switches(callback: Any) -> Any:
+            frame = sys._getframe(1)
+            # None: this thread is in no such wrapper.
+            compiled = self._entered(frame)
+            try:
+                return switch(callback)
+            finally:
+                if compiled is not None and is_first:
+                    self._switched(compiled, callback)
+
+        return switches
+
+    def _entered(self, frame: FrameType) -> _Compiled | None:
+        """The call that a wrapper's frame makes, if it is the outermost one; it begins where it is not known yet."""
+        calls = self._open.calls
+        try:
+            if calls:
+                # What compiled code calls is inside of it, compiled or not.
+                return calls[-1] if calls[-1].frame is frame else None
+            # None: Dynamo is off. False: what was compiled runs, and nothing more is compiled.
+            if frame.f_locals.get("callback") is None or not callable(frame.f_locals.get("fn")):
+                return None
+            entered = self._is_entered(getattr(frame.f_locals["fn"], "__self__", None))
+            call = None if entered else self._begin(frame)
+            # Whatever modules a function calls: Dynamo would look at their hooks.
+            calls.append(_Compiled(frame, call, self._pause(not entered)))
+            return calls[-1]
+        except Exception as error:
+            self._capture.note("compiled", f"{type(error).__name__}: {error}")
+            return None
+
+    def _switched(self, compiled: _Compiled, callback: Any) -> None:
+        """The wrapper has set what Dynamo is to do: first its own, at last what was there before it."""
+        compiled.switched += 1
+        found = compiled.frame.f_locals
+        is_put_back = callback is found.get("prior", self) and callback is not found.get("callback")
+        if compiled.switched > 1 or is_put_back:
+            self._open.calls.remove(compiled)
+            try:
+                self._leave(compiled)
+            except Exception as error:
+                self._capture.note("compiled", f"{type(error).__name__}: {error}")
+
+    def _begin(self, frame: FrameType) -> OperatorCall | None:
+        """The entry of a call."""
+        found = frame.f_locals
+        function = found["fn"]
+        args, kwargs = found.get("args", found.get("arg", ())), found.get("kwargs", {})
+        call = self._capture.begin_operator(self._number(function), args, kwargs)
+        if call is not None:
+            call.note(NOTE)
+        return call
+
+    def _leave(self, compiled: _Compiled) -> None:
+        try:
+            if compiled.call is not None:
+                compiled.call.returned()
+        finally:
+            compiled.go_on()
+        result = compiled.frame.f_locals.get("result")
+        if compiled.call is not None and result is not None:
+            compiled.call.end(result if type(result) is tuple else (result,), [])
+
+    def _number(self, function: Callable[..., Any]) -> int:
+        name = name_of(function)
+        if name not in self._numbers:
+            self._numbers[name] = self._capture.add_operator(function, "Compiled", name, False, [], [])
+        return self._numbers[name]
+
+    def _backward(self) -> Callable[..., Any]:
+        original = torch.autograd.function.BackwardCFunction.apply
+
+        def apply(node: Any, *args: Any) -> Any:
+            if type(node).__name__ != "CompiledFunctionBackward":
+                return original(node, *args)
+            go_on = self._pause(False)
+            try:
+                return original(node, *args)
+            finally:
+                go_on()
+
+        return apply
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a compiled function is called in an entry's name: a module's class, or the function's own name."""
+    owner = getattr(function, "__self__", None)
+    name = type(owner).__name__ if isinstance(owner, torch.nn.Module) else getattr(function, "__name__", "")
+    return re.sub(r"\W", "", name) or "function"

@@ -1,0 +1,54 @@
+"""Taking away what sees calls, while something runs that must be as it is without a capture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class Pausing(Protocol):
+    """A part of a capture that can step aside."""
+
+    def pause(self) -> Callable[[], None]:
+        """Takes away what it put in place, and gives what puts it back."""
+
+
+def nothing() -> None:
+    """What a part gives that had nothing in place."""
+
+
+class Pauses:
+    """Pauses of a capture: some parts are in place for the whole process, others for one thread each.
+
+    Pauses may lie in one another, and be in several threads at once: what is the process's comes back with the last."""
+
+    def __init__(self, is_on: Callable[[], bool]) -> None:
+        """`is_on`: whether the capture is on still; else nothing comes back."""
+        self._is_on = is_on
+        self._lock = threading.Lock()
+        self._count = 0
+        self._put_back: list[Callable[[], None]] = []
+
+    def pause(self, of_process: Iterable[Pausing], of_thread: Iterable[Pausing]) -> Callable[[], None]:
+        """Begins one; gives what ends it, in the same thread."""
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._put_back = [part.pause() for part in of_process]
+        put_back = [part.pause() for part in of_thread]
+
+        def go_on() -> None:
+            with self._lock:
+                self._count -= 1
+                if self._count == 0:
+                    self._resume(self._put_back)
+            self._resume(put_back)
+
+        return go_on
+
+    def _resume(self, put_back: list[Callable[[], None]]) -> None:
+        while put_back:
+            resume = put_back.pop()
+            if self._is_on():
+                resume()
