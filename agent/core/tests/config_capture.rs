@@ -103,7 +103,10 @@ fn a_file_with_nothing_but_its_task_has_the_defaults() {
     assert_eq!(config(r#"{"task": "statistics", "dump_path": "d"}"#), expected);
     let parsed =
         CaptureConfig::parse(r#"{"task": "statistics"}"#, "c.json", CaptureDialect::Msprobe).expect("accepted");
-    assert_eq!(parsed.config.precision, Precision::Low, "msprobe's meaning for msprobe's names");
+    let ours = (CaptureConfig::default().precision, CaptureConfig::default().neutral);
+    assert_eq!(ours, (Precision::High, true));
+    let found = (parsed.config.precision, parsed.config.neutral);
+    assert_eq!(found, (Precision::Low, false), "msprobe's meaning for msprobe's names");
     assert_eq!(parsed.warnings[0].key, "dump_path");
 }
 

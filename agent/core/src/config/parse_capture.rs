@@ -105,9 +105,9 @@ fn read(text: &str, dialect: CaptureDialect, report: &mut Report<'_>) -> Option<
             return None;
         }
     };
-    let precision = match dialect {
-        CaptureDialect::Trainmon => Precision::High,
-        CaptureDialect::Msprobe => Precision::Low,
+    let usual = match dialect {
+        CaptureDialect::Trainmon => normalise::Usual { precision: Precision::High, neutral: true },
+        CaptureDialect::Msprobe => normalise::Usual { precision: Precision::Low, neutral: false },
     };
-    Some(normalise::from_file(file, precision, report))
+    Some(normalise::from_file(file, usual, report))
 }

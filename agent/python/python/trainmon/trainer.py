@@ -27,7 +27,8 @@ class TrainerMon:
         monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=2)
 
     Raises `ConfigError` at once if the config is faulty: the job ends in its first second, not unmonitored after weeks.
-    After that no method raises because of something the monitor does; what fails is switched off and said once.
+    After that no method raises because of something the monitor does. A module or a parameter that cannot be measured
+    is left out and named once; all others are measured.
     """
 
     def __init__(

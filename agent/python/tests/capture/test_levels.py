@@ -72,3 +72,24 @@ def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monk
     assert (value["shape"], value["Min"], value["Max"]) == ([3, 2], 4.0, 9.0)
     assert not (tmp_path / "dump" / "step1").exists(), "a step without the request"
     monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_tied_parameters_gradient_is_in_every_module_that_has_it(tmp_path: Path, level: str) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+            self.last.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x))
+
+    model = Tied()
+    with trainmon.capture(model, dump_path=str(tmp_path), level=level, quiet=True):
+        model(torch.arange(5)).square().sum().backward()
+    [dump] = tmp_path.glob("step0/*/dump.json")
+    data = json.loads(dump.read_text())["data"]
+    expected = model.first.weight.grad.norm().item()  # type: ignore[union-attr]
+    for name in ("Module.first.Embedding", "Module.last.Linear"):
+        assert data[f"{name}.parameters_grad.0"]["weight"][0]["Norm"] == pytest.approx(expected, rel=1e-6)

@@ -261,9 +261,17 @@ def test_a_value_saved_under_the_name_of_anothers_gradient_has_an_entry_of_its_o
 
 
 def test_a_config_can_ask_for_gradients_that_keep_their_bits(tmp_path: Path) -> None:
-    assert capture(tmp_path, neutral=True)._session._neutral
-    assert not capture(tmp_path)._session._neutral
+    assert capture(tmp_path)._session._neutral
+    assert not capture(tmp_path, neutral=False)._session._neutral
+    config = tmp_path / "capture.json"
+    config.write_text('{"neutral": false, "dump_path": "dump"}')
+    assert not trainmon.capture(config=str(config))._session._neutral
+    assert trainmon.capture(config=str(config), neutral=True)._session._neutral
     assert debugger_of(tmp_path / "dump", neutral=True)._session._neutral
+
+
+def test_a_capture_by_msprobes_names_catches_gradients_as_msprobe_does(tmp_path: Path) -> None:
+    assert not debugger_of(tmp_path / "dump")._session._neutral
 
 
 def test_micro_batches_of_megatron_stand_beside_the_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

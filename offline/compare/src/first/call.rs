@@ -65,6 +65,11 @@ impl<'c> Call<'c> {
         self.is_forward() && self.outputs.iter().any(|output| output.deviation.relative > EFFECT)
     }
 
+    /// Whether it is given tensors that are others, and not by so little that what follows would hide it: then it may be another call.
+    pub(super) fn is_given_others(&self) -> bool {
+        self.inputs.iter().any(|input| input.item.tensor().is_some() && input.deviation.relative > EFFECT)
+    }
+
     pub(super) fn is_forward(&self) -> bool {
         self.goes(Direction::Forward)
     }

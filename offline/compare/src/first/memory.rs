@@ -119,6 +119,16 @@ impl Parameters {
         self.names.get(&looks).or_else(|| self.changed.get(&looks))
     }
 
+    /// By what parameters of this step are known where an operator uses them, in the target and in the golden.
+    pub(super) fn both(&self) -> [&HashMap<Fingerprint, Key>; 2] {
+        [&self.names, &self.golden]
+    }
+
+    /// Whether a parameter's gradient was rounding alone: so is its update.
+    pub(super) fn is_rounding(&self, key: &Key) -> bool {
+        self.residues.contains(key)
+    }
+
     /// Notes a gradient that is all rounding.
     pub(super) fn note_residue(&mut self, name: OperatorName<'_>, place: &str) {
         self.residues.extend(key(name.callee, place));

@@ -30,6 +30,7 @@ mod settled;
 mod update;
 mod updated;
 mod walk;
+mod written;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;

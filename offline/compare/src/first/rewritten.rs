@@ -171,8 +171,11 @@ impl Parts {
             return Entered::Accumulation;
         }
         let alone: Vec<&Finding> = self.computed().collect();
+        let is_rearranged = self.rewritten.iter().any(|part| part.finding.kind == Kind::Data);
         let followed = region(bounds, (&alone, &self.places), finding, fingerprints);
-        let Some(region) = followed.or_else(|| settled(bounds, &alone, finding)) else { return Entered::No };
+        let Some(region) = followed.or_else(|| settled(bounds, (&alone, is_rearranged), finding)) else {
+            return Entered::No;
+        };
         for &place in &region.places {
             let Some((Some(one), _)) = comparer.aligned.operators.get(place) else { continue };
             let name = OperatorName::parse(&comparer.operator(*one).name);
@@ -258,16 +261,17 @@ impl Parts {
 }
 
 impl<'c> Comparer<'c> {
-    /// Whether a call of one side alone is the gradients of a module's parameters, and both sides called that module.
-    pub(super) fn lacks_gradients_of_both(self, parted: &Finding) -> bool {
-        let name = OperatorName::parse(&parted.operator).filter(|name| name.direction == Direction::ParameterGradient);
-        let is_its_forward = |&(one, other): &(Option<u32>, Option<u32>)| {
-            let forward = one.zip(other).and_then(|(one, _)| OperatorName::parse(&self.operator(one).name));
-            forward
-                .zip(name)
-                .is_some_and(|(forward, name)| forward.direction == Direction::Forward && forward.callee == name.callee)
+    /// Whether a call of one side alone is the gradients of a module's parameters, of which the other side has none though both called
+    /// that module.
+    pub(super) fn lacks_gradients_of_both(self, operator: &str) -> bool {
+        let name = OperatorName::parse(operator).filter(|name| name.direction == Direction::ParameterGradient);
+        let both = |direction: Direction| {
+            self.aligned.operators.iter().any(|&(one, other)| {
+                let found = one.zip(other).and_then(|(one, _)| OperatorName::parse(&self.operator(one).name));
+                found.zip(name).is_some_and(|(found, name)| found.direction == direction && found.callee == name.callee)
+            })
         };
-        name.is_some() && self.aligned.operators.iter().any(is_its_forward)
+        name.is_some() && both(Direction::Forward) && !both(Direction::ParameterGradient)
     }
 
     /// A number or text that no call of this function has in the golden's update: whichever call is whose.

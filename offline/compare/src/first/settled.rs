@@ -15,12 +15,17 @@ use super::learnt::Bounds;
 use super::magnitude::{makes_of_nothing, only_moves};
 use super::operands::{inputs, results};
 use super::region::{NEAR, Region, SURE};
+use super::written::{is_in_place, is_updated_alike};
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
 use crate::item::Item;
 use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 use crate::unwritten::gives_view;
+
+/// What a module gives is the same if it is apart by no more: a few dozen units of float32. A residual stream may hide as much of a fault as
+/// other code may make of all that comes of a step.
+const OF_A_MODULE: f64 = 2e-6;
 
 /// A part of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,52 +37,134 @@ enum Phase {
     Update,
 }
 
-/// What differs behind a finding in its own phase, if all that comes of the step agrees: every gradient of a parameter, the last result of
-/// the forward, and what the update writes in place. At least one of the gradients or updates must be behind the finding, where a step has
-/// gradients, and one side must have calls of its own that compute anything. `None` else, and where something differs that they do not
-/// show: what was written in place, a result that nothing takes and that has no gradient, a number that somebody wrote down.
-pub(super) fn settled(bounds: Bounds<'_, '_>, alone: &[&Finding], finding: &Finding) -> Option<Region> {
-    if matches!(finding.kind, Kind::Data | Kind::Parameter) {
-        return None;
-    }
+/// What differs behind a finding in its own phase, if what comes of it agrees: what the module around it gives, or all that comes of the
+/// step. One side must have calls of its own that compute anything, or the data be in another order.
+///
+/// `None` where something differs that none of this shows: what was written in place, a result that nothing takes and that has no gradient,
+/// a number that somebody wrote down. `is_rearranged`: the data of this step is known to be in another order or form.
+pub(super) fn settled(
+    bounds: Bounds<'_, '_>,
+    (alone, is_rearranged): (&[&Finding], bool),
+    finding: &Finding,
+) -> Option<Region> {
     let comparer = bounds.comparer;
-    let phases = Phases::of(comparer);
-    let phase = phases.of_place(finding.place);
-    let known = Known::of(comparer);
-    let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
-    for call in Call::all_behind(comparer, finding.place) {
-        if call.name.is_some_and(|name| comparer.judge.thresholds.ignores(name)) {
-            continue;
-        }
-        let here = phases.of_place(call.place);
-        let is_same = !settled.is_apart(bounds, &call, here);
-        settled.keep(&call);
-        let is_of_gradients = call.goes(Direction::ParameterGradient) || (here == Phase::Update && is_in_place(&call));
-        let is_outcome = is_of_gradients || phases.forward.end == call.place + 1;
-        match (is_outcome, is_same) {
-            (true, true) => settled.outcomes += usize::from(is_of_gradients || !phases.has_gradients()),
-            (false, true) => {}
-            (false, false) if known.is_shown_by_gradients(&call) => settled.note(&call, here == phase),
-            (_, false) => return None,
-        }
-        if is_same && here == phase {
-            settled.until.get_or_insert_with(|| call.operator.name.to_string());
-            settled.apart = settled.apart.max(largest(&call));
-        }
-    }
-    let Settled { places, until, apart, outcomes, .. } = settled;
-    let last = *places.last()?;
-    if lacks_a_gradient(comparer, finding.place) {
-        return None;
-    }
+    let step =
+        Step { bounds, phases: Phases::of(comparer), known: Known::of(comparer), last: last_gradients(comparer) };
     let is_near = |call: &&Finding| call.place + NEAR >= finding.place;
-    let has_alone = alone.iter().any(is_near) || computes_alone(comparer, finding.place..last + NEAR);
-    (outcomes > 0 && has_alone).then(|| Region {
-        places,
-        until: until.unwrap_or_else(|| finding.operator.clone()),
-        apart,
-        is_reshaped: false,
-    })
+    let is_alone = |region: &Region| {
+        let last = region.places.last().copied().unwrap_or(finding.place);
+        is_rearranged || alone.iter().any(is_near) || computes_alone(comparer, finding.place..last + NEAR)
+    };
+    match finding.kind {
+        Kind::Parameter => None,
+        Kind::Data => step.whole(finding).filter(|_| step.phases.last_gradient.is_some() && step.has_effect(finding)),
+        _ => {
+            let around = modules_around(comparer, finding.place).into_iter();
+            let inside = around.filter_map(|end| step.inside(finding, end)).find(is_alone);
+            inside.or_else(|| step.whole(finding).filter(is_alone))
+        }
+    }
+}
+
+/// A rank's step, and what is known of it from its beginning to its end.
+struct Step<'w, 'c> {
+    bounds: Bounds<'w, 'c>,
+    phases: Phases,
+    known: Known,
+    /// The last gradients of each module's parameters: those before are of single micro-batches.
+    last: HashSet<usize>,
+}
+
+impl Step<'_, '_> {
+    /// Whether what the call gives is apart as well: data in another order or form. Statistics may hide what comes of other data.
+    fn has_effect(&self, finding: &Finding) -> bool {
+        let first = Call::all_behind(self.bounds.comparer, finding.place).next();
+        first.is_some_and(|call| call.outputs.iter().any(|output| output.deviation.relative > SURE))
+    }
+
+    /// The same if a module's call gives the same, in the phase of the finding: forward, or backward with the gradients in it.
+    fn inside(&self, finding: &Finding, end: usize) -> Option<Region> {
+        let comparer = self.bounds.comparer;
+        let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
+        let calls = Call::all_behind(comparer, finding.place).take_while(|call| call.place <= end);
+        for call in calls {
+            if call.name.is_some_and(|name| comparer.judge.thresholds.ignores(name)) {
+                continue;
+            }
+            let is_same = !settled.is_apart(self.bounds, &call, Phase::Forward);
+            settled.keep(&call);
+            let is_outcome = call.place == end || call.goes(Direction::ParameterGradient);
+            let is_same = is_same && (call.place != end || largest(&call) <= OF_A_MODULE);
+            match (is_outcome, is_same) {
+                (_, true) => settled.agrees(&call),
+                (false, false) if self.known.is_shown(&call) => settled.note(&call),
+                (_, false) => return None,
+            }
+        }
+        Some(settled.region(finding))
+    }
+
+    /// The same if all that comes of the step agrees: the last gradients of every parameter, the last result of the forward, and what the
+    /// update writes. At least one of the gradients or updates must be behind the finding, where a step has gradients.
+    fn whole(&self, finding: &Finding) -> Option<Region> {
+        let Self { bounds, phases, .. } = self;
+        let comparer = bounds.comparer;
+        let phase = phases.of_place(finding.place);
+        let first = phases.last_gradient.map_or(usize::MAX, |last| last + 1);
+        let updated = is_updated_alike(comparer, &bounds.learnt.rounding.parameters, first);
+        if updated == Some(false) || lacks_a_gradient(comparer, finding.place) {
+            return None;
+        }
+        let mut outcomes = usize::from(updated.is_some());
+        let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
+        for call in Call::all_behind(comparer, finding.place) {
+            if call.name.is_some_and(|name| comparer.judge.thresholds.ignores(name)) {
+                continue;
+            }
+            let here = phases.of_place(call.place);
+            let is_same = !settled.is_apart(*bounds, &call, here);
+            settled.keep(&call);
+            let is_update = updated.is_none() && here == Phase::Update && call.name.is_some_and(is_in_place);
+            let is_of_gradients = self.last.contains(&call.place) || is_update;
+            let is_loss = phases.forward.end == call.place + 1;
+            if is_same {
+                outcomes += usize::from(is_of_gradients || (is_loss && phases.last_gradient.is_none()));
+                if here == phase {
+                    settled.agrees(&call);
+                }
+                continue;
+            }
+            let is_outcome = is_of_gradients || is_loss;
+            let is_explained = if is_outcome {
+                is_loss && self.is_of_another_batch(&call, updated)
+            } else {
+                self.is_shown(&call, here, updated)
+            };
+            if !is_explained {
+                return None;
+            }
+            if here == phase && !is_outcome {
+                settled.note(&call);
+            }
+        }
+        (outcomes > 0).then(|| settled.region(finding))
+    }
+
+    /// Whether what each side takes for its loss is none, or that of another micro-batch: each side has both, or the other batch has another
+    /// size and the updates agree.
+    fn is_of_another_batch(&self, call: &Call<'_>, updated: Option<bool>) -> bool {
+        let is_sized = call.inputs.iter().any(|input| input.deviation.what == What::Shape);
+        self.known.have_both(call) || (is_sized && updated == Some(true))
+    }
+
+    /// Whether gradients, the loss and updates would be others if a call that differs gave anything else than the golden's.
+    fn is_shown(&self, call: &Call<'_>, phase: Phase, updated: Option<bool>) -> bool {
+        let is_compared_by_name = updated.is_some() && phase == Phase::Update && call.name.is_some_and(is_in_place);
+        // Whatever runs between gradients gives gradients.
+        let is_of_backward =
+            phase == Phase::Backward && !call.name.is_some_and(is_in_place) && !is_called_otherwise(call);
+        is_compared_by_name || is_of_backward || call.goes(Direction::ParameterGradient) || self.known.is_shown(call)
+    }
 }
 
 #[derive(Default)]
@@ -88,8 +175,6 @@ struct Settled {
     until: Option<String>,
     /// How far those are apart that agree behind them.
     apart: f64,
-    /// Gradients of parameters and updates behind the finding; losses where there are no gradients.
-    outcomes: usize,
     /// What calls of both sides gave behind the finding, and how far it was apart.
     given: HashMap<Fingerprint, f64>,
 }
@@ -103,7 +188,7 @@ impl Settled {
     /// Whether values of a call are apart by more than other code makes of them. A step is a small part of a parameter, which shows little of
     /// what is wrong with it: what an update writes in place is held against round-off, and against what else the call is given.
     fn is_apart(&self, bounds: Bounds<'_, '_>, call: &Call<'_>, phase: Phase) -> bool {
-        let written = call.inputs.first().filter(|_| phase == Phase::Update && is_in_place(call));
+        let written = call.inputs.first().filter(|_| phase == Phase::Update && call.name.is_some_and(is_in_place));
         let most = |value: &Compared<'_>| {
             let Some(written) = written else { return SURE };
             if value.item.value.section.is_input() && value.at != written.at {
@@ -122,11 +207,20 @@ impl Settled {
         differing.any(|value| value.item.value.section.is_input() || !bounds.is_cancelled(call, value))
     }
 
-    fn note(&mut self, call: &Call<'_>, is_here: bool) {
-        if is_here {
-            self.places.push(call.place);
-            (self.until, self.apart) = (None, 0.0);
-        }
+    fn note(&mut self, call: &Call<'_>) {
+        self.places.push(call.place);
+        (self.until, self.apart) = (None, 0.0);
+    }
+
+    fn agrees(&mut self, call: &Call<'_>) {
+        self.until.get_or_insert_with(|| call.operator.name.to_string());
+        self.apart = self.apart.max(largest(call));
+    }
+
+    fn region(self, finding: &Finding) -> Region {
+        let Self { places, until, apart, .. } = self;
+        let until = until.unwrap_or_else(|| finding.operator.clone());
+        Region { places, until, apart, is_reshaped: false }
     }
 }
 
@@ -149,10 +243,6 @@ impl Phases {
         let both = |(one, other): &(Option<u32>, Option<u32>)| one.is_some() && other.is_some();
         let end = operators[..first].iter().rposition(both).map_or(0, |last| last + 1);
         Self { forward: 0..end, last_gradient }
-    }
-
-    fn has_gradients(&self) -> bool {
-        self.last_gradient.is_some()
     }
 
     fn of_place(&self, place: usize) -> Phase {
@@ -189,13 +279,23 @@ impl Known {
         known
     }
 
-    /// Whether gradients, the loss and updates would be others if a call that differs gave anything else than the golden's.
-    fn is_shown_by_gradients(&self, call: &Call<'_>) -> bool {
+    /// Whether what comes of the call would be another if it gave anything else than the golden's.
+    fn is_shown(&self, call: &Call<'_>) -> bool {
         let of_forward = || {
             self.target.leads_on(call.place, call.operator, &self.golden)
                 && self.golden.leads_on(call.place, call.golden, &self.target)
         };
-        !is_in_place(call) && !is_called_otherwise(call) && (!call.is_forward() || of_forward())
+        !call.name.is_some_and(is_in_place) && !is_called_otherwise(call) && (!call.is_forward() || of_forward())
+    }
+}
+
+impl Known {
+    /// Whether what each side's call gives is a result of the other side too: another micro-batch's loss.
+    fn have_both(&self, call: &Call<'_>) -> bool {
+        let are_known = |operator: &Operator, other: &OfSide| {
+            results(operator).all(|tensor| other.given.contains(&Fingerprint::of(tensor)))
+        };
+        are_known(call.operator, &self.golden) && are_known(call.golden, &self.target)
     }
 }
 
@@ -225,16 +325,15 @@ fn has_gradient(tensor: &TensorFacts) -> bool {
 fn is_called_otherwise(call: &Call<'_>) -> bool {
     let is_number = |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value: Plain::Float(_), .. });
     let is_another_number = |value: &Compared<'_>| is_number(value.item) && value.twin.is_some_and(is_number);
-    let is_another_tensor = |value: &Compared<'_>| {
-        value.item.tensor().is_some() && (value.deviation.what != What::Numbers || value.deviation.relative > SURE)
-    };
     let mut inputs = call.differing().filter(|value| value.item.value.section.is_input());
-    call.differing().any(|value| value.item.value.section == Section::Parameter)
-        || (call.differing().any(is_another_number) && !inputs.any(is_another_tensor))
+    let is_parameter =
+        |value: &Compared<'_>| value.item.value.section == Section::Parameter && is_another_tensor(value);
+    call.differing().any(is_parameter) || (call.differing().any(is_another_number) && !inputs.any(is_another_tensor))
 }
 
-fn is_in_place(call: &Call<'_>) -> bool {
-    call.name.is_some_and(|name| name.operation().ends_with('_') && !name.operation().ends_with("__"))
+/// Whether a tensor is another by more than other code makes of it.
+fn is_another_tensor(value: &Compared<'_>) -> bool {
+    value.item.tensor().is_some() && (value.deviation.what != What::Numbers || value.deviation.relative > SURE)
 }
 
 fn largest(call: &Call<'_>) -> f64 {
@@ -242,11 +341,40 @@ fn largest(call: &Call<'_>) -> f64 {
     apart.filter(|apart| *apart <= SURE).fold(0.0, f64::max)
 }
 
-/// Whether one side has gradients of parameters behind a place that the other lacks.
+/// Whether one side has gradients of parameters behind a place that the other lacks, though both called the module.
 fn lacks_a_gradient(comparer: Comparer<'_>, first: usize) -> bool {
     let alone = comparer.aligned.operators[first..].iter().filter(|(one, other)| one.is_none() != other.is_none());
-    let mut names = alone.filter_map(|&(one, other)| OperatorName::parse(&comparer.of_one_side([one, other])?.name));
-    names.any(|name| name.direction == Direction::ParameterGradient)
+    let mut names = alone.filter_map(|&(one, other)| Some(&*comparer.of_one_side([one, other])?.name));
+    names.any(|name| comparer.lacks_gradients_of_both(name))
+}
+
+/// The last gradients of each module's parameters, where both sides have as many of them.
+fn last_gradients(comparer: Comparer<'_>) -> HashSet<usize> {
+    let mut found: HashMap<&str, (bool, usize)> = HashMap::new();
+    for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate() {
+        let name = comparer.of_one_side([one, other]).and_then(|operator| OperatorName::parse(&operator.name));
+        if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
+            let (has_both, last) = found.entry(name.callee).or_insert((true, place));
+            (*has_both, *last) = (*has_both && one.is_some() && other.is_some(), place);
+        }
+    }
+    found.into_values().filter(|(has_both, _)| *has_both).map(|(_, place)| place).collect()
+}
+
+/// The places where calls of the modules around an operator are over, the innermost first, as both sides have them.
+fn modules_around(comparer: Comparer<'_>, place: usize) -> Vec<usize> {
+    let operators = &comparer.aligned.operators;
+    let Some(Some(one)) = operators.get(place).map(|pair| pair.0) else { return Vec::new() };
+    let mut around = Vec::new();
+    let mut name = &*comparer.operator(one).name;
+    while let Some(parent) = comparer.sides.target.parent(name).and_then(|parent| parent.name.as_deref()) {
+        let is_it = |&(one, other): &(Option<u32>, Option<u32>)| {
+            one.zip(other).is_some_and(|(one, _)| &*comparer.operator(one).name == parent)
+        };
+        around.extend(operators[place..].iter().position(is_it).map(|behind| place + behind));
+        name = parent;
+    }
+    around
 }
 
 /// Whether one side makes a call at some places that computes anything, and the other does not.

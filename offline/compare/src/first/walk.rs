@@ -180,7 +180,8 @@ impl<'c> Walker<'c> {
             self.excuse(call);
             return;
         }
-        if (kind != Kind::Argument || call.has_effect()) && self.enters_part(&finding, fingerprints) {
+        let may_enter = kind != Kind::Argument || call.has_effect() || call.is_given_others();
+        if may_enter && self.enters_part(&finding, fingerprints) {
             self.excuse(call);
             return;
         }
@@ -238,7 +239,7 @@ impl<'c> Walker<'c> {
         let Self { comparer, learnt, parts, mut walked, .. } = self;
         walked.rewritten = parts.rewritten;
         // Gradients that one side lacks are no other way to compute the same.
-        let lacking = || parts.parted.iter().find(|call| comparer.lacks_gradients_of_both(call)).cloned();
+        let lacking = || parts.parted.iter().find(|call| comparer.lacks_gradients_of_both(&call.operator)).cloned();
         if walked.finding.is_none() && !walked.rewritten.is_empty() {
             walked.finding = lacking();
         }

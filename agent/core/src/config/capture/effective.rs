@@ -205,6 +205,7 @@ pub struct CaptureConfig {
     #[default = true]
     pub extra_info: bool,
     /// Whether modules' gradients are caught so that no sum of gradients is added in another order.
+    #[default = true]
     pub neutral: bool,
     /// How mean and norm are computed.
     pub precision: Precision,

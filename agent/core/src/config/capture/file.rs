@@ -43,10 +43,10 @@ pub(in crate::config) struct CaptureFile {
     /// Write `stack.json` and `construct.json`.
     #[default = true]
     pub(in crate::config) extra_info: bool,
-    /// Leave gradients their last bits: a module's gradients are caught on its tensors, and that of an input which others use
-    /// too is the whole of it.
+    /// Keep the bits of the training's gradients: a module's gradients are caught on its tensors, and that of an input which others
+    /// use too is the whole of it. Absent: `true`; `false` where the training uses msprobe's names (`PrecisionDebugger`).
     #[schemars(extend("x-msprobe" = "not in msprobe: its hooks change the order in which gradients are added"))]
-    pub(in crate::config) neutral: bool,
+    pub(in crate::config) neutral: Option<bool>,
     /// How mean and norm are computed. Absent: `high`; `low` where the training uses msprobe's names (`PrecisionDebugger`).
     #[schemars(extend("x-msprobe" = "`low` when absent; `high` gives null for both"))]
     pub(in crate::config) precision: Option<Precision>,

@@ -6,12 +6,15 @@ use super::numbers::NumberRanges;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::report::{Fault, Report};
 
+/// What is meant where a file leaves it out: a capture by msprobe's names is as msprobe's.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::config) struct Usual {
+    pub(in crate::config) precision: Precision,
+    pub(in crate::config) neutral: bool,
+}
+
 /// The effective config of a file.
-pub(in crate::config) fn from_file(
-    file: CaptureFile,
-    usual_precision: Precision,
-    report: &mut Report<'_>,
-) -> CaptureConfig {
+pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut Report<'_>) -> CaptureConfig {
     let mut task = file.task.task().unwrap_or_default();
     let (name, block) = block_of(&file, task);
     let block = block.cloned().unwrap_or_default();
@@ -45,8 +48,8 @@ pub(in crate::config) fn from_file(
         async_dump: file.async_dump,
         dump_enable: file.dump_enable,
         extra_info: file.extra_info,
-        neutral: file.neutral,
-        precision: file.precision.unwrap_or(usual_precision),
+        neutral: file.neutral.unwrap_or(usual.neutral),
+        precision: file.precision.unwrap_or(usual.precision),
         risk_level: file.risk_level,
         custom_op_namespaces: file.custom_op_namespaces,
         scope,

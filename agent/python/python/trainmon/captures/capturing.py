@@ -23,12 +23,13 @@ class Capturing:
         models: Sequence[torch.nn.Module],
         is_list: bool,
         config: CaptureConfig,
-        neutral: bool,
+        neutral: bool | None,
         quiet: bool = False,
     ) -> None:
         self._models = models
         self._is_list = is_list
-        self._session = CaptureSession(config, neutral or config.neutral, warn_only if quiet else tell)
+        neutral = config.neutral if neutral is None else neutral
+        self._session = CaptureSession(config, neutral, warn_only if quiet else tell)
         self._step = 0
 
     def __enter__(self) -> Capturing:  # noqa: PYI034  Python 3.10 has no `Self`
@@ -48,16 +49,18 @@ def capture(
     model: torch.nn.Module | Sequence[torch.nn.Module] | None = None,
     config: str | None = None,
     *,
-    neutral: bool = False,
+    neutral: bool | None = None,
     quiet: bool = False,
     **keys: Any,
 ) -> Capturing:
     """A capture; `with` it captures a step.
 
     `config` is a path of a config file, `keys` are its keys: `dump_path`, `level`, `task`, `step`, ... They outrank the
-    file. `neutral`: gradients keep their bits; a module's `backward` then tells the whole gradient of an input, not
-    this module's share of it. `quiet`: neither what a step takes nor how far it is written is said; warnings are.
-    Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was captured is written.
+    file. `neutral` outranks the config's key. True, the default: gradients keep their bits, and a module's `backward`
+    tells the whole gradient of an input. False: it tells this module's share, and where an input has three uses or
+    more, the last bits of its gradient may change. `quiet`: neither what a step takes nor how far it is written is
+    said; warnings are. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
+    captured is written.
     """
     file = ConfigFile(config)
     parsed = CaptureConfig.read(file.text(), file.name, json.dumps(keys), False)

@@ -69,7 +69,8 @@ class ModuleHooks:
         self._pushed: list[tuple[int, int]] = []
         self._is_detached = False
         self._calls = _Calls()
-        self._parameters: set[int] = set()
+        #: By parameter, the names it has in the modules that were called.
+        self._parameters: dict[int, list[tuple[str, str]]] = {}
 
     def attach(self, model: torch.nn.Module, prefix: str) -> None:
         """Hooks a model's modules. `prefix` stands before their paths."""
@@ -206,21 +207,26 @@ class ModuleHooks:
             # Only leaves accumulate: `functional_call` puts anything in a parameter's place.
             if parameter is None or not parameter.requires_grad or not parameter.is_leaf:
                 continue
-            if id(parameter) in self._parameters:
-                continue
-            self._parameters.add(id(parameter))
-            arrived = Hook(self._arrival(name, key))
-            self._handles.append(parameter.register_post_accumulate_grad_hook(arrived))
+            names = self._parameters.get(id(parameter))
+            if names is None:
+                names = self._parameters[id(parameter)] = []
+                arrived = Hook(self._arrival(names))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(arrived))
+            if (name, key) not in names:
+                names.append((name, key))
 
-    def _arrival(self, name: str, key: str) -> Any:
+    def _arrival(self, names: list[tuple[str, str]]) -> Any:
+        """`names`: of the modules that have it, each with its name there; tied parameters have several."""
+
         def arrived(parameter: torch.Tensor) -> None:
             try:
                 gradient = getattr(parameter, "main_grad", None)
                 gradient = parameter.grad if gradient is None else gradient
                 if gradient is not None:
-                    self._capture.parameter_gradient(name, key, gradient)
+                    for name, key in names:
+                        self._capture.parameter_gradient(name, key, gradient)
             except Exception as error:
-                self._capture.note("parameters_grad", f"{name}.{key}: {error}")
+                self._capture.note("parameters_grad", f"{names[0][0]}.{names[0][1]}: {error}")
 
         return arrived
 

@@ -1,0 +1,127 @@
+//! What an update leaves behind, whichever way it was written: parameters by name, and what else it wrote in place.
+
+use std::collections::{HashMap, HashSet};
+
+use trainmon_dump::capture::{Operator, TensorFacts};
+
+use super::compared::Comparer;
+use super::memory::{Key, Parameters, numbers};
+use super::operands::{inputs, results};
+use super::region::SURE;
+use crate::fingerprint::Fingerprint;
+use crate::name::{Direction, OperatorName};
+use crate::rounding::unit_roundoff;
+
+/// A parameter that was updated by the same step is apart by no more units of round-off.
+const UNITS: f64 = 8.0;
+
+/// Whether both sides leave the same behind an update that begins at a place. `None` where no parameter can be followed.
+pub(super) fn is_updated_alike(comparer: Comparer<'_>, parameters: &Parameters, first: usize) -> Option<bool> {
+    let operators = comparer.aligned.operators.get(first..).unwrap_or_default();
+    let [of_target, of_golden] = parameters.both();
+    let target = Written::by(operators.iter().filter_map(|&(one, _)| Some(comparer.operator(one?))), of_target);
+    let golden = Written::by(operators.iter().filter_map(|&(_, other)| Some(comparer.golden(other?))), of_golden);
+    if target.parameters.is_empty() || golden.parameters.is_empty() {
+        return None;
+    }
+    let is_same = |key: &&Key| {
+        parameters.is_rounding(key)
+            || target
+                .parameters
+                .get(*key)
+                .zip(golden.parameters.get(*key))
+                .is_some_and(|(one, other)| one.agrees(other))
+    };
+    let keys: HashSet<&Key> = target.parameters.keys().chain(golden.parameters.keys()).copied().collect();
+    Some(keys.iter().all(is_same) && (target.counts() != golden.counts() || are_alike(&target.others, &golden.others)))
+}
+
+/// What one side has written in place.
+#[derive(Default)]
+struct Written<'c> {
+    parameters: HashMap<&'c Key, Updated<'c>>,
+    /// Moments and averages, as they were left.
+    others: Vec<&'c TensorFacts>,
+}
+
+/// A parameter before an update and behind it.
+#[derive(Clone, Copy)]
+struct Updated<'c> {
+    before: &'c TensorFacts,
+    behind: &'c TensorFacts,
+}
+
+impl<'c> Written<'c> {
+    fn by(operators: impl Iterator<Item = &'c Operator>, names: &'c HashMap<Fingerprint, Key>) -> Self {
+        let mut written = Self::default();
+        let mut keys: HashMap<Fingerprint, &'c Key> = names.iter().map(|(looks, key)| (*looks, key)).collect();
+        let mut temporary: HashSet<Fingerprint> = HashSet::new();
+        for operator in operators {
+            let Some(name) = OperatorName::parse(&operator.name).filter(|name| name.direction == Direction::Forward)
+            else {
+                continue;
+            };
+            let pair = inputs(operator).next().zip(results(operator).next()).filter(|_| is_in_place(name));
+            let Some((before, behind)) = pair else {
+                temporary.extend(results(operator).map(Fingerprint::of));
+                continue;
+            };
+            let (was, looks) = (Fingerprint::of(before), Fingerprint::of(behind));
+            if let Some(key) = keys.remove(&was) {
+                keys.insert(looks, key);
+                written.parameters.entry(key).or_insert(Updated { before, behind }).behind = behind;
+            } else if temporary.contains(&was) {
+                temporary.insert(looks);
+            } else {
+                written.others.retain(|other| Fingerprint::of(other) != was);
+                written.others.push(behind);
+            }
+        }
+        written
+    }
+
+    /// How many tensors of each size it wrote beside parameters: other code may keep other moments.
+    fn counts(&self) -> HashMap<Option<u64>, usize> {
+        let mut counts = HashMap::new();
+        for tensor in &self.others {
+            *counts.entry(tensor.elements()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Updated<'_> {
+    /// A step is a small part of a parameter, which shows little of what is wrong with it.
+    fn agrees(&self, other: &Self) -> bool {
+        let all = [self.before, self.behind, other.before, other.behind].map(numbers);
+        let [Some(before), Some(one), Some(_), Some(two)] = all else { return false };
+        let size = one[..2].iter().fold(0.0_f64, |most, it| most.max(it.abs()));
+        let moved = (0..2).map(|at| (one[at] - before[at]).abs()).fold(0.0, f64::max);
+        let unit = self.behind.dtype.text().and_then(unit_roundoff).unwrap_or(0.0);
+        apart(one, two) <= UNITS * unit + if size > 0.0 { SURE * (moved / size).min(1.0) } else { 0.0 }
+    }
+}
+
+fn are_alike(target: &[&TensorFacts], golden: &[&TensorFacts]) -> bool {
+    let mut left: Vec<&TensorFacts> = golden.to_vec();
+    target.iter().all(|one| {
+        let is_it = |other: &&TensorFacts| {
+            let both = numbers(one).zip(numbers(other)).filter(|_| one.elements() == other.elements());
+            both.is_some_and(|(one, other)| apart(one, other) <= SURE)
+        };
+        left.iter().position(is_it).map(|found| left.swap_remove(found)).is_some()
+    })
+}
+
+/// How far two tensors' max, min, mean and norm are apart, as parts of the largest element and of the norm.
+fn apart(one: [f64; 4], other: [f64; 4]) -> f64 {
+    let size = one[..2].iter().chain(&other[..2]).fold(0.0_f64, |most, it| most.max(it.abs()));
+    let part = |apart: f64, of: f64| if apart == 0.0 { 0.0 } else { apart / of };
+    let elements = (0..3).map(|at| part((one[at] - other[at]).abs(), size)).fold(0.0, f64::max);
+    elements.max(part((one[3] - other[3]).abs(), one[3].max(other[3])))
+}
+
+/// Whether a call writes into what it is given first.
+pub(super) fn is_in_place(name: OperatorName<'_>) -> bool {
+    name.operation().ends_with('_') && !name.operation().ends_with("__")
+}
