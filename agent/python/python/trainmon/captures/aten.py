@@ -21,24 +21,38 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
         self._capture = capture
         self._numbers: dict[OpOverload, int] = {}
 
-    def pause(self) -> Callable[[], None]:
-        """Takes the mode off in this thread, wherever on the stack it lies; gives what puts it on again."""
+    def is_on(self) -> bool:
+        """Whether it is on in this thread."""
+        return any(one is self for one in _python_dispatch._get_current_dispatch_mode_stack())
+
+    def push_if_absent(self) -> bool:
+        """Puts the mode on in this thread; whether it was not on already."""
+        if self.is_on():
+            return False
+        _python_dispatch._push_mode(self)
+        return True
+
+    def pop(self) -> None:
+        """Takes the mode off in this thread, wherever on the stack it lies."""
         above: list[Any] = []
         while _python_dispatch._len_torch_dispatch_stack():
             top = _python_dispatch._pop_mode()
             if top is self:
                 break
             above.append(top)
-        else:
-            self._push(above)
-            return nothing
-        self._push(above)
-        return lambda: self._push([self])
+        for one in reversed(above):
+            _python_dispatch._push_mode(one)
 
-    @staticmethod
-    def _push(modes: list[Any]) -> None:
-        for mode in reversed(modes):
-            _python_dispatch._push_mode(mode)
+    def pause(self) -> Callable[[], None]:
+        """Takes the mode off in this thread; gives what puts it on again."""
+        if not self.is_on():
+            return nothing
+        self.pop()
+
+        def go_on() -> None:
+            self.push_if_absent()
+
+        return go_on
 
     def __torch_dispatch__(
         self,

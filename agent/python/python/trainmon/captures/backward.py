@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ class BackwardPass:
     exactly what of a gradient comes from this module. What happens here never reaches the host.
     """
 
-    def __init__(self, call: ModuleCall, _handles: list[Any]) -> None:
+    def __init__(self, call: ModuleCall) -> None:
         self._call = call
         self._inputs: list[int] | None = None
         self._input_count = 0
@@ -66,58 +65,6 @@ class BackwardPass:
     def _end(self, into: tuple[Any, ...]) -> None:
         of, self._of = self._of, None
         self._call.end_backward(into, of)
-
-
-class NeutralPass:
-    """The same by hooks on the tensors themselves, which leave the graph as it is.
-
-    Sums of gradients are added in the order they are without a capture. Of an input that others use, too, it tells the
-    whole gradient, not this module's share of it."""
-
-    def __init__(self, call: ModuleCall, handles: list[Any]) -> None:
-        """Adds to `handles` what removes its hooks: on leaves they would stay for ever."""
-        self._call = call
-        self._handles = handles
-        self._inputs: tuple[Any, ...] = ()
-        self._of: tuple[Any, ...] | None = None
-
-    def take_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, as they are."""
-        self._inputs = args
-        return args
-
-    def take_outputs(self, output: Any) -> Any:
-        """What came out, as it is."""
-        inputs, self._inputs = self._inputs, ()
-        values = output if isinstance(output, tuple) else (output,)
-        has_inputs = self._await(inputs, self._leaves)
-        self._await(values, lambda of: self._enters(of, has_inputs))
-        return output
-
-    def _enters(self, of: tuple[Any, ...], has_inputs: bool) -> None:
-        self._of = of
-        self._call.begin_backward()
-        if not has_inputs:
-            self._leaves(())
-
-    def _leaves(self, into: tuple[Any, ...]) -> None:
-        of, self._of = self._of, None
-        if of is not None:
-            self._call.end_backward(into, of)
-
-    def _await(self, values: tuple[Any, ...], arrived: Callable[[tuple[Any, ...]], None]) -> bool:
-        """Calls `arrived` when all gradients of the tensors among the values are there; whether there are such."""
-        places = [place for place, one in enumerate(values) if isinstance(one, torch.Tensor) and one.requires_grad]
-        if not places:
-            return False
-        count = len(values)
-
-        def spread(gradients: Sequence[Any]) -> None:
-            arrived(_spread(places, tuple(gradients), count))
-
-        awaited = [values[place] for place in places]
-        self._handles.append(torch.autograd.graph.register_multi_grad_hook(awaited, spread))
-        return True
 
 
 def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int], Any] | None:

@@ -64,7 +64,7 @@ class Collectives:
             if name not in self._numbers:
                 shown = _FORMER_NAMES.get(name, name)
                 self._numbers[name] = self._capture.add_operator(function, "Distributed", shown, False, filled, keys)
-            self._undo.append(exchange_code(function, self._around(name)))
+            self._undo.append(exchange_code(function, self._around(name), is_captured=True))
 
     def pause(self) -> Callable[[], None]:
         """Puts the functions back; gives what takes them again. Operations under way are recorded when they end."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, OperatorCall
+from trainmon.captures.entry_points import exchange_code
 from trainmon.captures.undoing import undo_all
 from trainmon.replacement import replace
 
@@ -80,7 +81,21 @@ class CompiledCode:
 
         self._undo.append(replace(torch, "compile", compiles))
         self._undo.append(replace(torch.autograd.function.BackwardCFunction, "apply", self._backward()))
+        for tracer in (torch.jit.trace, torch.jit.trace_module):
+            self._undo.append(exchange_code(tracer, self._tracing))
         self._attach_dynamo()
+
+    def _tracing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What is traced is recorded by torch: neither a mode nor a hook may be in it."""
+
+        def traces(*args: Any, **kwargs: Any) -> Any:
+            go_on = self._pause(True)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                go_on()
+
+        return traces
 
     def detach(self) -> None:
         """Everything is as it was."""

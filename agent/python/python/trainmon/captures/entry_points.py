@@ -8,6 +8,7 @@ they were imported to), and the operators' methods on `torch.Tensor` are; both o
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,8 @@ class EntryPoints:
 
     def __init__(self, capture: Capture) -> None:
         self._codes: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
+        #: By function, what it takes.
+        self._signatures: dict[int, inspect.Signature] = {}
         self._methods: dict[str, Callable[..., Any]] = {}
         #: What was called by these names when the methods were made: they call that.
         self._called: dict[str, Any] = {}
@@ -61,6 +64,7 @@ class EntryPoints:
             original = _copy(function)
             code = _entrance_code(function, capture.entrance(number, calls or function, original))
             self._codes.append((function, function.__code__, code))
+            self._signatures[id(function)] = inspect.signature(function)
             stacks.entrances.add(code)
 
     def open(self) -> None:
@@ -72,6 +76,7 @@ class EntryPoints:
             # Somebody else exchanged it meanwhile: it stays theirs.
             if function.__code__ is original:
                 function.__code__ = code
+                self._show(function)
         for name, method in self._methods.items():
             # The same: ours would call what was there before, around theirs.
             if getattr(torch.Tensor, name, None) is not self._called[name]:
@@ -93,17 +98,33 @@ class EntryPoints:
         for function, original, code in self._codes:
             if function.__code__ is code:
                 function.__code__ = original
+                if vars(function).get("__signature__") is self._signatures.get(id(function)):
+                    vars(function).pop("__signature__", None)
         while self._bound:
             self._bound.pop()()
 
+    def _show(self, function: types.FunctionType) -> None:
+        """Whoever inspects the function sees its own arguments, not those of the code that stands in for it."""
+        if "__signature__" in vars(function):
+            return
+        signature = self._signatures.get(id(function))
+        if signature is not None:
+            function.__signature__ = signature  # type: ignore[attr-defined]
 
-def exchange_code(function: types.FunctionType, around: Callable[[Any], Any]) -> Callable[[], None]:
-    """Has a function do what `around` makes of it, wherever it was imported to. Gives what puts it back."""
+
+def exchange_code(
+    function: types.FunctionType, around: Callable[[Any], Any], *, is_captured: bool = False
+) -> Callable[[], None]:
+    """Has a function do what `around` makes of it, wherever it was imported to. Gives what puts it back. `is_captured`:
+    its call has an entry, whose stack ends outside of it."""
     original = function.__code__
     code = _entrance_code(function, around(_copy(function)))
     function.__code__ = code
+    codes = stacks.entrances if is_captured else stacks.stand_ins
+    codes.add(code)
 
     def put_back() -> None:
+        codes.discard(code)
         if function.__code__ is code:
             function.__code__ = original
 

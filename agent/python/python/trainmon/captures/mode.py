@@ -11,11 +11,13 @@ from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
 from trainmon.captures.pausing import nothing
+from trainmon.replacement import replace
 
 _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _len = torch._C._len_torch_function_stack
 _get = torch._C._get_function_stack_at
+_has_torch_function = torch.overrides.has_torch_function
 
 
 class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
@@ -26,6 +28,7 @@ class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
 
     def __init__(self, _capture: Capture) -> None:
         self._threads: set[int] = set()
+        self._undo: Callable[[], object] | None = None
 
     def is_on(self) -> bool:
         """Whether it is on in this thread."""
@@ -64,11 +67,31 @@ class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
 
     def start(self) -> None:
         """Puts it on in the calling thread."""
+        if self._undo is None:
+            self._undo = replace(torch.overrides, "has_torch_function", self._without(_has_torch_function))
         if self.push_if_absent():
             self._threads.add(threading.get_ident())
 
+    def _without(self, has_torch_function: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """Modules ask this before they take a fast path (`nn.MultiheadAttention`, `nn.TransformerEncoder` in
+        evaluation): they are to take the path that they take without a capture."""
+
+        def has(tensors: Any) -> bool:
+            if _len() != 1 or _get(0) is not self:
+                return has_torch_function(tensors)
+            _pop()
+            try:
+                return has_torch_function(tensors)
+            finally:
+                _push(self)
+
+        return has
+
     def stop(self) -> None:
         """Takes it off in the calling thread. In another one that started it, it stays and does nothing."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
         if threading.get_ident() in self._threads:
             self._threads.discard(threading.get_ident())
             self.pop()

@@ -5,20 +5,27 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook, is_compiling
 from trainmon._trainmon import Capture, ModuleCall
-from trainmon.captures.backward import BackwardPass, NeutralPass
+from trainmon.captures.backward import BackwardPass
 from trainmon.captures.compiled import NOTE
-from trainmon.captures.mode import Mode
+from trainmon.captures.neutral import NeutralPass, NeutralPasses
 from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
 from trainmon.names import child
 from trainmon.replacement import replace
+
+
+class ThreadMode(Protocol):
+    """A mode that sees what is called in the threads where it is on."""
+
+    def push_if_absent(self) -> bool: ...
+    def pop(self) -> None: ...
 
 
 class _Call:
@@ -45,21 +52,24 @@ class ModuleHooks:
     def __init__(
         self,
         capture: Capture,
-        mode: Mode | None,
+        mode: ThreadMode | None,
         *,
+        records: bool,
         wants_backward: bool,
         neutral: bool,
         before_call: Callable[[], None] | None = None,
     ) -> None:
-        """`mode` is put on in threads where it is not on, while a module is called there. `neutral`: the graph is left
+        """`mode` is put on in threads where it is not on, while a module is called there; without `records` that is all
+        they do. `neutral`: the graph is left
         as it is. `before_call` is called before
         a module's call is recorded."""
         self._capture = capture
         self._mode = mode
+        self._records = records
         self._wants_backward = wants_backward
-        self._pass: type[BackwardPass | NeutralPass] = NeutralPass if neutral else BackwardPass
         self._before_call = before_call
         self._handles: list[RemovableHandle] = []
+        self._neutral = NeutralPasses(self._handles) if neutral else None
         self._undo: list[Callable[[], object]] = []
         self._hooked: list[tuple[torch.nn.Module, Hook, Hook]] = []
         #: By module, what is called when a call of it begins, and when it ends.
@@ -73,13 +83,16 @@ class ModuleHooks:
         self._parameters: dict[int, list[tuple[str, str]]] = {}
 
     def attach(self, model: torch.nn.Module, prefix: str) -> None:
-        """Hooks a model's modules. `prefix` stands before their paths."""
+        """Hooks a model's modules. `prefix` stands before their paths. The model itself has no entry, as in msprobe,
+        but what it calls in another thread is seen."""
+        if self._mode is not None and not is_compiled(model):
+            self.attach_one(model, "")
         for name, module in named_modules(model):
             path = f"{prefix}{name}." if name else prefix
             self.attach_one(module, f"Module.{path}{type(module).__name__}")
 
     def attach_one(self, module: torch.nn.Module, name: str) -> None:
-        """Hooks one module by its whole name."""
+        """Hooks one module by its whole name; without a name it has no entry."""
         entering, leaving = self._hooks(name)
         if getattr(module, "_compiled_call_impl", None) is not None:
             # Its hooks would be compiled with it.
@@ -110,13 +123,16 @@ class ModuleHooks:
         """Whether the innermost call under way in this thread is this module's, or that of the wrapper that
         `torch.compile` put around it."""
         calls = self._calls.open
-        return bool(calls) and (calls[-1].module is module or child(calls[-1].module, "_orig_mod") is module)
+        if not calls or calls[-1].call is None:
+            return False
+        return calls[-1].module is module or child(calls[-1].module, "_orig_mod") is module
 
     def detach(self) -> None:
         """Removes all hooks. What takes the mode off in another thread, which is inside of a module now, goes when that
         module's call ends."""
         self._is_detached = True
-        handles, self._handles = [*self._entering.values(), *self._handles], []
+        handles = [*self._entering.values(), *self._handles]
+        self._handles.clear()
         here = threading.get_ident()
         needed = {module for thread, module in self._pushed if thread != here}
         handles += [handle for module, handle in self._leaving.items() if module not in needed]
@@ -124,6 +140,8 @@ class ModuleHooks:
         undo_all([*self._undo, *(handle.remove for handle in handles)], self._capture)
         self._undo = []
         self._parameters.clear()
+        if self._neutral is not None:
+            self._neutral.forget()
         self._calls.open.clear()
 
     def _hooks(self, name: str) -> tuple[Any, Any]:
@@ -146,9 +164,11 @@ class ModuleHooks:
     def _enter(self, module: torch.nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._before_call is not None:
             self._before_call()
-        call = self._capture.begin_module(name, args, kwargs)
+        records = self._records and bool(name)
+        call = self._capture.begin_module(name, args, kwargs) if records else None
         # Before what may fail: `_leave` takes the topmost of this module.
-        has_pushed = call is not None and self._mode is not None and self._mode.push_if_absent()
+        is_seen = call is not None or not records
+        has_pushed = is_seen and self._mode is not None and self._mode.push_if_absent()
         state = _Call(module, call, has_pushed)
         self._calls.open.append(state)
         if has_pushed:
@@ -157,9 +177,15 @@ class ModuleHooks:
             call.note(NOTE)
         if call is None or not self._wants_backward or not torch.is_grad_enabled():
             return None
-        state.backward = self._pass(call, self._handles)
+        state.backward = self._backward_of(call)
         hooked = state.backward.take_inputs(args)
         return None if hooked is args else (hooked, kwargs)
+
+    def _backward_of(self, call: ModuleCall) -> BackwardPass | NeutralPass:
+        if self._neutral is None:
+            return BackwardPass(call)
+        around = (state.backward for state in reversed(self._calls.open[:-1]))
+        return self._neutral.of(call, next((one for one in around if isinstance(one, NeutralPass)), None))
 
     def _leave(self, module: torch.nn.Module, name: str, output: Any) -> Any:
         state = self._take(module)

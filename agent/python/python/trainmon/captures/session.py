@@ -21,7 +21,7 @@ from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.libraries import Libraries
 from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
-from trainmon.captures.modules import ModuleHooks, scripted_modules
+from trainmon.captures.modules import ModuleHooks, ThreadMode, scripted_modules
 from trainmon.captures.optimizers import OptimizerNodes
 from trainmon.captures.pausing import Pauses, Pausing
 from trainmon.captures.triton import TritonLaunches
@@ -169,18 +169,20 @@ class CaptureSession:
             self._start_functions()
         if self.config.wants_modules:
             self._micro_steps.attach()
-            self._hooked = self._hooks(self._mode)
-            for reference, prefix in self._models:
-                model = reference()
-                if model is not None:
-                    self._hooked.attach(model, prefix)
+        if self.config.wants_operators:
+            self._operators = OperatorMode(self.capture)
+        is_seen = self.config.wants_modules or self.config.wants_functions or self.config.wants_operators
+        self._hooked = self._hooks(self._operators if self._operators is not None else self._mode)
+        for reference, prefix in self._models if is_seen else []:
+            model = reference()
+            if model is not None:
+                self._hooked.attach(model, prefix)
+                if self.config.wants_modules:
                     self._tell_scripted(model)
         self.capture.switch(True)
         self._compiled.attach()
-        if self.config.wants_operators:
-            operators = OperatorMode(self.capture)
-            operators.__enter__()
-            self._operators = operators
+        if self._operators is not None:
+            self._operators.__enter__()
 
     def _tell_scripted(self, model: torch.nn.Module) -> None:
         names = [name or type(model).__name__ for name in scripted_modules(model)]
@@ -191,11 +193,12 @@ class CaptureSession:
                 "hooks do not run inside of them; capture the model before `torch.jit.script`",
             )
 
-    def _hooks(self, mode: Mode | None) -> ModuleHooks:
+    def _hooks(self, mode: ThreadMode | None) -> ModuleHooks:
         wants_backward = self.config.wants_backward
         return ModuleHooks(
             self.capture,
             mode,
+            records=self.config.wants_modules or mode is None,
             wants_backward=wants_backward,
             neutral=self._neutral,
             before_call=self._before_call,

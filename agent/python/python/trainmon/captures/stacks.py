@@ -10,6 +10,9 @@ from trainmon.places import OURS
 #: Code that stands in for a function of torch while a capture is on: what is further in is the function itself.
 entrances: set[CodeType] = set()
 
+#: Code that stands in for a function that has no entry itself: what is further in was called there.
+stand_ins: set[CodeType] = set()
+
 
 def lines_of(frame: FrameType) -> list[str]:
     r"""The frames from this one outwards, each as `File <path>, line <n>, in <function>, \n <source line>`."""
@@ -20,7 +23,7 @@ def lines_of(frame: FrameType) -> list[str]:
         if code in entrances:
             # The call came from outside of it: what the function did before we were asked is its own business.
             found.clear()
-        elif not code.co_filename.startswith(OURS):
+        elif code not in stand_ins and not code.co_filename.startswith(OURS):
             number = outer.f_lineno
             source = linecache.getline(code.co_filename, number, outer.f_globals).strip()
             found.append(f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}")
