@@ -440,7 +440,7 @@ fn captures_that_were_cut_short_get_their_documents_where_they_lie() {
     cut_short(&root, 0, 3, 0);
     cut_short(&root, 1, 1, 5);
     let said = workspace.recover(&["dump"]);
-    assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
+    assert_eq!((said.err.as_str(), said.code), ("", Some(1)));
     let [first, second] =
         ["dump/step3/rank0", "dump/step3/rank1"].map(|name| workspace.path(name).canonicalize().expect("there"));
     let expected = format!(

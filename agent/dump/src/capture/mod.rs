@@ -28,7 +28,7 @@ pub use parse::{Json, operator_json, parse_document};
 pub use stack::Stacks;
 pub use words::part;
 pub use write::{
-    DigestText, EntryRecord, Frames, Header, Hole, JsonText, Made, Node, NumberText, Opened, RankDirectory, RankName,
-    Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id, left_over_records, recover,
-    xor64_text,
+    DigestText, EntryRecord, Frames, Header, Hole, JsonText, Made, Missing, Node, NumberText, Opened, RankDirectory,
+    RankName, Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id,
+    left_over_records, recover, xor64_text,
 };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_dump::capture::{WriteError, left_over_records, recover};
+use trainmon_dump::capture::{Made, Missing, WriteError, left_over_records, recover};
 use trainmon_report::{Advise, as_json as failure};
 
 /// Why no capture can be recovered.
@@ -51,7 +51,14 @@ pub struct RecoveredCapture {
     pub entries: usize,
     /// Bytes of an entry that was being written.
     pub torn: u64,
+    /// What entries lack.
+    pub missing: Vec<Missing>,
+    /// Whether nothing is torn or missing.
+    pub whole: bool,
 }
+
+/// So many entries are named that lack something.
+const MOST_NAMED: usize = 3;
 
 /// Makes the documents of every record file below `path` (a root, step or rank directory), where it lies; the record files
 /// go when the documents are there.
@@ -67,8 +74,9 @@ pub fn recover_captures(path: &Path) -> Result<CaptureRecovery, CaptureRecoverEr
     for directory in directories {
         match recover(&directory) {
             Ok(made) => {
-                let (document, entries, torn) = (made.document, made.entries, made.torn);
-                recovery.captures.push(RecoveredCapture { document, entries, torn });
+                let Made { document, entries, torn, missing } = made;
+                let whole = torn == 0 && missing.is_empty();
+                recovery.captures.push(RecoveredCapture { document, entries, torn, missing, whole });
             }
             Err(error) => recovery.failures.push(error.into()),
         }
@@ -77,20 +85,45 @@ pub fn recover_captures(path: &Path) -> Result<CaptureRecovery, CaptureRecoverEr
 }
 
 impl CaptureRecovery {
-    /// Whether every document was made. What was being written when a process died is lost, and no fault.
+    /// Whether every document was made, and nothing was being written or stood in a queue when a process died.
     pub fn is_whole(&self) -> bool {
-        self.failures.is_empty()
+        self.failures.is_empty() && self.captures.iter().all(|capture| capture.whole)
     }
 
     /// For a terminal: a line per document.
     pub fn in_words(&self) -> String {
         let line = |capture: &RecoveredCapture| {
-            let RecoveredCapture { document, entries, torn } = capture;
+            let RecoveredCapture { document, entries, torn, missing, whole: _ } = capture;
             let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more were torn") };
-            format!("{}: {entries} entr{}{torn}\n", document.display(), if *entries == 1 { "y" } else { "ies" })
+            let entries = counted(*entries, "entry", "entries");
+            format!("{}: {entries}{torn}{}\n", document.display(), in_words(missing))
         };
         self.captures.iter().map(line).collect()
     }
+}
+
+/// What entries lack, and the first of them by name.
+fn in_words(missing: &[Missing]) -> String {
+    let sum = |count: fn(&Missing) -> usize| missing.iter().map(count).sum::<usize>();
+    let (tensors, numbers) = (sum(|one| one.tensors), sum(|one| one.numbers));
+    let lacks = [(tensors, "tensor file", "tensor files"), (numbers, "number", "numbers")];
+    let lacks: Vec<String> = lacks
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, one, many)| counted(count, one, many))
+        .collect();
+    if lacks.is_empty() {
+        return String::new();
+    }
+    let named: Vec<&str> = missing.iter().take(MOST_NAMED).map(|one| &*one.entry).collect();
+    let more = missing.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more (`--json` names all)") } else { String::new() };
+    let were = if tensors + numbers == 1 { "was" } else { "were" };
+    format!("; {} {were} not written: {}{more}", lacks.join(" and "), named.join(", "))
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// For programs, a failure too.
@@ -98,7 +131,7 @@ pub fn captures_as_json(result: &Result<CaptureRecovery, CaptureRecoverError>) -
     match result {
         Ok(recovery) => {
             let errors: Vec<_> = recovery.failures.iter().map(failure).collect();
-            json!({"ok": recovery.is_whole(), "captures": recovery.captures, "errors": errors})
+            json!({"ok": recovery.failures.is_empty(), "whole": recovery.is_whole(), "captures": recovery.captures, "errors": errors})
         }
         Err(error) => json!({"ok": false, "captures": [], "errors": [failure(error)]}),
     }

@@ -175,6 +175,21 @@ impl RankDirectory {
         self.remove(file::RECORDS)
     }
 
+    /// Removes tensor files that were being written when their process died.
+    pub(super) fn remove_unfinished_tensors(&self) -> Result<(), WriteError> {
+        let path = self.path().join(file::TENSORS);
+        let Ok(directory) = open_directory(&self.rank, file::TENSORS, &path) else { return Ok(()) };
+        let failed = |source: Errno| WriteError::Write { path: path.clone(), source: source.into() };
+        for entry in Dir::read_from(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(b".") && name.ends_with(b".tmp") {
+                unlinkat(&directory, entry.file_name(), AtFlags::empty()).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
     fn append_to(&self, name: &str) -> Result<File, WriteError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&self.rank, name, flags, Mode::from_raw_mode(FILE_MODE));

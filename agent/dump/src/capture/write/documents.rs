@@ -1,10 +1,12 @@
 //! `dump.json` and what lies beside it, made of a record file.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use jiter::JsonValue;
+use serde::Serialize;
 
 use super::super::words::{MICRO_STEPS, document, file};
 use super::directory::RankDirectory;
@@ -34,6 +36,19 @@ pub struct Made {
     pub entries: usize,
     /// Bytes at the record file's end that were no whole frame.
     pub torn: u64,
+    /// What entries lack that was still to be written when the record file ended, in the document's order.
+    pub missing: Vec<Missing>,
+}
+
+/// What an entry lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Its name.
+    pub entry: String,
+    /// Tensors whose file was not written.
+    pub tensors: usize,
+    /// Statistics and checksums that were not computed; they are `null`.
+    pub numbers: usize,
 }
 
 /// Makes a directory's documents of its record file, each appearing whole. The record file stays.
@@ -50,7 +65,8 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
         return Err(WriteError::NoRecords { path: path.join(file::RECORDS) });
     };
     let torn = index.torn;
-    let source = Source { records, index, path: path.clone(), directory: directory.tensors_path() };
+    let lacks = Cell::new((0, 0));
+    let source = Source { records, index, path: path.clone(), directory: directory.tensors_path(), lacks };
     let header = source.header();
     let name = if header.level == "debug" { file::DEBUG } else { file::DUMP };
     if header.extra_info && header.level != "debug" {
@@ -58,17 +74,17 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
         directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, Source::construct))?;
     }
     // Last: where it is, the others are.
-    let mut entries = 0;
+    let (mut entries, mut missing) = (0, Vec::new());
     directory.replace(name, |to| {
         source.write(to, name, |source, to| {
-            entries = source.document(&header, to)?;
+            (entries, missing) = source.document(&header, to)?;
             Ok(())
         })
     })?;
-    Ok(Made { document: path.join(name), entries, torn })
+    Ok(Made { document: path.join(name), entries, torn, missing })
 }
 
-/// As [`documents_of`], and removes the record file when they are there.
+/// As [`documents_of`], and removes the record file when they are there, and tensor files that were being written.
 ///
 /// # Errors
 /// As there; [`WriteError::InUse`] if a process still writes it.
@@ -77,6 +93,7 @@ pub fn recover(path: &Path) -> Result<Made, WriteError> {
     directory.refuse_if_in_use()?;
     let made = documents_of(&directory)?;
     directory.remove(file::RECORDS)?;
+    directory.remove_unfinished_tensors()?;
     Ok(made)
 }
 
@@ -129,6 +146,8 @@ struct Source {
     path: PathBuf,
     /// That of the tensor files.
     directory: Option<PathBuf>,
+    /// Tensors and numbers that the entry lacks which is being written.
+    lacks: Cell<(usize, usize)>,
 }
 
 impl Source {
@@ -169,7 +188,7 @@ impl Source {
         })
     }
 
-    fn document(&self, header: &Heading, to: &mut impl Write) -> Result<usize, Fault> {
+    fn document(&self, header: &Heading, to: &mut impl Write) -> Result<(usize, Vec<Missing>), Fault> {
         let mut head = JsonText::new();
         head.begin_object();
         for (key, value) in
@@ -186,25 +205,24 @@ impl Source {
         head.key(document::DATA);
         put(to, head.as_bytes())?;
         put(to, b"{")?;
-        let mut count = 0;
+        let (mut count, mut missing) = (0, Vec::new());
         let (mut buffer, mut text) = (Reading::default(), JsonText::new());
         let described = self.index.in_order.iter().map(|&number| &self.index.entries[number as usize]);
         for entry in described.filter(|entry| !entry.parts.is_empty()) {
             put(to, if count == 0 { b"\n" } else { b",\n" })?;
             count += 1;
             put_key(to, &entry.name, &mut text)?;
-            let [(key, piece)] = entry.parts[..] else {
-                self.parts(&entry.parts, &mut buffer, &mut text, to)?;
-                continue;
-            };
-            if self.index.keys[key as usize].is_empty() {
-                self.value(piece, &mut buffer, to)?;
-            } else {
-                self.parts(&entry.parts, &mut buffer, &mut text, to)?;
+            match entry.parts[..] {
+                [(key, piece)] if self.index.keys[key as usize].is_empty() => self.value(piece, &mut buffer, to)?,
+                _ => self.parts(&entry.parts, &mut buffer, &mut text, to)?,
+            }
+            let (tensors, numbers) = self.lacks.take();
+            if tensors + numbers > 0 {
+                missing.push(Missing { entry: entry.name.to_string(), tensors, numbers });
             }
         }
         put(to, b"\n}}\n")?;
-        Ok(count)
+        Ok((count, missing))
     }
 
     fn parts(
@@ -224,7 +242,14 @@ impl Source {
 
     /// A part's JSON with its holes filled, and the holes of what fills them.
     fn value(&self, piece: Piece, buffer: &mut Reading, to: &mut impl Write) -> Result<(), Fault> {
-        self.filled(buffer.piece(&self.records, piece).map_err(Fault::Read)?, DEEPEST_FILL, to)
+        let json = buffer.piece(&self.records, piece).map_err(Fault::Read)?;
+        let before = self.lacks.get();
+        self.filled(json, DEEPEST_FILL, to)?;
+        if json.len() == HOLE_LENGTH {
+            // A value of which nothing is known yet, as the gradient of a saved tensor, is not missing.
+            self.lacks.set((self.lacks.get().0, before.1));
+        }
+        Ok(())
     }
 
     fn filled(&self, json: &[u8], depth: u32, to: &mut impl Write) -> Result<(), Fault> {
@@ -237,8 +262,11 @@ impl Source {
                     let mut filling = Reading::default();
                     self.filled(filling.piece(&self.records, fill).map_err(Fault::Read)?, depth - 1, to)?;
                 }
-                None if hole[0] == VALUE_HOLE => put(to, b"null")?,
-                None => {}
+                None if hole[0] == VALUE_HOLE => {
+                    self.lacks.update(|(tensors, numbers)| (tensors, numbers + 1));
+                    put(to, b"null")?;
+                }
+                None => self.lacks.update(|(tensors, numbers)| (tensors + 1, numbers)),
             }
             rest = hole.get(HOLE_LENGTH..).unwrap_or_default();
         }

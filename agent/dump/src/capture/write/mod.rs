@@ -12,7 +12,7 @@ mod text;
 mod value;
 
 pub use directory::{Opened, RankDirectory, RankName};
-pub use documents::{Made, documents_of, left_over_records, recover};
+pub use documents::{Made, Missing, documents_of, left_over_records, recover};
 pub use error::WriteError;
 pub use record::{EntryRecord, Frames, Node};
 pub use recorder::{Header, Recorder};
