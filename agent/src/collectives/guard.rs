@@ -1,7 +1,6 @@
 //! An operation in progress, and what becomes of it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use trainmon_core::{
@@ -56,13 +55,12 @@ impl CallRecords {
         Some((tensor, request))
     }
 
-    /// Tells, once per operation, that what goes in or has come out is not finite: only the rank that gives it can tell that it
-    /// comes from there.
+    /// Tells that what goes in or has come out is not finite: only the rank that gives it can tell that it comes from there.
     fn warn_of_nonfinite(&self, slot: Slot, stats: &TensorStats) {
         let asked = self.request.map_or(StatisticSet::EMPTY, |request| request.statistics);
         let count = |statistic, count| if asked.contains(statistic) { count } else { 0 };
         let found = count(Statistic::Nans, stats.nans) + count(Statistic::Infs, stats.infs);
-        if found == 0 || self.operation.is_nonfinite_told.swap(true, Ordering::Relaxed) {
+        if found == 0 || !self.operation.nonfinite.is_new(slot, self.pending.step()) {
             return;
         }
         let what = match slot {
@@ -153,8 +151,17 @@ impl CollectiveGuard {
         if let Some(request) = self.request(slot) {
             let stats = self.monitor.guard(HOOK, || measure(view, request));
             if let Some(stats) = stats {
+                self.warn_of_nonfinite(slot, &stats);
                 self.record(slot, stats, start, view.size_in_bytes() as u64);
             }
+        }
+    }
+
+    /// Warns, once for each argument and once a step at most, if what this rank gives or has received is not finite.
+    /// Not for a buffer that the call is to fill.
+    pub fn warn_of_nonfinite(&self, slot: Slot, stats: &TensorStats) {
+        if let Some(records) = &self.records {
+            self.monitor.guard(HOOK, || records.warn_of_nonfinite(slot, stats));
         }
     }
 
@@ -162,7 +169,6 @@ impl CollectiveGuard {
     pub fn record(&self, slot: Slot, stats: TensorStats, start: Instant, bytes_read: u64) {
         let Some(records) = &self.records else { return };
         self.monitor.guard(HOOK, || {
-            records.warn_of_nonfinite(slot, &stats);
             let tensor = records.operation.slot(&self.monitor, slot);
             self.monitor.inner().recorder().add_cost(Phase::Measure, start.elapsed(), bytes_read);
             records.record(tensor, Kind::Comm, stats);

@@ -1,7 +1,6 @@
 //! One operation in one group: what its calls are records of.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trainmon_core::{CollectiveSeries, Step, TensorId};
@@ -18,8 +17,35 @@ pub(super) struct Operation {
     pub(super) series: Arc<CollectiveSeries>,
     pub(super) calls: Mutex<Calls>,
     slots: Mutex<Vec<(Slot, TensorId)>>,
-    /// Whether the user was told that a tensor of it is not finite.
-    pub(super) is_nonfinite_told: AtomicBool,
+    /// Of which tensors the user was told that they are not finite.
+    pub(super) nonfinite: Nonfinite,
+}
+
+/// Arguments that were told to be not finite.
+#[derive(Default)]
+pub(super) struct Nonfinite {
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    slots: Vec<Slot>,
+    /// When something of the operation was told last.
+    step: Option<Step>,
+}
+
+impl Nonfinite {
+    /// Whether the user is to be told of an argument: each once. What a call has left behind follows from what it was given, if that
+    /// was told in the same step.
+    pub(super) fn is_new(&self, slot: Slot, step: Step) -> bool {
+        let mut told = lock(&self.told);
+        if told.slots.contains(&slot) || (matches!(slot, Slot::Post(_)) && told.step == Some(step)) {
+            return false;
+        }
+        told.slots.push(slot);
+        told.step = Some(step);
+        true
+    }
 }
 
 /// The calls of one step, or of one attempt at it.
@@ -49,8 +75,7 @@ impl Calls {
 
 impl Operation {
     pub(super) fn new(name: String, series: Arc<CollectiveSeries>) -> Self {
-        let is_nonfinite_told = AtomicBool::new(false);
-        Self { name, series, calls: Mutex::default(), slots: Mutex::default(), is_nonfinite_told }
+        Self { name, series, calls: Mutex::default(), slots: Mutex::default(), nonfinite: Nonfinite::default() }
     }
 
     /// What the statistics of an argument are a record of.

@@ -37,6 +37,8 @@ pub(super) struct Argument<'py> {
     pub(super) value: Bound<'py, PyAny>,
     /// Whether it is looked at after the call too.
     pub(super) is_kept: bool,
+    /// Whether this rank gives it; else the call fills it, and whatever is in it before the call means nothing.
+    pub(super) is_given: bool,
 }
 
 /// How large an operation is.
@@ -101,12 +103,36 @@ impl Form {
                 }
             };
             let slot = self.slots.get(place).copied().unwrap_or(0);
-            Ok(value.map(|value| Argument { slot, value, is_kept: true }))
+            Ok(value.map(|value| Argument { slot, value, is_kept: true, is_given: false }))
         };
-        let inputs = self.inputs.map_or(Ok(None), find)?;
+        let mut inputs = self.inputs.map_or(Ok(None), find)?;
+        if let Some(inputs) = &mut inputs {
+            inputs.is_given = match self.op() {
+                Some(CollectiveOp::Recv) => false,
+                Some(CollectiveOp::Broadcast) => is_root(args, kwargs).unwrap_or(false),
+                _ => true,
+            };
+        }
         let outputs = self.outputs.filter(|_| self.outputs != self.inputs).map_or(Ok(None), find)?;
         Ok((inputs, outputs))
     }
+}
+
+/// Whether this rank is the one whose tensors a broadcast gives to all. An error or `None`: nobody can tell.
+fn is_root(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
+    let py = args.py();
+    let named = |name: &str| kwargs.map_or(Ok(None), |kwargs| kwargs.get_item(name));
+    let root = match args.get_item(2) {
+        Ok(root) => Some(root),
+        Err(_) => named("opts")?.or(named("root")?),
+    };
+    let Some(root) = root else { return Ok(false) };
+    // Options, or since torch 2.9 the rank itself.
+    let root: i64 = match root.extract() {
+        Ok(rank) => rank,
+        Err(_) => root.getattr(intern!(py, "rootRank"))?.extract()?,
+    };
+    Ok(args.get_item(0)?.call_method0(intern!(py, "rank"))?.extract::<i64>()? == root)
 }
 
 /// Calls `each` with every tensor of an argument: it may be one, a list of them, or a list of such lists.

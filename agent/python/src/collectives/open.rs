@@ -48,7 +48,7 @@ impl Open {
             let mut arguments: Vec<_> = arguments.iter().copied().flatten().collect();
             arguments.sort_by_key(|argument| argument.slot);
             for argument in arguments {
-                open.measure(py, host, Slot::Pre(argument.slot), &argument.value)?;
+                open.measure(py, host, (Slot::Pre(argument.slot), argument.is_given), &argument.value)?;
                 if argument.is_kept {
                     open.tensors.push((argument.slot, argument.value.clone().unbind()));
                 }
@@ -72,7 +72,7 @@ impl Open {
     /// Measures what it has received, if that is asked for.
     pub(super) fn measure_received(&mut self, py: Python<'_>, host: &Host) {
         for (slot, value) in std::mem::take(&mut self.tensors) {
-            host.quietly(py, || self.measure(py, host, Slot::Post(slot), value.bind(py)));
+            host.quietly(py, || self.measure(py, host, (Slot::Post(slot), true), value.bind(py)));
         }
     }
 
@@ -88,7 +88,14 @@ impl Open {
         !self.tensors.is_empty()
     }
 
-    fn measure(&self, py: Python<'_>, host: &Host, slot: Slot, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Measures an argument. `has_content`: what is in it means something; else the call is to fill it.
+    fn measure(
+        &self,
+        py: Python<'_>,
+        host: &Host,
+        (slot, has_content): (Slot, bool),
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let Some(request) = self.guard.request(slot) else { return Ok(()) };
         let Some(torch) = Torch::loaded(py)? else { return Ok(()) };
         let start = Instant::now();
@@ -114,6 +121,9 @@ impl Open {
         let shapes: Vec<Shape> = found.iter().map(|stats| stats.shape).collect();
         if !found.is_empty() {
             let stats = TensorStats::of_several(&found, stacked_shape(&shapes));
+            if has_content {
+                self.guard.warn_of_nonfinite(slot, &stats);
+            }
             self.guard.record(slot, stats, start, bytes);
         }
         Ok(())

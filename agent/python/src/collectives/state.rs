@@ -101,7 +101,9 @@ impl State {
         if nesting::is_inside() || self.is_off() {
             return None;
         }
-        let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place };
+        // Of a broadcast nobody says here whose tensors are given.
+        let is_given = !matches!(form.op(), Some(CollectiveOp::Broadcast | CollectiveOp::Recv));
+        let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place, is_given };
         self.quietly(py, || self.open(py, form, group, (Some(inputs), larger), &[Some(&given)]))?
     }
 

@@ -245,3 +245,23 @@ def test_backwards_stand_in_the_modules_they_ran_in(tmp_path: Path) -> None:
             assert backward not in parents or parents[backward] == forward, (name, parents[backward])
     assert parents["Module.0.first.Linear.backward.0"] == "Module.0.Net.backward.0"
     assert parents["Functional.linear.0.backward"] == "Module.0.first.Linear.backward.0"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("place", ["model", "child"])
+@pytest.mark.parametrize("before", [True, False], ids=["before the call", "after it"])
+def test_a_capture_may_end_inside_of_a_hook_of_the_users(tmp_path: Path, level: str, place: str, before: bool) -> None:
+    """Torch goes on with the hooks that it has taken together, ours among them."""
+    net = Net()
+    capture = trainmon.capture(net, dump_path=str(tmp_path), level=level, quiet=True)
+
+    def ends(*_arguments: Any) -> None:
+        capture.__exit__()
+
+    module = net if place == "model" else net.rest
+    register = module.register_forward_pre_hook if before else module.register_forward_hook
+    register(ends)
+    expected = torch.relu(net.rest[1](net.rest[0](net.first(ROWS)))) * 2
+    capture.__enter__()
+    assert torch.equal(net(ROWS), expected)
+    assert torch.equal(net(ROWS), expected)

@@ -66,7 +66,7 @@ def slow_rank(output):
     config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"], "control": {}}
     watch, step = training(output, **config)
     inside = Inside()
-    for _ in range(3 * WINDOW + 1):
+    for _ in range(5 * WINDOW + 1):
         if RANK == 1:
             time.sleep(0.05)
         inside.all_reduce(torch.ones(4))
@@ -158,6 +158,33 @@ def nan_on_one_rank(output):
     nans = {(row["name"], row["step"]): row["nans"] for row in found}
     assert [nans["all_reduce/world/pre_0", str(one)] for one in range(3)] == ["0", str(RANK), "0"], nans
     assert [nans["all_reduce/world/post_0", str(one)] for one in range(3)] == ["0", "1", "0"], nans
+
+
+def filled_buffers(output):
+    """What an operation is to fill may hold anything before: it comes from no rank. In step 2 rank 1 gives a NaN."""
+    config = {"ops": ["nans"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
+    watch, step = training(output, **config)
+    root = 1
+    for number in range(3):
+        given = torch.full((4,), torch.nan if number == 2 and root == RANK else 1.0)
+
+        def empty(size):
+            return torch.full((size,), torch.nan)
+
+        distributed.broadcast(given.clone() if root == RANK else empty(4), root)
+        distributed.all_gather_into_tensor(empty(8), given)
+        distributed.all_gather([empty(4), empty(4)], given)
+        distributed.reduce_scatter_tensor(empty(2), given)
+        distributed.all_to_all_single(empty(4), given)
+        distributed.gather(given, [empty(4), empty(4)] if RANK == 0 else None, dst=0)
+        distributed.scatter(empty(4), [given, given] if root == RANK else None, src=root)
+        distributed.reduce(given.clone(), 0)
+        if root == RANK:
+            distributed.send(given, 0)
+        else:
+            distributed.recv(empty(4), root)
+        step()
+    watch.close()
 
 
 def functional_results(output):

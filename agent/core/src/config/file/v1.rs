@@ -21,7 +21,8 @@ pub(in crate::config) struct V1File {
     #[schemars(with = "BTreeMap<String, Map<String, Value>>")]
     #[schemars(extend("x-msprobe" = "the same; what stands inside the braces has no effect there either"))]
     pub(in crate::config) targets: Map<String, Value>,
-    /// The statistics, in column order. `shape` and `dtype` are always written.
+    /// The statistics, in column order. `shape` and `dtype` are always written. Those of a complex tensor are of the magnitudes of its
+    /// elements.
     #[schemars(extend("x-msprobe" = "has norm, min, max, mean, zeros, nans, id; an unknown name is dropped with a warning"))]
     pub(in crate::config) ops: Vec<Op>,
     /// An element with a magnitude below this counts as zero in `zeros`.

@@ -95,7 +95,7 @@ pub(in crate::config) struct MonitorsFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct SignalFile {
-    /// The statistics, in column order.
+    /// The statistics, in column order. Those of a complex tensor are of the magnitudes of its elements.
     #[schemars(extend("x-msprobe" = "has min, max, mean, norm, nans"))]
     pub(in crate::config) ops: Vec<Op>,
     /// An element with a magnitude below this counts as zero in `zeros`.

@@ -145,16 +145,21 @@ class ModuleHooks:
         self._calls.open.clear()
 
     def _hooks(self, name: str) -> tuple[Any, Any]:
-        def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Torch takes a module's hooks together and then calls them. Without keywords: one of them has taken ours away.
+        def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+            if kwargs is None:
+                return None
             try:
                 return self._enter(module, name, args, kwargs)
             except Exception as error:
                 self._capture.note("module", f"{name}: {error}")
                 return None
 
-        def leaving(module: torch.nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
+        def leaving(module: torch.nn.Module, _args: Any, *kwargs_and_output: Any) -> Any:
+            if len(kwargs_and_output) < 2:
+                return None
             try:
-                return self._leave(module, name, output)
+                return self._leave(module, name, kwargs_and_output[1])
             except Exception as error:
                 self._capture.note("module", f"{name}: {error}")
                 return None

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
+from trainmon.collectives.latecomers import Latecomers
 from trainmon.exchange import digest_of_ranks
 from trainmon.replicas.store import FileStoreError, OwnStore
 
@@ -32,8 +33,6 @@ _UNHEARD = 3
 #: Between looks at the store: at first, and at most. Each look doubles it.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _AT_EXIT_S = 1.0
-#: A lag is told from this part of the step on, where no rule says otherwise: below, ranks differ by chance.
-_TOLD_FROM = 0.1
 
 #: `(group, its ranks, operations, seconds inside)` since the start.
 Times = list[tuple[str, list[int], int, float]]
@@ -110,7 +109,8 @@ class _Comparer:
         self._thread: threading.Thread | None = None
         self._stop_at: float | None = None
         self._is_off = False
-        #: By group the rank that was told, and in how many windows since.
+        self._latecomers = Latecomers()
+        #: By group the rank that an alert is on for, and in how many windows since.
         self._told: dict[str, tuple[int, int]] = {}
         _comparers.add(self)
 
@@ -226,33 +226,34 @@ class _Comparer:
         self._tell(window, rank, lag)
 
     def _tell(self, window: _Window, rank: int, lag: float) -> None:
-        """Says it once for as long as the same rank comes last, as the alert `Straggler` where the rule is there."""
         group, step_seconds = window.group, window.step_seconds
-        allowed = step_seconds * (_TOLD_FROM if self._told_from is None else self._told_from)
+        message = (
+            f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
+            f"{lag * 1e3:.1f} ms per step for it ({min(1.0, lag / step_seconds):.0%} of a step)"
+        )
+        if self._told_from is not None:
+            self._raise(window, rank, lag, step_seconds * self._told_from, f"Straggler: {message}")
+        elif self._latecomers.is_told(group, rank, lag, step_seconds):
+            hint = "look at what that rank does alone: its data loader, its host, its device's clock"
+            self._monitor.say("warning", message, hint)
+
+    def _raise(self, window: _Window, rank: int, lag: float, allowed: float, message: str) -> None:
+        """The alert `Straggler`: it is on for as long as the same rank comes last."""
+        findings, group = self._monitor.findings, window.group
         told, windows = self._told.get(group, (None, 0))
         is_late = lag > allowed
         if told is not None and not (is_late and told == rank):
             del self._told[group]
-            if self._told_from is not None:
-                message = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
-                self._monitor.findings.raise_straggler(False, windows, window.step, group, lag, allowed, message)
+            over = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
+            findings.raise_straggler(False, windows, window.step, group, lag, allowed, over)
         if not is_late:
             return
         is_known = told == rank
         self._told[group] = (rank, windows + 1 if is_known else 1)
         if is_known:
-            if self._told_from is not None:
-                self._monitor.findings.count_straggler()
-            return
-        message = (
-            f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
-            f"{lag * 1e3:.1f} ms per step for it ({lag / step_seconds:.0%} of a step)"
-        )
-        if self._told_from is not None:
-            self._monitor.findings.raise_straggler(True, 1, window.step, group, lag, allowed, f"Straggler: {message}")
+            findings.count_straggler()
         else:
-            hint = "look at what that rank does alone: its data loader, its host, its device's clock"
-            self._monitor.say("warning", message, hint)
+            findings.raise_straggler(True, 1, window.step, group, lag, allowed, message)
 
 
 _comparers: weakref.WeakSet[_Comparer] = weakref.WeakSet()
