@@ -24,11 +24,11 @@ pub(super) struct Operation {
 /// Arguments that were told to be not finite.
 #[derive(Default)]
 pub(super) struct Nonfinite {
-    told: Mutex<Told>,
+    told: Mutex<Warned>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Warned {
     slots: Vec<Slot>,
     /// When something of the operation was told last.
     step: Option<Step>,
