@@ -290,3 +290,19 @@ def test_chance_of_many_structures(tmp_path: Path, capfd: pytest.CaptureFixture[
         leaf = chance.choice([weights, array])
         protocol, archive = chance.choice(PROTOCOLS), chance.random() < 0.5
         differs(capfd, tmp_path, made(leaf()), made(leaf(1.0)), protocol=protocol, archive=archive)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_sets_members_have_no_order(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Any, protocol: int
+) -> None:
+    """What collides in a set's table comes in the order it was put in: 0, 8 and 16 do."""
+    weight = torch.ones(2)
+    for name, members in (("one", [0, 8, 16]), ("other", [16, 8, 0]), ("more", [16, 8, 24])):
+        torch.save({"w": weight, "numbers": kind(members)}, tmp_path / f"{name}.pt", pickle_protocol=protocol)
+    assert list(kind([0, 8, 16])) != list(kind([16, 8, 0]))
+    code, answer = compared(capfd, tmp_path / "one.pt", tmp_path / "other.pt")
+    assert (code, answer["same"]) == (0, True), answer
+    code, answer = compared(capfd, tmp_path / "more.pt", tmp_path / "other.pt")
+    assert (code, answer["same"]) == (1, False), answer

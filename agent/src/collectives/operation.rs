@@ -39,6 +39,10 @@ impl Nonfinite {
     /// was told in the same step.
     pub(super) fn is_new(&self, slot: Slot, step: Step) -> bool {
         let mut told = lock(&self.told);
+        if matches!(slot, Slot::Pre(_)) && told.slots.contains(&slot) {
+            // What comes of it was told as well.
+            told.step = Some(step);
+        }
         if told.slots.contains(&slot) || (matches!(slot, Slot::Post(_)) && told.step == Some(step)) {
             return false;
         }

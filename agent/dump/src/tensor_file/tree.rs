@@ -57,7 +57,8 @@ impl<'a> Walk<'_, 'a> {
             return Ok(());
         }
         match item.kind() {
-            Kind::Tuple | Kind::List | Kind::Set => self.items(item, depth),
+            Kind::Tuple | Kind::List => self.items(item, depth),
+            Kind::Set => self.members(item, depth),
             Kind::Dict => self.pairs(item, depth),
             Kind::Object => self.object(item, depth),
             _ => {
@@ -75,7 +76,9 @@ impl<'a> Walk<'_, 'a> {
             (Some(class), Some(args)) if is_mapping(class) => self.given_pairs(args, depth)?,
             (Some(class), Some(args)) if is_sequence(class) => {
                 // What is no plain list or tuple holds things in ways of its own.
+                let is_set = class.1.ends_with("set");
                 args.items().take(1).try_for_each(|given| match given.kind() {
+                    Kind::Tuple | Kind::List | Kind::Set if is_set => self.members(given, depth),
                     Kind::Tuple | Kind::List | Kind::Set => self.items(given, depth),
                     _ => self.item(given, depth + 1),
                 })?;
@@ -100,6 +103,13 @@ impl<'a> Walk<'_, 'a> {
             self.below(&index.to_string(), inner, depth)?;
         }
         Ok(())
+    }
+
+    /// What a set holds. Its order depends on the process that made it, and on how often it was saved and loaded.
+    fn members(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
+        let mut members: Vec<Item<'a>> = item.items().collect();
+        members.sort_by_cached_key(|&member| shown(member));
+        members.into_iter().enumerate().try_for_each(|(index, inner)| self.below(&index.to_string(), inner, depth))
     }
 
     fn pairs(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {

@@ -111,7 +111,7 @@ class Guard:
 
     def tell_left_out(self) -> None:
         """Names the objects that failed for a reason told before. Called at the end of each step."""
-        for (hook, reason), names in self._untold.items():
+        for (hook, reason), names in list(self._untold.items()):
             if names:
                 more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 objects = "objects" if len(names) > 1 else "object"

@@ -28,7 +28,7 @@ def eager_modules(
     scripted: list[str] = []
     passed_over: list[str] = []
     for name, module in model.named_modules():
-        if any(name == prefix or name.startswith(prefix + ".") for prefix in passed_over):
+        if any(not prefix or name == prefix or name.startswith(prefix + ".") for prefix in passed_over):
             continue
         shown = clean_name(name) or type(module).__name__
         if getattr(module, "_compiled_call_impl", None) is not None:

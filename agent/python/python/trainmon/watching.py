@@ -220,7 +220,7 @@ class Watch:
             self.guard.run("the bare end of the step", self.monitor.end_step)
         self.guard.run("weight gradients", self.gradients.step_is_made)
         self.guard.run("activations", self.activations.step_is_over)
-        self.guard.tell_left_out()
+        self.guard.run("objects left out", self.guard.tell_left_out)
         self._begin_next_step()
 
     def _begin_next_step(self) -> None:
@@ -401,7 +401,7 @@ class Watch:
             self.guard.run("hang watch", self.hangs.close)
             self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
             self.guard.run("activations", self.activations.run_is_over)
-            self.guard.tell_left_out()
+            self.guard.run("objects left out", self.guard.tell_left_out)
         return self.monitor.shutdown()
 
     def __enter__(self) -> Self:

@@ -265,3 +265,26 @@ def test_a_capture_may_end_inside_of_a_hook_of_the_users(tmp_path: Path, level: 
     capture.__enter__()
     assert torch.equal(net(ROWS), expected)
     assert torch.equal(net(ROWS), expected)
+
+
+def test_modules_that_give_what_they_are_given_have_a_backward_and_are_nobodys_parent(tmp_path: Path) -> None:
+    model = nn.Sequential(
+        nn.Linear(3, 3), nn.Identity(), nn.ReLU(inplace=True), nn.LayerNorm(3), nn.Dropout(0.5).eval(), nn.Linear(3, 1)
+    )
+    with trainmon.capture(model, dump_path=str(tmp_path), level="mix", quiet=True):
+        model(ROWS).sum().backward()
+    data = entries(tmp_path)
+    for number, module in enumerate(model):
+        assert f"Module.{number}.{type(module).__name__}.backward.0" in data
+    for passing in ("Module.1.Identity.backward.0", "Module.4.Dropout.backward.0"):
+        assert data[passing]["input"][0]["Norm"] == data[passing]["output"][0]["Norm"]
+    [file] = tmp_path.glob("step0/*/construct.json")
+    parents = json.loads(file.read_text())
+    assert {name: parent for name, parent in parents.items() if name.endswith("backward")} == {
+        "Tensor.sum.0.backward": None,
+        "Functional.linear.1.backward": "Module.5.Linear.backward.0",
+        "Functional.layer_norm.0.backward": "Module.3.LayerNorm.backward.0",
+        "Functional.relu.0.backward": "Module.2.ReLU.backward.0",
+        "Functional.linear.0.backward": "Module.0.Linear.backward.0",
+    }
+    assert all(parents[f"Module.{number}.{type(one).__name__}.backward.0"] is None for number, one in enumerate(model))

@@ -11,6 +11,7 @@ mod compared;
 mod completed;
 mod finding;
 mod fresh;
+mod gradients;
 mod judged;
 mod kink;
 mod learn;

@@ -261,19 +261,6 @@ impl Parts {
 }
 
 impl<'c> Comparer<'c> {
-    /// Whether a call of one side alone is the gradients of a module's parameters, of which the other side has none though both called
-    /// that module.
-    pub(super) fn lacks_gradients_of_both(self, operator: &str) -> bool {
-        let name = OperatorName::parse(operator).filter(|name| name.direction == Direction::ParameterGradient);
-        let both = |direction: Direction| {
-            self.aligned.operators.iter().any(|&(one, other)| {
-                let found = one.zip(other).and_then(|(one, _)| OperatorName::parse(&self.operator(one).name));
-                found.zip(name).is_some_and(|(found, name)| found.direction == direction && found.callee == name.callee)
-            })
-        };
-        name.is_some() && both(Direction::Forward) && !both(Direction::ParameterGradient)
-    }
-
     /// A number or text that no call of this function has in the golden's update: whichever call is whose.
     pub(super) fn other_argument(self, call: &Call<'c>) -> Option<Candidate> {
         let callee = call.name?.callee;
@@ -307,7 +294,8 @@ fn is_uneven(comparer: Comparer<'_>) -> bool {
 
 /// Whether what comes of an operator, or its backward, is what another one is given.
 fn leads_to(comparer: Comparer<'_>, finding: &Finding, call: &Call<'_>) -> bool {
-    let operators = &comparer.aligned.operators[finding.place..call.place];
+    // A gradient that a module lists early may be looked at after what ran behind its place.
+    let operators = comparer.aligned.operators.get(finding.place..call.place).unwrap_or_default();
     let mut led: HashSet<Fingerprint> = comparer.given(finding).into_iter().collect();
     let mut calls: HashSet<(&str, u32)> = HashSet::new();
     let takes = |operator: &Operator, led: &HashSet<Fingerprint>, calls: &HashSet<(&str, u32)>| {

@@ -11,6 +11,7 @@ use super::call::Call;
 use super::compared::Comparer;
 use super::finding::{Compared, Finding, Kind};
 use super::fresh::SAME_AS_PRODUCED;
+use super::gradients::Gradients;
 use super::learnt::Bounds;
 use super::magnitude::{makes_of_nothing, only_moves};
 use super::operands::{inputs, results};
@@ -48,8 +49,8 @@ pub(super) fn settled(
     finding: &Finding,
 ) -> Option<Region> {
     let comparer = bounds.comparer;
-    let step =
-        Step { bounds, phases: Phases::of(comparer), known: Known::of(comparer), last: last_gradients(comparer) };
+    let gradients = Gradients::of(comparer);
+    let step = Step { bounds, phases: Phases::of(comparer), known: Known::of(comparer), gradients };
     let is_near = |call: &&Finding| call.place + NEAR >= finding.place;
     let is_alone = |region: &Region| {
         let last = region.places.last().copied().unwrap_or(finding.place);
@@ -71,8 +72,7 @@ struct Step<'w, 'c> {
     bounds: Bounds<'w, 'c>,
     phases: Phases,
     known: Known,
-    /// The last gradients of each module's parameters: those before are of single micro-batches.
-    last: HashSet<usize>,
+    gradients: Gradients<'c>,
 }
 
 impl Step<'_, '_> {
@@ -97,7 +97,7 @@ impl Step<'_, '_> {
             let is_same = is_same && (call.place != end || largest(&call) <= OF_A_MODULE);
             match (is_outcome, is_same) {
                 (_, true) => settled.agrees(&call),
-                (false, false) if self.known.is_shown(&call) => settled.note(&call),
+                (false, false) if self.is_shown(&call, self.phases.of_place(call.place), None) => settled.note(&call),
                 (_, false) => return None,
             }
         }
@@ -112,9 +112,10 @@ impl Step<'_, '_> {
         let phase = phases.of_place(finding.place);
         let first = phases.last_gradient.map_or(usize::MAX, |last| last + 1);
         let updated = is_updated_alike(comparer, &bounds.learnt.rounding.parameters, first);
-        if updated == Some(false) || lacks_a_gradient(comparer, finding.place) {
+        if updated == Some(false) || self.gradients.lacking().iter().any(|&place| place >= finding.place) {
             return None;
         }
+        let last = self.gradients.last();
         let mut outcomes = usize::from(updated.is_some());
         let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
         for call in Call::all_behind(comparer, finding.place) {
@@ -125,10 +126,11 @@ impl Step<'_, '_> {
             let is_same = !settled.is_apart(*bounds, &call, here);
             settled.keep(&call);
             let is_update = updated.is_none() && here == Phase::Update && call.name.is_some_and(is_in_place);
-            let is_of_gradients = self.last.contains(&call.place) || is_update;
+            let is_of_gradients = last.contains(&call.place) || is_update;
             let is_loss = phases.forward.end == call.place + 1;
             if is_same {
-                outcomes += usize::from(is_of_gradients || (is_loss && phases.last_gradient.is_none()));
+                let counts = last.contains(&call.place) || (is_update && self.is_given_gradients(&call));
+                outcomes += usize::from(counts || (is_loss && phases.last_gradient.is_none()));
                 if here == phase {
                     settled.agrees(&call);
                 }
@@ -157,14 +159,44 @@ impl Step<'_, '_> {
         self.known.have_both(call) || (is_sized && updated == Some(true))
     }
 
+    /// Whether an update is given a parameter, or what a backward gave.
+    fn is_given_gradients(&self, call: &Call<'_>) -> bool {
+        let is_gradient = |input: &Compared<'_>| {
+            input.item.tensor().is_some_and(|tensor| self.known.gradients.contains(&Fingerprint::of(tensor)))
+        };
+        call.inputs.iter().any(|input| self.bounds.parameter(input.item).is_some() || is_gradient(input))
+    }
+
     /// Whether gradients, the loss and updates would be others if a call that differs gave anything else than the golden's.
     fn is_shown(&self, call: &Call<'_>, phase: Phase, updated: Option<bool>) -> bool {
-        let is_compared_by_name = updated.is_some() && phase == Phase::Update && call.name.is_some_and(is_in_place);
-        // Whatever runs between gradients gives gradients.
-        let is_of_backward =
-            phase == Phase::Backward && !call.name.is_some_and(is_in_place) && !is_called_otherwise(call);
-        is_compared_by_name || is_of_backward || call.goes(Direction::ParameterGradient) || self.known.is_shown(call)
+        if is_called_otherwise(call) || keeps_statistics(call) {
+            return false;
+        }
+        let is_in_place = call.name.is_some_and(is_in_place);
+        let is_compared_by_name = updated.is_some() && phase == Phase::Update && is_in_place;
+        // What a backward computes gives gradients, if those of parameters are known.
+        let is_of_backward = phase == Phase::Backward && !is_in_place && !has_gradients_of_its_own(call);
+        let by_gradients = phase != Phase::Update && self.phases.last_gradient.is_some();
+        call.goes(Direction::ParameterGradient)
+            || is_compared_by_name
+            || (is_of_backward && !self.gradients.last().is_empty())
+            || self.known.is_shown(call, by_gradients)
     }
+}
+
+/// Whether a forward call gives anything that has a gradient: what a backward computes has none.
+fn has_gradients_of_its_own(call: &Call<'_>) -> bool {
+    call.is_forward() && [call.operator, call.golden].into_iter().flat_map(results).any(has_gradient)
+}
+
+/// Whether a call differs in the running statistics it is given: it updates them, and only an evaluation shows them.
+fn keeps_statistics(call: &Call<'_>) -> bool {
+    let is_norm = call
+        .name
+        .is_some_and(|name| name.function().ends_with("batch_norm") || name.function().ends_with("instance_norm"));
+    let places = [".input.1", ".input.2", ".running_mean", ".running_var"];
+    let is_statistic = |input: &Compared<'_>| places.contains(&&*input.item.value.place) && is_another_tensor(input);
+    is_norm && call.inputs.iter().any(is_statistic)
 }
 
 #[derive(Default)]
@@ -259,6 +291,8 @@ impl Phases {
 struct Known {
     target: OfSide,
     golden: OfSide,
+    /// What backwards of the target gave.
+    gradients: HashSet<Fingerprint>,
 }
 
 /// What one side's calls take and give.
@@ -273,19 +307,23 @@ impl Known {
     fn of(comparer: Comparer<'_>) -> Self {
         let mut known = Self::default();
         for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate() {
-            known.target.add(place, one.map(|index| comparer.operator(index)));
+            let target = one.map(|index| comparer.operator(index));
+            let is_gradient = |operator: &&Operator| {
+                OperatorName::parse(&operator.name).is_some_and(|name| name.direction != Direction::Forward)
+            };
+            let gradients = target.filter(is_gradient).into_iter().flat_map(every_result);
+            known.gradients.extend(gradients.map(Fingerprint::of));
+            known.target.add(place, target);
             known.golden.add(place, other.map(|index| comparer.golden(index)));
         }
         known
     }
 
-    /// Whether what comes of the call would be another if it gave anything else than the golden's.
-    fn is_shown(&self, call: &Call<'_>) -> bool {
-        let of_forward = || {
-            self.target.leads_on(call.place, call.operator, &self.golden)
-                && self.golden.leads_on(call.place, call.golden, &self.target)
-        };
-        !call.name.is_some_and(is_in_place) && !is_called_otherwise(call) && (!call.is_forward() || of_forward())
+    /// Whether what comes of a call would be another if it gave anything else than the golden's. `by_gradients`: gradients tell.
+    fn is_shown(&self, call: &Call<'_>, by_gradients: bool) -> bool {
+        !call.name.is_some_and(is_in_place)
+            && self.target.leads_on((call.place, call.operator), &self.golden, by_gradients)
+            && self.golden.leads_on((call.place, call.golden), &self.target, by_gradients)
     }
 }
 
@@ -306,13 +344,18 @@ impl OfSide {
         self.given.extend(operator.into_iter().flat_map(results).map(of));
     }
 
-    /// Whether all results of a call of this side have gradients, are taken later, or are results of the other side too.
-    fn leads_on(&self, place: usize, operator: &Operator, other: &Self) -> bool {
+    /// Whether all results of a call of this side are taken later, are results of the other side too, or have gradients that tell. A call
+    /// without results leads to nothing.
+    fn leads_on(&self, (place, operator): (usize, &Operator), other: &Self, by_gradients: bool) -> bool {
         let is_later = |looks: Fingerprint| self.taken.get(&looks).is_some_and(|&last| last > place);
-        results(operator).all(|tensor| {
+        let is_known = |tensor: &TensorFacts| {
             let looks = Fingerprint::of(tensor);
-            has_gradient(tensor) || is_later(looks) || is_later(looks.negated()) || other.given.contains(&looks)
-        })
+            (by_gradients && has_gradient(tensor))
+                || is_later(looks)
+                || is_later(looks.negated())
+                || other.given.contains(&looks)
+        };
+        results(operator).next().is_some() && results(operator).all(is_known)
     }
 }
 
@@ -341,24 +384,10 @@ fn largest(call: &Call<'_>) -> f64 {
     apart.filter(|apart| *apart <= SURE).fold(0.0, f64::max)
 }
 
-/// Whether one side has gradients of parameters behind a place that the other lacks, though both called the module.
-fn lacks_a_gradient(comparer: Comparer<'_>, first: usize) -> bool {
-    let alone = comparer.aligned.operators[first..].iter().filter(|(one, other)| one.is_none() != other.is_none());
-    let mut names = alone.filter_map(|&(one, other)| Some(&*comparer.of_one_side([one, other])?.name));
-    names.any(|name| comparer.lacks_gradients_of_both(name))
-}
-
-/// The last gradients of each module's parameters, where both sides have as many of them.
-fn last_gradients(comparer: Comparer<'_>) -> HashSet<usize> {
-    let mut found: HashMap<&str, (bool, usize)> = HashMap::new();
-    for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate() {
-        let name = comparer.of_one_side([one, other]).and_then(|operator| OperatorName::parse(&operator.name));
-        if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
-            let (has_both, last) = found.entry(name.callee).or_insert((true, place));
-            (*has_both, *last) = (*has_both && one.is_some() && other.is_some(), place);
-        }
-    }
-    found.into_values().filter(|(has_both, _)| *has_both).map(|(_, place)| place).collect()
+/// What an operator gives, gradients of parameters too.
+fn every_result(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
+    let values = operator.values.iter().filter(|value| !value.section.is_input());
+    values.filter_map(move |value| Item { operator, value }.tensor())
 }
 
 /// The places where calls of the modules around an operator are over, the innermost first, as both sides have them.

@@ -11,6 +11,7 @@ use super::call::Call;
 use super::compared::{Comparer, lacks_a_digest};
 use super::completed::as_completed;
 use super::finding::{Candidate, Compared, Excuse, Finding, Kind, OneSidedCall, Rewritten, Walked};
+use super::gradients::Gradients;
 use super::learnt::{Bounds, Learnt};
 use super::noise::Rounding;
 use super::operands::{inputs, results};
@@ -239,9 +240,9 @@ impl<'c> Walker<'c> {
         let Self { comparer, learnt, parts, mut walked, .. } = self;
         walked.rewritten = parts.rewritten;
         // Gradients that one side lacks are no other way to compute the same.
-        let lacking = || parts.parted.iter().find(|call| comparer.lacks_gradients_of_both(&call.operator)).cloned();
         if walked.finding.is_none() && !walked.rewritten.is_empty() {
-            walked.finding = lacking();
+            let lacking = Gradients::of(comparer).lacking();
+            walked.finding = parts.parted.iter().find(|call| lacking.contains(&call.place)).cloned();
         }
         let is_told = walked.is_untold || !walked.rewritten.is_empty();
         if walked.finding.is_some() || parts.parted.is_empty() || is_told {

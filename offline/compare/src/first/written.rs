@@ -12,6 +12,9 @@ use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
+/// Operators of Python that write into what they are given first.
+const IN_PLACE: [&str; 6] = ["__iadd__", "__iand__", "__imul__", "__ior__", "__isub__", "__itruediv__"];
+
 /// A parameter that was updated by the same step is apart by no more units of round-off.
 const UNITS: f64 = 8.0;
 
@@ -21,7 +24,9 @@ pub(super) fn is_updated_alike(comparer: Comparer<'_>, parameters: &Parameters, 
     let [of_target, of_golden] = parameters.both();
     let target = Written::by(operators.iter().filter_map(|&(one, _)| Some(comparer.operator(one?))), of_target);
     let golden = Written::by(operators.iter().filter_map(|&(_, other)| Some(comparer.golden(other?))), of_golden);
-    if target.parameters.is_empty() || golden.parameters.is_empty() {
+    // A step that is too small to be seen proves nothing.
+    let is_moved = |written: &Written<'_>| written.parameters.values().any(Updated::is_moved);
+    if !is_moved(&target) || !is_moved(&golden) {
         return None;
     }
     let is_same = |key: &&Key| {
@@ -33,7 +38,10 @@ pub(super) fn is_updated_alike(comparer: Comparer<'_>, parameters: &Parameters, 
                 .is_some_and(|(one, other)| one.agrees(other))
     };
     let keys: HashSet<&Key> = target.parameters.keys().chain(golden.parameters.keys()).copied().collect();
-    Some(keys.iter().all(is_same) && (target.counts() != golden.counts() || are_alike(&target.others, &golden.others)))
+    // Other code may keep other moments beside those that both keep.
+    let is_fewer = target.others.len() <= golden.others.len();
+    let (fewer, more) = if is_fewer { (&target, &golden) } else { (&golden, &target) };
+    Some(keys.iter().all(is_same) && are_alike(&fewer.others, &more.others))
 }
 
 /// What one side has written in place.
@@ -79,18 +87,16 @@ impl<'c> Written<'c> {
         }
         written
     }
-
-    /// How many tensors of each size it wrote beside parameters: other code may keep other moments.
-    fn counts(&self) -> HashMap<Option<u64>, usize> {
-        let mut counts = HashMap::new();
-        for tensor in &self.others {
-            *counts.entry(tensor.elements()).or_default() += 1;
-        }
-        counts
-    }
 }
 
 impl Updated<'_> {
+    /// Whether the update moved it by more than round-off.
+    fn is_moved(&self) -> bool {
+        let unit = self.behind.dtype.text().and_then(unit_roundoff).unwrap_or(0.0);
+        let both = numbers(self.before).zip(numbers(self.behind));
+        both.is_some_and(|(before, behind)| apart(before, behind) > UNITS * unit)
+    }
+
     /// A step is a small part of a parameter, which shows little of what is wrong with it.
     fn agrees(&self, other: &Self) -> bool {
         let all = [self.before, self.behind, other.before, other.behind].map(numbers);
@@ -123,5 +129,6 @@ fn apart(one: [f64; 4], other: [f64; 4]) -> f64 {
 
 /// Whether a call writes into what it is given first.
 pub(super) fn is_in_place(name: OperatorName<'_>) -> bool {
-    name.operation().ends_with('_') && !name.operation().ends_with("__")
+    let operation = name.operation();
+    if operation.ends_with("__") { IN_PLACE.contains(&operation) } else { operation.ends_with('_') }
 }

@@ -92,8 +92,8 @@ pub fn recover(path: &Path) -> Result<Made, WriteError> {
     let directory = RankDirectory::open(path)?;
     directory.refuse_if_in_use()?;
     let made = documents_of(&directory)?;
-    directory.remove(file::RECORDS)?;
     directory.remove_unfinished_tensors()?;
+    directory.remove(file::RECORDS)?;
     Ok(made)
 }
 
@@ -245,7 +245,7 @@ impl Source {
         let json = buffer.piece(&self.records, piece).map_err(Fault::Read)?;
         let before = self.lacks.get();
         self.filled(json, DEEPEST_FILL, to)?;
-        if json.len() == HOLE_LENGTH {
+        if json.len() == HOLE_LENGTH && hole_at(json).is_some_and(|hole| !self.index.fills.contains_key(&hole)) {
             // A value of which nothing is known yet, as the gradient of a saved tensor, is not missing.
             self.lacks.set((self.lacks.get().0, before.1));
         }

@@ -154,8 +154,8 @@ class CompiledCode:
         found = compiled.frame.f_locals
         is_put_back = callback is found.get("prior", self) and callback is not found.get("callback")
         if compiled.switched > 1 or is_put_back:
-            self._open.calls.remove(compiled)
             try:
+                self._open.calls.remove(compiled)
                 self._leave(compiled)
             except Exception as error:
                 self._capture.note("compiled", f"{type(error).__name__}: {error}")

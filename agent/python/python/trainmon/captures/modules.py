@@ -114,8 +114,9 @@ class ModuleHooks:
         undo_all([handle.remove for handle in (*self._entering.values(), *self._leaving.values())], self._capture)
 
         def go_on() -> None:
-            for hooked in self._hooked:
-                self._put_on(*hooked)
+            if not self._is_detached:
+                for hooked in self._hooked:
+                    self._put_on(*hooked)
 
         return go_on
 

@@ -29,7 +29,8 @@ class NeutralPasses:
     def __init__(self, handles: list[Any]) -> None:
         """Adds to `handles` what removes its hooks: on leaves they would stay for ever."""
         self._handles = handles
-        self._hooked: dict[int, _Hooked] = {}
+        #: By tensor and version: what is written in place afterwards has another gradient.
+        self._hooked: dict[tuple[int, int], _Hooked] = {}
         self._waiting = _Waiting()
 
     def of(self, call: ModuleCall, outer: NeutralPass | None) -> NeutralPass:
@@ -47,9 +48,10 @@ class NeutralPasses:
             self._handles.append(torch.autograd.graph.register_multi_grad_hook(list(tensors), arrived))
             return
         [tensor] = tensors
-        hooked = self._hooked.get(id(tensor))
+        key = id(tensor), version_of(tensor)
+        hooked = self._hooked.get(key)
         if hooked is None or hooked.tensor() is not tensor:
-            hooked = self._hooked[id(tensor)] = _Hooked(tensor)
+            hooked = self._hooked[key] = _Hooked(tensor)
             self._handles.append(tensor.register_hook(hooked))
         if leaves:
             hooked.leaves.append(arrived)
@@ -67,16 +69,22 @@ class NeutralPasses:
         waiting = self._waiting.passes
         try:
             if not waiting:
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_all)
+                # This thread's, whichever thread calls it.
+                torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_all(waiting))
             waiting.append(one)
         except RuntimeError:
             # The engine does not run: somebody calls hooks by hand.
             one.end(())
 
-    def _end_all(self) -> None:
-        waiting = self._waiting.passes
-        while waiting:
-            waiting.pop().end(())
+
+def _end_all(waiting: list[NeutralPass]) -> None:
+    while waiting:
+        waiting.pop().end(())
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often it was written in place; 0 where torch does not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class _Hooked:
@@ -103,7 +111,8 @@ class NeutralPass:
         self._passes = passes
         self._call = call
         self._outer = outer
-        self._inputs: tuple[Any, ...] = ()
+        #: With their versions.
+        self._inputs: list[tuple[Any, int]] = []
         self._of: tuple[Any, ...] | None = None
 
     def is_inside(self, other: NeutralPass) -> bool:
@@ -115,14 +124,25 @@ class NeutralPass:
 
     def take_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, as they are."""
-        self._inputs = args
+        self._inputs = [(one, version_of(one) if isinstance(one, torch.Tensor) else 0) for one in args]
         return args
 
     def take_outputs(self, output: Any) -> Any:
         """What came out, as it is."""
-        inputs, self._inputs = self._inputs, ()
-        has_inputs = self._await(inputs, self.end, leaves=True)
-        self._await(tuple(_leaves_of(output)), lambda of: self._enters(of, has_inputs), leaves=False)
+        inputs, self._inputs = self._inputs, []
+        values = tuple(_leaves_of(output))
+        place_of = {id(value): place for place, value in enumerate(values) if isinstance(value, torch.Tensor)}
+        passed = [place_of.get(id(one)) for one, _ in inputs]
+        if any(place is not None for place in passed):
+            # It gives what it is given, as `Identity`, or what it has written into, as an activation in place.
+            kept = [
+                place if place is not None and version_of(one) == version else None
+                for place, (one, version) in zip(passed, inputs, strict=True)
+            ]
+            self._await(values, lambda of: self._passes_through(of, kept), leaves=False)
+            return output
+        has_inputs = self._await(tuple(one for one, _ in inputs), self.end, leaves=True)
+        self._await(values, lambda of: self._enters(of, has_inputs), leaves=False)
         return output
 
     def _enters(self, of: tuple[Any, ...], has_inputs: bool) -> None:
@@ -131,6 +151,13 @@ class NeutralPass:
         self._call.begin_backward()
         if not has_inputs:
             self._passes.waits(self)
+
+    def _passes_through(self, of: tuple[Any, ...], kept: list[int | None]) -> None:
+        """`kept`: for each input, which output it is, unchanged."""
+        is_unchanged = None not in kept
+        self._enters(of, has_inputs=is_unchanged)
+        if is_unchanged:
+            self.end(tuple(of[place] for place in kept if place is not None))
 
     def end(self, into: tuple[Any, ...]) -> None:
         """The gradients that leave it are there."""

@@ -50,6 +50,8 @@ class OptimizerNodes:
         return self._put_in_place
 
     def _put_in_place(self) -> None:
+        if self._undo:
+            return
         self._undo.append(torch_optimizer.register_optimizer_step_pre_hook(self._begins).remove)
         self._undo.append(torch_optimizer.register_optimizer_step_post_hook(self._ends).remove)
         for name in _CLIPPING:

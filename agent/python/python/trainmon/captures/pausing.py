@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -35,8 +36,8 @@ class Pauses:
         with self._lock:
             self._count += 1
             if self._count == 1:
-                self._put_back = [part.pause() for part in of_process]
-        put_back = [part.pause() for part in of_thread]
+                self._put_back = [_paused(part) for part in of_process]
+        put_back = [_paused(part) for part in of_thread]
 
         def go_on() -> None:
             with self._lock:
@@ -51,4 +52,14 @@ class Pauses:
         while put_back:
             resume = put_back.pop()
             if self._is_on():
-                resume()
+                # The others come back, whatever one raises.
+                with contextlib.suppress(Exception):
+                    resume()
+
+
+def _paused(part: Pausing) -> Callable[[], None]:
+    try:
+        return part.pause()
+    except Exception:
+        # It stays in place: the training outranks what is seen of it.
+        return nothing

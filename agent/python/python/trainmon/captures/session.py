@@ -243,8 +243,12 @@ class CaptureSession:
         """Each part, whatever another one raises."""
         self.capture.switch(False)
         guarded(self._compiled.detach, self.capture)
+        # Pauses under way end nothing any more.
+        self._pauses = Pauses(lambda: self.capture.is_on)
         if self._operators is not None:
             operators, self._operators = self._operators, None
+            # Inside of compiled code it is off: what is on top of the stack then is somebody else's.
+            guarded(operators.push_if_absent, self.capture)
             guarded(lambda: operators.__exit__(None, None, None), self.capture)
         for hooks in (self._hooked, self._single):
             if hooks is not None:
