@@ -38,6 +38,10 @@ struct Step {
     epsilon: f64,
     /// A running mean that is only used in evaluation.
     running: f64,
+    /// The running mean that a normalisation is given, and that an evaluation uses.
+    loaded: f64,
+    /// What is written into a cache.
+    cached: f64,
     /// The parameter behind the update.
     updated: f64,
     loss: f64,
@@ -50,6 +54,8 @@ const GOLDEN: Step = Step {
     accuracy: 0.75,
     epsilon: 1e-5,
     running: 0.3,
+    loaded: 0.2,
+    cached: 0.7,
     updated: 0.999,
     loss: 1.25,
     has_gradient: true,
@@ -84,6 +90,15 @@ fn capture(step: Step) -> Value {
     calls.push((
         "Tensor.lerp_.0.forward",
         call(&[sized(&[8], 0.31), sized(&[8], 0.2), scalar(0.1)], &sized(&[8], step.running)),
+    ));
+    let normalised = grown(sized(&[4, 8], 1.6));
+    calls.push((
+        "Functional.batch_norm.0.forward",
+        call(&[output.clone(), sized(&[8], step.loaded), sized(&[8], 1.0)], &normalised),
+    ));
+    calls.push((
+        "Tensor.__setitem__.0.forward",
+        json!({"input_args": [sized(&[9, 8], 0.9), {"type": "int", "value": 3}, sized(&[8], step.cached)], "input_kwargs": {}, "output": [null]}),
     ));
     calls.push(("Tensor.mean.0.forward", call(&[sized(&[4], 1.0)], &scalar(step.accuracy))));
     calls.push(("Functional.mse_loss.0.forward", call(&[output], &loss)));
@@ -127,6 +142,8 @@ fn what_a_step_does_not_show_is_no_part_of_it() {
         ("accuracy", Step { accuracy: 0.76, ..TARGET }),
         ("epsilon", Step { epsilon: 1e-6, ..TARGET }),
         ("running mean", Step { running: 0.303, ..TARGET }),
+        ("loaded mean", Step { loaded: 0.3, ..TARGET }),
+        ("cache", Step { cached: 0.9, ..TARGET }),
     ];
     for (name, step) in wrong {
         let (code, said) = judged(step, GOLDEN);

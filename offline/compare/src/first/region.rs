@@ -12,6 +12,7 @@ use super::left::left_alike;
 use super::magnitude::{only_moves, takes_weights};
 use super::memory::numbers;
 use super::operands::{inputs, results};
+use super::settled::keeps_statistics;
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
@@ -179,6 +180,7 @@ impl Followed {
             && !self.region.until.is_empty()
             && self.region.apart <= SURE
             && call.is_forward()
+            && !keeps_statistics(call)
             && given.peek().is_some()
             && given.all(|input| input.deviation.what == What::Numbers && bounds.is_fresh(call, input))
     }
@@ -232,7 +234,7 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
     let operator = call.operator;
     let agree_to = bounds.results_agree_to(operator);
     let is_of_it = |value: &&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
-    if call.inputs.iter().any(|input| bounds.is_nearly_given(call, input)) {
+    if keeps_statistics(call) || call.inputs.iter().any(|input| bounds.is_nearly_given(call, input)) {
         return Passed::Apart;
     }
     let differing: Vec<&Compared<'c>> =

@@ -190,7 +190,7 @@ fn has_gradients_of_its_own(call: &Call<'_>) -> bool {
 }
 
 /// Whether a call differs in the running statistics it is given: it updates them, and only an evaluation shows them.
-fn keeps_statistics(call: &Call<'_>) -> bool {
+pub(super) fn keeps_statistics(call: &Call<'_>) -> bool {
     let is_norm = call
         .name
         .is_some_and(|name| name.function().ends_with("batch_norm") || name.function().ends_with("instance_norm"));
