@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from trainmon._trainmon import Monitor
-from trainmon.names import writable
+from trainmon.names import listed, writable
 from trainmon.places import OURS
 
 P = ParamSpec("P")
@@ -113,13 +113,12 @@ class Guard:
         """Names the objects that failed for a reason told before. Called at the end of each step."""
         for (hook, reason), names in list(self._untold.items()):
             if names:
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 objects = "objects" if len(names) > 1 else "object"
                 self._monitor.say(
                     "warning",
                     writable(
                         f"hook `{hook}` failed at {len(names)} more {objects} for the same reason ({reason}): "
-                        f"{', '.join(names[:_NAMED])}{more}"
+                        f"{listed(names, _NAMED)}"
                     ),
                     "each is left out from now on; all others go on",
                 )

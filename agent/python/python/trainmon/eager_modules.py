@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainmon._settings import Settings
-from trainmon.names import child, clean_name, msprobes_names, own_names, wrapped_by
+from trainmon.names import child, clean_name, listed, msprobes_names, own_names, wrapped_by
 
 if TYPE_CHECKING:
     from trainmon._trainmon import Monitor
@@ -57,10 +57,9 @@ def eager_modules(
 
 def _say(monitor: Monitor, kind: str, names: list[str], what_is: str) -> None:
     if names:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         monitor.say(
             "info",
-            f"activations inside {kind} modules are not measured: {', '.join(names[:_NAMED])}{more}",
+            f"activations inside {kind} modules are not measured: {listed(names, _NAMED)}",
             f"{what_is}; gradients, moments and parameters are measured everywhere",
         )
 

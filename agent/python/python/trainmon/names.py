@@ -96,3 +96,9 @@ def child(module: torch.nn.Module, name: str) -> torch.nn.Module | None:
     """A module's own child of a name. What holds the children of a scripted module is no dictionary."""
     children = module._modules
     return children[name] if name in children else None  # noqa: SIM401 - it has no `get`
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

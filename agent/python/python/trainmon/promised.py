@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainmon._trainmon import Monitor
+from trainmon.names import listed
 
 if TYPE_CHECKING:
     from trainmon.modules import Site
@@ -44,7 +45,7 @@ class PromisedRows:
                 silent.setdefault(_why(site), []).append(site.name or type(site.module).__name__)
         if not silent:
             return
-        reasons = [f"{why}: {_named(names)}" for why, names in silent.items()]
+        reasons = [f"{why}: {listed(names, _NAMED)}" for why, names in silent.items()]
         count = sum(len(names) for names in silent.values())
         self._monitor.say(
             "info",
@@ -57,11 +58,6 @@ def _why(site: Site) -> str:
     if site.has_run:
         return "no tensors"
     return "not called" if site.module.training else "in eval mode"
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _is_container(module: torch.nn.Module) -> bool:

@@ -14,6 +14,9 @@ use crate::judge::coarse;
 use crate::name::OperatorName;
 use crate::rounding::coarsest;
 
+/// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
+pub(super) const SURE: f64 = 1.5e-5;
+
 /// Max and min of half precision agree if they are apart by no more units of round-off: one for each operator that the other code
 /// has more of, about.
 const UNITS_OF_ELEMENTS: f64 = 4.0;
@@ -112,4 +115,19 @@ fn spacing(numbers: [f64; 2], unit: f64) -> f64 {
     };
     let [one, other] = numbers.map(of);
     one.zip(other).map_or(0.0, |(one, other)| one.max(other))
+}
+
+/// Whether a call differs in the running statistics it is given: it updates them, and only an evaluation shows them.
+pub(super) fn keeps_statistics(call: &Call<'_>) -> bool {
+    let is_norm = call
+        .name
+        .is_some_and(|name| name.function().ends_with("batch_norm") || name.function().ends_with("instance_norm"));
+    let places = [".input.1", ".input.2", ".running_mean", ".running_var"];
+    let is_statistic = |input: &Compared<'_>| places.contains(&&*input.item.value.place) && is_another_tensor(input);
+    is_norm && call.inputs.iter().any(is_statistic)
+}
+
+/// Whether a tensor is another by more than other code makes of it.
+pub(super) fn is_another_tensor(value: &Compared<'_>) -> bool {
+    value.item.tensor().is_some() && (value.deviation.what != What::Numbers || value.deviation.relative > SURE)
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
+use super::agreement::{SURE, keeps_statistics};
 use super::call::{Call, looks};
 use super::compared::Comparer;
 use super::finding::{Compared, Finding, Kind};
@@ -12,16 +13,12 @@ use super::left::left_alike;
 use super::magnitude::{only_moves, takes_weights};
 use super::memory::numbers;
 use super::operands::{inputs, results};
-use super::settled::keeps_statistics;
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
 pub(super) const NEAR: usize = 48;
-
-/// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
-pub(super) const SURE: f64 = 1.5e-5;
 
 /// A part that is computed otherwise.
 pub(super) struct Region {

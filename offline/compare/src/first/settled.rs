@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
 
+use super::agreement::{SURE, is_another_tensor, keeps_statistics};
 use super::call::Call;
 use super::compared::Comparer;
 use super::finding::{Compared, Finding, Kind};
@@ -15,7 +16,7 @@ use super::gradients::Gradients;
 use super::learnt::Bounds;
 use super::magnitude::{makes_of_nothing, only_moves};
 use super::operands::{inputs, results};
-use super::region::{NEAR, Region, SURE};
+use super::region::{NEAR, Region};
 use super::written::{is_in_place, is_updated_alike};
 use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
@@ -50,7 +51,8 @@ pub(super) fn settled(
 ) -> Option<Region> {
     let comparer = bounds.comparer;
     let gradients = Gradients::of(comparer);
-    let step = Step { bounds, phases: Phases::of(comparer), known: Known::of(comparer), gradients };
+    let last = gradients.last();
+    let step = Step { bounds, phases: Phases::of(comparer), known: Known::of(comparer), gradients, last };
     let is_near = |call: &&Finding| call.place + NEAR >= finding.place;
     let is_alone = |region: &Region| {
         let last = region.places.last().copied().unwrap_or(finding.place);
@@ -73,6 +75,8 @@ struct Step<'w, 'c> {
     phases: Phases,
     known: Known,
     gradients: Gradients<'c>,
+    /// The last gradients of each module's parameters.
+    last: HashSet<usize>,
 }
 
 impl Step<'_, '_> {
@@ -115,7 +119,6 @@ impl Step<'_, '_> {
         if updated == Some(false) || self.gradients.lacking().iter().any(|&place| place >= finding.place) {
             return None;
         }
-        let last = self.gradients.last();
         let mut outcomes = usize::from(updated.is_some());
         let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
         for call in Call::all_behind(comparer, finding.place) {
@@ -126,10 +129,10 @@ impl Step<'_, '_> {
             let is_same = !settled.is_apart(*bounds, &call, here);
             settled.keep(&call);
             let is_update = updated.is_none() && here == Phase::Update && call.name.is_some_and(is_in_place);
-            let is_of_gradients = last.contains(&call.place) || is_update;
+            let is_of_gradients = self.last.contains(&call.place) || is_update;
             let is_loss = phases.forward.end == call.place + 1;
             if is_same {
-                let counts = last.contains(&call.place) || (is_update && self.is_given_gradients(&call));
+                let counts = self.last.contains(&call.place) || (is_update && self.is_given_gradients(&call));
                 outcomes += usize::from(counts || (is_loss && phases.last_gradient.is_none()));
                 if here == phase {
                     settled.agrees(&call);
@@ -179,7 +182,7 @@ impl Step<'_, '_> {
         let by_gradients = phase != Phase::Update && self.phases.last_gradient.is_some();
         call.goes(Direction::ParameterGradient)
             || is_compared_by_name
-            || (is_of_backward && !self.gradients.last().is_empty())
+            || (is_of_backward && !self.last.is_empty())
             || self.known.is_shown(call, by_gradients)
     }
 }
@@ -187,16 +190,6 @@ impl Step<'_, '_> {
 /// Whether a forward call gives anything that has a gradient: what a backward computes has none.
 fn has_gradients_of_its_own(call: &Call<'_>) -> bool {
     call.is_forward() && [call.operator, call.golden].into_iter().flat_map(results).any(has_gradient)
-}
-
-/// Whether a call differs in the running statistics it is given: it updates them, and only an evaluation shows them.
-pub(super) fn keeps_statistics(call: &Call<'_>) -> bool {
-    let is_norm = call
-        .name
-        .is_some_and(|name| name.function().ends_with("batch_norm") || name.function().ends_with("instance_norm"));
-    let places = [".input.1", ".input.2", ".running_mean", ".running_var"];
-    let is_statistic = |input: &Compared<'_>| places.contains(&&*input.item.value.place) && is_another_tensor(input);
-    is_norm && call.inputs.iter().any(is_statistic)
 }
 
 #[derive(Default)]
@@ -372,11 +365,6 @@ fn is_called_otherwise(call: &Call<'_>) -> bool {
     let is_parameter =
         |value: &Compared<'_>| value.item.value.section == Section::Parameter && is_another_tensor(value);
     call.differing().any(is_parameter) || (call.differing().any(is_another_number) && !inputs.any(is_another_tensor))
-}
-
-/// Whether a tensor is another by more than other code makes of it.
-fn is_another_tensor(value: &Compared<'_>) -> bool {
-    value.item.tensor().is_some() && (value.deviation.what != What::Numbers || value.deviation.relative > SURE)
 }
 
 fn largest(call: &Call<'_>) -> f64 {

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::{Operator, TensorFacts};
 
+use super::agreement::SURE;
 use super::compared::Comparer;
 use super::memory::{Key, Parameters, numbers};
 use super::operands::{inputs, results};
-use super::region::SURE;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;

@@ -10,7 +10,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon._trainmon import Capture
-from trainmon.captures.pausing import nothing
+from trainmon.captures.pausing import off_here, take_off
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
@@ -34,25 +34,12 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
 
     def pop(self) -> None:
         """Takes the mode off in this thread, wherever on the stack it lies."""
-        above: list[Any] = []
-        while _python_dispatch._len_torch_dispatch_stack():
-            top = _python_dispatch._pop_mode()
-            if top is self:
-                break
-            above.append(top)
-        for one in reversed(above):
-            _python_dispatch._push_mode(one)
+        torchs = _python_dispatch
+        take_off(self, torchs._len_torch_dispatch_stack, torchs._pop_mode, torchs._push_mode)
 
     def pause(self) -> Callable[[], None]:
         """Takes the mode off in this thread; gives what puts it on again."""
-        if not self.is_on():
-            return nothing
-        self.pop()
-
-        def go_on() -> None:
-            self.push_if_absent()
-
-        return go_on
+        return off_here(self)
 
     def __torch_dispatch__(
         self,

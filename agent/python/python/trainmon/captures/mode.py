@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
-from trainmon.captures.pausing import nothing
+from trainmon.captures.pausing import off_here, take_off
 from trainmon.replacement import replace
 
 _push = torch._C._push_on_torch_function_stack
@@ -45,25 +45,11 @@ class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
 
     def pop(self) -> None:
         """Takes the mode off in this thread, wherever on the stack it lies."""
-        above: list[Any] = []
-        while _len():
-            top = _pop()
-            if top is self:
-                break
-            above.append(top)
-        for one in reversed(above):
-            _push(one)
+        take_off(self, _len, _pop, _push)
 
     def pause(self) -> Callable[[], None]:
         """Takes it off in this thread; gives what puts it on again."""
-        if not self.is_on():
-            return nothing
-        self.pop()
-
-        def go_on() -> None:
-            self.push_if_absent()
-
-        return go_on
+        return off_here(self)
 
     def start(self) -> None:
         """Puts it on in the calling thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -15,17 +15,10 @@ from trainmon._trainmon import Capture, ModuleCall
 from trainmon.captures.backward import BackwardPass
 from trainmon.captures.compiled import NOTE
 from trainmon.captures.neutral import NeutralPass, NeutralPasses
-from trainmon.captures.pausing import nothing
+from trainmon.captures.pausing import ThreadMode, nothing
 from trainmon.captures.undoing import undo_all
 from trainmon.names import child
 from trainmon.replacement import replace
-
-
-class ThreadMode(Protocol):
-    """A mode that sees what is called in the threads where it is on."""
-
-    def push_if_absent(self) -> bool: ...
-    def pop(self) -> None: ...
 
 
 class _Call:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Pausing(Protocol):
@@ -13,6 +13,38 @@ class Pausing(Protocol):
 
     def pause(self) -> Callable[[], None]:
         """Takes away what it put in place, and gives what puts it back."""
+
+
+class ThreadMode(Protocol):
+    """A mode that sees what is called in the threads where it is on."""
+
+    def is_on(self) -> bool: ...
+    def push_if_absent(self) -> bool: ...
+    def pop(self) -> None: ...
+
+
+def take_off(mode: object, length: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], None]) -> None:
+    """Takes a mode off this thread's stack of modes, wherever it lies; the others stay in their order."""
+    above: list[Any] = []
+    while length():
+        top = pop()
+        if top is mode:
+            break
+        above.append(top)
+    for one in reversed(above):
+        push(one)
+
+
+def off_here(mode: ThreadMode) -> Callable[[], None]:
+    """Takes a mode off in this thread; gives what puts it on again."""
+    if not mode.is_on():
+        return nothing
+    mode.pop()
+
+    def go_on() -> None:
+        mode.push_if_absent()
+
+    return go_on
 
 
 def nothing() -> None:

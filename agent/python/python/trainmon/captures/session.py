@@ -21,12 +21,13 @@ from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.libraries import Libraries
 from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
-from trainmon.captures.modules import ModuleHooks, ThreadMode, scripted_modules
+from trainmon.captures.modules import ModuleHooks, scripted_modules
 from trainmon.captures.optimizers import OptimizerNodes
-from trainmon.captures.pausing import Pauses, Pausing
+from trainmon.captures.pausing import Pauses, Pausing, ThreadMode
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
 from trainmon.captures.volume import Volume
+from trainmon.names import listed
 from trainmon.notices import tell
 
 _lock = threading.RLock()
@@ -187,9 +188,8 @@ class CaptureSession:
     def _tell_scripted(self, model: torch.nn.Module) -> None:
         names = [name or type(model).__name__ for name in scripted_modules(model)]
         if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             self.tell_once(
-                f"scripted modules have no entries: {', '.join(names[:_NAMED])}{more}",
+                f"scripted modules have no entries: {listed(names, _NAMED)}",
                 "hooks do not run inside of them; capture the model before `torch.jit.script`",
             )
 
