@@ -199,9 +199,6 @@ def _several(setting: Setting, report: Report) -> None:
     compared.value("mean of three", row.get("mean"), statistics.fmean(one["mean"] for one in each), 1e-6)
     compared.tell(report, _SEVERAL_VALUES, found.complaint)
     together = by_name(found.rows("comm"), 1).get("all_reduce_coalesced/world/post_0")
-    if together is None and setting.is_cuda:
-        report.skipped(_TOGETHER, "nothing is said of several tensors on a device")
-        return
     compared = Comparison()
     compared.row("two sent together", together, truth.statistics(torch.cat(sources[:2])))
     compared.tell(report, _TOGETHER, found.complaint)

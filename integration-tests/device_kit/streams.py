@@ -61,7 +61,8 @@ class Training:
         self.setting.synchronize()
 
     def step(self, batch: small_nets.Batch, truths: Truths | None = None, number: int = 0) -> None:
-        """One step. With `truths` the statistics of its tensors are put there, on a step that nobody holds up."""
+        """One step. With `truths` the statistics of its tensors are put there, on a step that nobody holds up and that
+        waits for the device before each look."""
         with on(self.backward_on):
             if self.setting.is_cuda and truths is None:
                 torch.cuda._sleep(_HELD_UP)
@@ -77,6 +78,7 @@ class Training:
             self._note(truths, number, "param_updated")
 
     def _note(self, truths: Truths, number: int, kind: str) -> None:
+        self.setting.synchronize()
         for name, one in self.net.named_parameters():
             truths[kind, number, name] = statistics(one)
             if kind == "param_origin" and one.grad is not None:
@@ -95,10 +97,10 @@ def wait(one: Any, other: Any) -> None:
         (one or torch.cuda.current_stream()).wait_stream(other or torch.cuda.current_stream())
 
 
-def _truths(setting: Setting, seed: int) -> Truths:
-    """Of the same training without a watch, on the usual stream."""
+def _truths(setting: Setting, seed: int, backward_on: Any = None, step_on: Any = None) -> Truths:
+    """Of the same training without a watch, on the same streams: on another one, cuBLAS may add up in another order."""
     found: Truths = {}
-    training = Training(setting, seed)
+    training = Training(setting, seed, backward_on, step_on)
     for number, batch in enumerate(small_nets.vectors(setting, STEPS)):
         training.step(batch, found, number)
     return found
@@ -111,8 +113,9 @@ def _compare(compared: Comparison, place: Any, truths: Truths) -> None:
 
 
 def _side_stream(setting: Setting, report: Report) -> None:
-    truths, compared = _truths(setting, 1), Comparison()
-    training = Training(setting, 1, backward_on=torch.cuda.Stream() if setting.is_cuda else None)
+    side = torch.cuda.Stream() if setting.is_cuda else None
+    truths, compared = _truths(setting, 1, side), Comparison()
+    training = Training(setting, 1, side)
     batches = small_nets.vectors(setting, STEPS)
     with watched(setting, training.net, training.optimizer, "side") as found:
         for batch in batches:
@@ -124,8 +127,9 @@ def _side_stream(setting: Setting, report: Report) -> None:
 
 
 def _two_streams(setting: Setting, report: Report) -> None:
-    truths, compared = [_truths(setting, seed) for seed in (1, 2)], Comparison()
-    streams = [torch.cuda.Stream() if setting.is_cuda else None for _ in truths]
+    streams = [torch.cuda.Stream() if setting.is_cuda else None for _ in range(2)]
+    truths = [_truths(setting, seed, stream, stream) for seed, stream in zip((1, 2), streams, strict=True)]
+    compared = Comparison()
     pair = [Training(setting, seed, stream, stream) for seed, stream in zip((1, 2), streams, strict=True)]
     batches = small_nets.vectors(setting, STEPS)
     with contextlib.ExitStack() as stack:

@@ -24,6 +24,7 @@ from triton.compiler import ASTSource
 
 import copies
 import fingerprint
+import one
 import reductions
 
 RELEASE = "3.7.1"
@@ -66,6 +67,7 @@ KERNELS = [
     Kernel("words", fingerprint.words, {"table": "*i64", "chunks": "*i64", "sums": "*i64"}, {}),
     Kernel("join_words", fingerprint.join_words, {"table": "*i64", "sums": "*i64", "out": "*i64"}, {}),
     Kernel("copies", copies.copies, {"table": "*i64", "chunks": "*i64"}, {}),
+    Kernel("put", one.put, {"table": "*i64", **{name: "i64" for name in "abcdefghi"}}, {}),
 ]
 
 
@@ -106,8 +108,8 @@ def report(kernel: Kernel, target: GPUTarget) -> str:
 
 
 def bytes_read(kernel: Kernel) -> str:
-    """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of 16
-    and of 8 bits one after the other, over the elements that it has of the tile."""
+    """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of
+    bfloat16, of other 16 bits and of 8 bits one after the other, over the elements that it has of the tile."""
     widths = {"v4.b32": 16, "v2.b32": 8}
     loads = re.findall(r"ld\.global\.(v[24]\.b32)", carried(kernel))
     elements = reductions.TILE.value // (32 * WARPS)
@@ -141,7 +143,7 @@ def main(words: list[str]) -> None:
             for kernel in KERNELS:
                 print(report(kernel, target))
         for kernel in KERNELS[:2]:
-            print(f"`{kernel.name}` reads {bytes_read(kernel)} bytes of one element of 4, 2 and 1 bytes each")
+            print(f"`{kernel.name}` reads {bytes_read(kernel)} bytes of one element each of float32, of bfloat16, of 2 and of 1 bytes")
         return
     (output,) = words
     Path(output).mkdir(parents=True, exist_ok=True)

@@ -52,18 +52,18 @@ def _of_byte(raw, code):
     rest = bits & 0x7F
     if code == E4M3FN:
         size = (rest << 20).to(tl.float32, bitcast=True) * 2.0**120
-        size = tl.where(rest == 0x7F, _NAN, size)
+        size = tl.where(rest == 0x7F, float("nan"), size)
         x = (size.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
     elif code == E5M2:
         x = (bits << 8).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     elif code == E4M3FNUZ:
         size = (rest << 20).to(tl.float32, bitcast=True) * 2.0**119
         x = (size.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
-        x = tl.where(bits == 0x80, _NAN, x)
+        x = tl.where(bits == 0x80, float("nan"), x)
     elif code == E5M2FNUZ:
         size = (rest << 21).to(tl.float32, bitcast=True) * 2.0**111
         x = (size.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
-        x = tl.where(bits == 0x80, _NAN, x)
+        x = tl.where(bits == 0x80, float("nan"), x)
     elif code == I8:
         x = raw.to(tl.float32)
     elif code == U8:
@@ -97,6 +97,55 @@ def single(address, code, offsets, mask, MASKED: tl.constexpr, ALIGNED: tl.const
     else:
         x = _of_byte(_raw(address, offsets, mask, tl.int8, MASKED, ALIGNED), code)
     return x
+
+
+@triton.jit
+def _two(address, offsets, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+    return _raw(address, offsets, None, TYPE, False, True), _raw(address, offsets + BLOCK, None, TYPE, False, True)
+
+
+@triton.jit
+def _four(address, offsets, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+    a, b = _two(address, offsets, TYPE, BLOCK)
+    c, d = _two(address, offsets + 2 * BLOCK, TYPE, BLOCK)
+    return a, b, c, d
+
+
+@triton.jit
+def singles(address, code, offsets, BLOCK: tl.constexpr):
+    """As `single`, of a whole tile of four blocks at an aligned address. All of it is asked for before any of it is
+    converted: a conversion between two loads waits for the first, and then a thread has one load on its way, not four
+    (measured on an H100: bfloat16 took 2.2 times as long as reading it)."""
+    if code == F32:
+        a, b, c, d = _four(address, offsets, tl.float32, BLOCK)
+    elif code == BF16:
+        e, f, g, h = _four(address, offsets, tl.int16, BLOCK)
+        a, b, c, d = _of_half(e, BF16), _of_half(f, BF16), _of_half(g, BF16), _of_half(h, BF16)
+    elif code <= U16:
+        e, f, g, h = _four(address, offsets, tl.int16, BLOCK)
+        a, b, c, d = _of_half(e, code), _of_half(f, code), _of_half(g, code), _of_half(h, code)
+    else:
+        i, j, k, l = _four(address, offsets, tl.int8, BLOCK)
+        a, b, c, d = _of_byte(i, code), _of_byte(j, code), _of_byte(k, code), _of_byte(l, code)
+    return a, b, c, d
+
+
+@triton.jit
+def singles_of_two(address, code, other, other_code, offsets, BLOCK: tl.constexpr):
+    """As `singles`, of two blocks of each of two tensors: those of the first, then those of the other."""
+    if (code == F32) & (other_code == F32):
+        a, b = _two(address, offsets, tl.float32, BLOCK)
+        c, d = _two(other, offsets, tl.float32, BLOCK)
+    elif (code == BF16) & (other_code == BF16):
+        e, f = _two(address, offsets, tl.int16, BLOCK)
+        g, h = _two(other, offsets, tl.int16, BLOCK)
+        a, b, c, d = _of_half(e, BF16), _of_half(f, BF16), _of_half(g, BF16), _of_half(h, BF16)
+    else:
+        a = single(address, code, offsets, None, False, True)
+        b = single(address, code, offsets + BLOCK, None, False, True)
+        c = single(other, other_code, offsets, None, False, True)
+        d = single(other, other_code, offsets + BLOCK, None, False, True)
+    return a, b, c, d
 
 
 @triton.jit

@@ -9,7 +9,7 @@ small against its mean. Nothing is added in an order that could change: results 
 import triton
 import triton.language as tl
 
-from elements import ALIGNMENT, FIRST_WIDE, single, wide
+from elements import ALIGNMENT, FIRST_WIDE, single, singles, singles_of_two, wide
 
 #: Elements of a chunk: `src/table.rs` cuts tensors by it.
 CHUNK: tl.constexpr = tl.constexpr(32768)
@@ -57,13 +57,29 @@ def _change_or_agreement(before, after, mode):
 
 
 @triton.jit
-def _singles(address, other, codes, offsets, mask, PAIRS: tl.constexpr, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
-    x = single(address, codes & 0xFF, offsets, mask, MASKED, ALIGNED)
+def _some(address, other, codes, offsets, mask, PAIRS: tl.constexpr):
+    x = single(address, codes & 0xFF, offsets, mask, True, False)
     if PAIRS:
-        x = _change_or_agreement(
-            single(other, (codes >> 8) & 0xFF, offsets, mask, MASKED, ALIGNED), x, codes >> 16 & 0xFF
-        )
+        x = _change_or_agreement(single(other, (codes >> 8) & 0xFF, offsets, mask, True, False), x, codes >> 16 & 0xFF)
     return x
+
+
+@triton.jit
+def _half_tile(address, other, codes, offsets):
+    a, b, c, d = singles_of_two(address, codes & 0xFF, other, (codes >> 8) & 0xFF, offsets, BLOCK)
+    mode = codes >> 16 & 0xFF
+    return _change_or_agreement(c, a, mode), _change_or_agreement(d, b, mode)
+
+
+@triton.jit
+def _tile(address, other, codes, offsets, PAIRS: tl.constexpr):
+    """Four blocks, at aligned addresses."""
+    if PAIRS:
+        a, b = _half_tile(address, other, codes, offsets)
+        c, d = _half_tile(address, other, codes, offsets + 2 * BLOCK)
+    else:
+        a, b, c, d = singles(address, codes & 0xFF, offsets, BLOCK)
+    return a, b, c, d
 
 
 @triton.jit
@@ -88,12 +104,21 @@ def _add(x, total, lost):
 
 
 @triton.jit
+def _add_square(x, total, lost):
+    """As `_add`, of `x * x`, which is not rounded before it is added. Written with `fma`: a product that is added to
+    something becomes one in the compiler's hands, in some places and not in others, and what was dropped would be counted
+    twice (as was seen on an H100)."""
+    t = tl.fma(x, x, total)
+    part = t - total
+    return t, lost + ((total - (t - part)) + tl.fma(x, x, -part))
+
+
+@triton.jit
 def _include(x, sums, lost, squares, lost_squares):
     """Adds elements to the lanes' sums, and what rounding drops of them to the sums beside them."""
     sums, lost = _add(x, sums, lost)
-    square = x * x
-    squares, lost_squares = _add(square, squares, lost_squares)
-    return sums, lost, squares, lost_squares + tl.fma(x, x, -square)
+    squares, lost_squares = _add_square(x, squares, lost_squares)
+    return sums, lost, squares, lost_squares
 
 
 @triton.jit
@@ -187,10 +212,7 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
         for start in range(begin, end, TILE):
             offsets = start + lanes
             if is_aligned & (start + TILE <= end):
-                a = _singles(address, other, codes, offsets, None, PAIRS, False, True)
-                b = _singles(address, other, codes, offsets + BLOCK, None, PAIRS, False, True)
-                c = _singles(address, other, codes, offsets + 2 * BLOCK, None, PAIRS, False, True)
-                d = _singles(address, other, codes, offsets + 3 * BLOCK, None, PAIRS, False, True)
+                a, b, c, d = _tile(address, other, codes, offsets, PAIRS)
                 s, s_lost, q, q_lost = _include(a, s, s_lost, q, q_lost)
                 s, s_lost, q, q_lost = _include(b, s, s_lost, q, q_lost)
                 s, s_lost, q, q_lost = _include(c, s, s_lost, q, q_lost)
@@ -205,7 +227,7 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
                     some = part + lanes
                     mask = some < end
                     at = place_of(some, inner, step)
-                    x = _singles(address, other, codes, at, mask, PAIRS, True, False)
+                    x = _some(address, other, codes, at, mask, PAIRS)
                     s, s_lost, q, q_lost = _include(x, s, s_lost, q, q_lost)
                     low = tl.minimum(low, tl.where(mask, x, _INFINITY))
                     high = tl.maximum(high, tl.where(mask, x, -_INFINITY))

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_void};
 
 use crate::cache::Table;
 use crate::driver::{Api, Handle, Refusal};
+use crate::table::{ROW_WORDS, Row};
 
 /// The compute capability the kernels were compiled for: major, minor.
 const LEAST_CAPABILITY: [i32; 2] = [8, 0];
@@ -14,7 +15,7 @@ const UNUSED: u64 = 0;
 
 /// Of one launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
-const MOST_ARGUMENTS: usize = 10;
+const MOST_ARGUMENTS: usize = 12;
 
 /// Why the kernels are not there, or were not launched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +75,23 @@ pub struct Statistics {
     pub factor: Factor,
 }
 
+/// The memory that the statistics of one tensor are taken in, without a table that would have to be brought to the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct One {
+    /// The tensor.
+    pub row: Row,
+    /// Where the row's words may be written: nine of 64 bits, which no other stream uses meanwhile.
+    pub words: u64,
+    /// Where 0, 1, 2 … are, as words of 64 bits, a word for each of the row's chunks.
+    pub chunks: u64,
+    /// As in [`Statistics`].
+    pub found: u64,
+    /// Eight float64.
+    pub out: u64,
+    /// As in [`Statistics`].
+    pub factor: Factor,
+}
+
 /// The memory that fingerprints are computed in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Words {
@@ -108,6 +126,7 @@ pub struct Kernels {
     words: Function,
     join_words: Function,
     copies: Function,
+    put: Function,
 }
 
 impl Kernels {
@@ -140,6 +159,7 @@ impl Kernels {
                 words: load(include_str!("../kernels/compiled/words.ptx"))?,
                 join_words: load(include_str!("../kernels/compiled/join_words.ptx"))?,
                 copies: load(include_str!("../kernels/compiled/copies.ptx"))?,
+                put: load(include_str!("../kernels/compiled/put.ptx"))?,
             })
         })?)
     }
@@ -174,6 +194,30 @@ impl Kernels {
                 (*pair, *pairs, &mut pair_words[..]),
                 (self.join, of.table.rows as u64, &mut join[..]),
             ],
+        )
+    }
+
+    /// Launches what measures one tensor, as [`measure`](Self::measure): three launches, and nothing is sent to the device.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn measure_one(&self, of: &One, stream: u64) -> Result<u32, LaunchError> {
+        let [factor, code, number] = of.factor.words();
+        let total = of.row.chunks();
+        let partial = if of.row.has_two() { self.partial_pairs } else { self.partial };
+        // `put(table, …)`
+        let mut put = [UNUSED; MOST_ARGUMENTS];
+        put[0] = of.words;
+        put[1..=ROW_WORDS].copy_from_slice(&of.row.words(0).map(i64::cast_unsigned));
+        // As in `measure`.
+        let mut part = [of.words, of.chunks, of.found, 0, total, factor, code, number, UNUSED, UNUSED];
+        let mut join = [of.words, of.found, total, of.out, factor, code, number, UNUSED, UNUSED];
+        self.launch_all(
+            stream,
+            [(self.put, 1, &mut put[..]), (partial, total, &mut part[..]), (self.join, 1, &mut join[..])],
         )
     }
 

@@ -6,13 +6,16 @@
 //!    the tables it has made: while addresses stay, nothing is written and nothing is sent to the device.
 //! 2. [`Kernels`] launches `partial` with a block of threads per chunk, once more for rows of two tensors, and then `join`
 //!    with a block per row, on the stream the caller names. Nobody waits for them.
+//!
+//!    A single tensor, as hooks show them, needs no table: [`One`] has its words written by a launch.
 //! 3. What they find is a row of eight float64 per tensor, in the columns of `trainmon_agent::front::DeviceColumn`.
 //!
 //! # The kernels
 //!
 //! They are written in Triton and compiled beforehand to PTX for compute capability 8.0, which the driver compiles on for any
 //! newer card. `kernels/reductions.py` says how they count, and `kernels/elements.py` reads elements of every dtype for it;
-//! `kernels/fingerprint.py` and `kernels/copies.py` have the kernels for fingerprints and for copies of parameters. The
+//! `kernels/fingerprint.py` and `kernels/copies.py` have the kernels for fingerprints and for copies of parameters,
+//! `kernels/one.py` that for single rows. The
 //! texts in `kernels/compiled` are made by `cargo xtask device-kernels`; a test makes them anew and compares.
 //!
 //! Why so, and not otherwise:
@@ -40,5 +43,5 @@ mod table;
 pub use cache::{Table, Tables};
 #[doc(hidden)]
 pub use driver::Api;
-pub use kernels::{Factor, Kernels, LaunchError, Statistics, Words};
+pub use kernels::{Factor, Kernels, LaunchError, One, Statistics, Words};
 pub use table::{CHUNK, FOUND_COLUMNS, Row, Shows, Spread};

@@ -131,7 +131,8 @@ pub struct Row {
 }
 
 impl Row {
-    pub(crate) const fn chunks(&self) -> u64 {
+    /// How many blocks of threads read it.
+    pub const fn chunks(&self) -> u64 {
         self.spread.elements.div_ceil(CHUNK)
     }
 

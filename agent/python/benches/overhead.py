@@ -110,6 +110,9 @@ def train(contender: str, config: dict[str, Any], size: Size, place: Place, outp
         books = monitor._watches[0].monitor.books()
         last["not_measured"] = books["not_sampled"] + books["dropped"]
         last["floor"] = None if is_cuda else floor(net, optimizer, config, size)
+        # What modules are given has gone by now.
+        seen = None if config.get("xy_distribution") else looked_at(net, optimizer, config, size)
+        last["looked_at_bytes"] = None if seen is None else sum(one.nbytes for one in seen)
     pipe.send(last)
     pipe.close()
     os._exit(0)

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step};
+use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step, TensorStats};
 use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
-use trainmon_agent::{LateNumber, PendingStep};
+use trainmon_agent::{LateNumber, PendingStep, stacked_shape};
 
 use crate::arguments::{KindNumber, label, reading_of};
 use crate::device_block::PyDeviceBlock;
@@ -28,6 +28,16 @@ struct PendingState {
 
 /// A row's tensor id, kind, micro step, dtype and shape.
 type RowLabel = (u32, KindNumber, u32, String, Vec<i64>);
+
+/// A tensor's dtype and shape, and its row.
+type Part = (String, Vec<i64>, [f64; DeviceColumn::ALL.len()]);
+
+fn stats_of(dtype: &str, dims: &[i64], row: DeviceRow) -> Result<TensorStats, String> {
+    let shape = Shape::new(dims).map_err(|error| error.to_string())?;
+    let dtype =
+        Dtype::from_torch_name(dtype).ok_or_else(|| format!("elements of type `{dtype}` cannot be measured"))?;
+    Ok(row.stats(dtype, shape))
+}
 
 /// A number by the name it is set by.
 fn late_number(name: &str) -> PyResult<LateNumber> {
@@ -102,10 +112,9 @@ impl PyPendingStep {
 
     fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: DeviceRow) -> f64 {
         let label = label(*id, *kind, *micro_step);
-        match (Dtype::from_torch_name(dtype), Shape::new(dims)) {
-            (Some(dtype), Ok(shape)) => self.record(label, row.stats(dtype, shape)),
-            (None, _) => self.refuse(label, &format!("elements of type `{dtype}` cannot be measured")),
-            (_, Err(error)) => self.refuse(label, &error.to_string()),
+        match stats_of(dtype, dims, row) {
+            Ok(stats) => self.record(label, stats),
+            Err(why) => self.refuse(label, &why),
         }
         row.get(DeviceColumn::Norm)
     }
@@ -151,6 +160,22 @@ impl PyPendingStep {
             f64::sqrt(squares)
         };
         Ok(self.0.shared.monitor.guard("record_block", record_all).unwrap_or(f64::NAN))
+    }
+
+    fn record_together(&self, label: (u32, KindNumber, u32), parts: Vec<Part>) {
+        let label = self::label(label.0, label.1, label.2);
+        let record = || {
+            let stats = |(dtype, dims, row): &Part| stats_of(dtype, dims, DeviceRow(*row));
+            let found: Result<Vec<_>, String> = parts.iter().map(stats).collect();
+            match found {
+                Ok(found) => {
+                    let shapes: Vec<Shape> = found.iter().map(|stats| stats.shape).collect();
+                    self.record(label, TensorStats::of_several(&found, stacked_shape(&shapes)));
+                }
+                Err(why) => self.refuse(label, &why),
+            }
+        };
+        self.0.shared.monitor.guard("record_together", record);
     }
 
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {

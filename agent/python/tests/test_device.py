@@ -127,9 +127,9 @@ def samples() -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def by_both_ways(tmp_path: Path, tensors: list[tuple[str, torch.Tensor]], factor: Any = UNSCALED) -> list[Any]:
-    """Rows of the host's way and of the device's."""
+    """Rows of the host's way and of the device's: of all together, and of one after the other."""
     found = []
-    for way in ("host", "device"):
+    for way in ("host", "device", "one by one"):
         monitor = start(tmp_path / way)
         queue = DeviceQueue(monitor)
         for name, tensor in tensors:
@@ -138,6 +138,8 @@ def by_both_ways(tmp_path: Path, tensors: list[tuple[str, torch.Tensor]], factor
                 monitor.observe(identity, Kind.PARAM_ORIGIN, 0, tensor, float(factor))
             else:
                 queue.enqueue(Label(identity, Kind.PARAM_ORIGIN), tensor, factor, None)
+            if way == "one by one":
+                queue.launch()
         queue.launch()
         monitor.end_step()
         queue.collect()
@@ -162,9 +164,32 @@ def assert_equal_rows(host: dict[str, Any], device: dict[str, Any], relative: fl
 
 
 def test_statistics_equal_the_hosts_for_every_dtype_and_layout(tmp_path: Path) -> None:
-    host, device = by_both_ways(tmp_path, list(samples()))
+    host, device, one_by_one = by_both_ways(tmp_path, list(samples()))
     assert len(host) == len(list(samples()))
     assert_equal_rows(host, device)
+    assert_equal_rows(host, one_by_one)
+
+
+@pytest.mark.parametrize("names", [("float32", "float32"), ("float32 nan", "float32 empty", "bfloat16", "int64")])
+def test_what_several_tensors_hold_together_is_one_record(tmp_path: Path, names: tuple[str, ...]) -> None:
+    some = dict(samples())
+    tensors = [some.get(name, some.get(f"torch.{name}")) for name in names]
+    shown = [tensor for tensor in tensors if tensor is not None]
+    assert len(shown) == len(names)
+    monitor = start(tmp_path)
+    queue = DeviceQueue(monitor)
+    queue.enqueue_together(Label(monitor.register("all", 0), Kind.PARAM_ORIGIN), shown)
+    queue.launch()
+    monitor.end_step()
+    queue.collect()
+    monitor.shutdown()
+    (row,) = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
+    every = torch.cat([one.double().reshape(-1) for one in shown])
+    numbers = every[~every.isnan()] if every.isnan().any() else every
+    assert int(float(row["nans"])) == every.numel() - numbers.numel()
+    expected = {"min": every.min(), "max": every.max(), "mean": every.mean(), "norm": every.norm(), "std": every.std()}
+    for column, value in expected.items():
+        assert float(row[column]) == pytest.approx(float(value), rel=1e-6, nan_ok=True), column
 
 
 @of_operators
@@ -173,7 +198,7 @@ def test_statistics_of_tensors_cut_into_pieces_are_those_of_the_whole(
 ) -> None:
     monkeypatch.setattr(reductions.parts_of, "__defaults__", (100,))
     monkeypatch.setattr("trainmon.device.targets.SMALL", 0)
-    host, device = by_both_ways(tmp_path, list(samples()))
+    host, device, *_ = by_both_ways(tmp_path, list(samples()))
     assert_equal_rows(host, device)
 
 
@@ -204,7 +229,7 @@ def test_several_tensors_are_cut_alike_even_where_their_layouts_differ() -> None
 @pytest.mark.parametrize("factor", [2.0**-7, torch.tensor(2.0**-7)], ids=["number", "tensor"])
 def test_a_factor_scales_the_reading(tmp_path: Path, factor: Any) -> None:
     tensors = [(name, tensor) for name, tensor in samples() if tensor.dtype in FLOATS]
-    host, device = by_both_ways(tmp_path, tensors, factor)
+    host, device, *_ = by_both_ways(tmp_path, tensors, factor)
     assert_equal_rows(host, device)
 
 
@@ -414,12 +439,12 @@ def test_the_copy_to_the_host_follows_every_stream_that_wrote(monkeypatch: pytes
     monkeypatch.setattr(DeviceStreams, "host_table", NoStreams.host_table)
     page = pages.Page(torch.device("cpu"), DeviceStreams(Module, torch.device("cpu")))
     entry = pages.Numbers(lambda hold, values: None, None, 0)
-    page.take([entry]).fill_(1.0)
-    page.written()
+    page.free(1).fill_(1.0)
+    page.take([entry])
     Module.now = Queue(None, "second")
-    page.take([entry]).fill_(2.0)
-    page.written()
-    assert calls == ["event on first", "kept for first", "event on second", "kept for second"]
+    page.free(1).fill_(2.0)
+    page.take([entry])
+    assert calls == ["kept for first", "event on first", "kept for second", "event on second"]
     calls.clear()
     page.flush()
     assert calls == ["side waits", "side waits", "in side", "kept for side", "event on side"]

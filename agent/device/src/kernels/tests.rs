@@ -135,7 +135,10 @@ const API: Api = Api {
 fn kernels() -> Result<Kernels, LaunchError> {
     let kernels = Kernels::with(API, 3)?;
     let loads = said();
-    assert_eq!(loads, ["device 3", "retain 13", "push 77", "load", "load", "load", "load", "load", "load", "pop"]);
+    assert_eq!(
+        loads,
+        ["device 3", "retain 13", "push 77", "load", "load", "load", "load", "load", "load", "load", "pop"]
+    );
     Ok(kernels)
 }
 
@@ -195,6 +198,32 @@ fn pairs_take_one_more_and_empty_tensors_none() -> Result<(), LaunchError> {
     assert_eq!(unsafe { kernels.measure(&of(&[row(0, 0)], Factor::Float64At(44)), 0) }?, 1);
     // SAFETY: as above.
     assert_eq!(unsafe { kernels.measure(&of(&[], Factor::Number(1.0)), 0) }?, 0);
+    Ok(())
+}
+
+#[test]
+fn one_tensor_is_measured_without_a_table() -> Result<(), LaunchError> {
+    let kernels = kernels()?;
+    let [words, chunks, found, out] = [1000, 1500, 2000, 3000];
+    let of = |row, factor| One { row, words, chunks, found, out, factor };
+    let eps = Row { eps: Some(1.0), std: true, ..row(64, CHUNK + 1) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { kernels.measure_one(&of(eps, Factor::Number(0.5)), 5) }?, 3);
+    let [codes, elements, bound] = [3 << 24, CHUNK + 1, 1.0_f64.to_bits()];
+    assert_eq!(
+        said()[1..4],
+        [
+            format!("launch 7 x1 of 128, 0 bytes, stream 5: 1000 64 0 {elements} {codes} 0 {bound} {elements} 0 1 0 0"),
+            "launch 1 x2 of 128, 32 bytes, stream 5: 1000 1500 2000 0 2 0 0 0.5 0 0".to_owned(),
+            "launch 3 x1 of 128, 32 bytes, stream 5: 1000 2000 2 3000 0 0 0.5 0 0".to_owned(),
+        ]
+    );
+    let pair = Row { other: Some((8, Dtype::F64)), shows: Shows::Agreement, ..row(16, 3) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { kernels.measure_one(&of(pair, Factor::Float32At(44)), 0) }?, 3);
+    assert_eq!(said()[2], "launch 2 x1 of 128, 32 bytes, stream 0: 1000 1500 2000 0 1 44 1 0.0 0 0");
+    // SAFETY: as above.
+    assert_eq!(unsafe { kernels.measure_one(&of(row(0, 0), Factor::Number(1.0)), 0) }?, 2);
     Ok(())
 }
 

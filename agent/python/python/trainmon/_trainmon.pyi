@@ -377,12 +377,13 @@ class Monitor:
         *,
         caller: Callable[[str], tuple[str | None, bool]] | None = None,
         device_clock: Any = None,
-        measure_on_device: Callable[[int, int, int, Any], None] | None = None,
+        measure_on_device: Callable[[int, int, int, list[Any]], None] | None = None,
     ) -> Collectives:
         """What guards this process's collective operations. `describe` gives `(name, role, ranks, operations before)`
         of a process group, `caller` the line that makes a call of the operation named and whether it is recorded,
         `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and
-        `seconds(clock)`."""
+        `seconds(clock)`. `measure_on_device` is told a record's numbers and the tensors whose values it has together;
+        none where some are on the host and some on a device."""
     def pending_step(self) -> PendingStep:
         """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
         gradient norm that is expected three quarters of `queue_steps`, at most 32."""
@@ -516,6 +517,20 @@ class DeviceKernels:
         what scales with the tensor is multiplied with it; `factor_at` has the address of one on the device, and whether
         it is a float64 or a float32. All that memory, and that of the tensors, must stay until the stream has done the
         work; no other stream may use the findings meanwhile. Raises `RuntimeError` if the driver refuses."""
+    def measure_one(
+        self,
+        shown: tuple[Any, Any | None, int, float | None, bool],
+        memory: tuple[int, int, int, int],
+        room: int,
+        stream: int,
+        factor: float = 1.0,
+        factor_at: tuple[int, bool] | None = None,
+    ) -> bool:
+        """Launches what measures one tensor, as `measure`, without a table; `shown` as in `DeviceTables.of`. `memory`
+        has addresses on the device: of 9 words for the row, of the numbers 0, 1, 2 and so on in 64 bits, of 9 float64
+        per chunk for findings, of `DEVICE_COLUMNS` float64 for the result; `room` says for how many chunks of 32768
+        elements the second and third have room. False, and nothing is launched, if that is too little or only torch's
+        operators can read the tensor."""
     def copy(self, table: DeviceTable, words: int, stream: int) -> int:
         """Launches what copies each tensor of a table into the other of its row, as `measure`: once. `words`: the
         address of the table's words on the device."""
@@ -541,6 +556,10 @@ class PendingStep:
         (`torch.bfloat16`). Returns the norms."""
     def record_block(self, block: DeviceBlock, address: int, columns: int) -> float:
         """Records the rows of a block, as `record_rows`. Returns the norm of all tensors that count together."""
+    def record_together(
+        self, label: tuple[int, int, int], parts: Sequence[tuple[str, Sequence[int], Sequence[float]]]
+    ) -> None:
+        """Records what several tensors hold together: dtype, shape and row (`DEVICE_COLUMNS`) of each."""
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None: ...
     def expect(self, number: _LateNumber) -> None:
         """Announces a number that this object will set: a step that leaves without it is counted, and that is said."""

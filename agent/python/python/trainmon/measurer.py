@@ -54,6 +54,9 @@ class TensorQueue(Protocol):
         """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
         Read by the next `launch`; who shows them keeps them until then."""
 
+    def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
+        """Takes up what several tensors hold together, as one record; read by the next `launch`."""
+
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """As `Measurer.repeat`."""
 

@@ -63,8 +63,14 @@ impl Host {
         }
     }
 
-    pub(super) fn measure_on_device(&self, py: Python<'_>, label: Label, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// What one operation's tensors on a device hold together; none are given where that cannot be found out.
+    pub(super) fn measure_on_device(
+        &self,
+        py: Python<'_>,
+        label: Label,
+        tensors: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let Some(measure) = &self.callbacks.measure_on_device else { return Ok(()) };
-        measure.call1(py, (label.tensor.0, label.kind as u8, label.micro_step.0, tensor)).map(drop)
+        measure.call1(py, (label.tensor.0, label.kind as u8, label.micro_step.0, tensors)).map(drop)
     }
 }

@@ -112,11 +112,9 @@ impl Open {
         })?;
         if !on_device.is_empty() {
             let Some(label) = self.guard.label(slot) else { return Ok(()) };
-            // One tensor alone: of several nobody puts the numbers together, and those of one are not the operation's.
-            return match (&on_device[..], found.len()) {
-                ([tensor], 0) => host.measure_on_device(py, label, tensor.as_any()),
-                _ => host.measure_on_device(py, label, py.None().bind(py)),
-            };
+            // With some on the host nobody puts the numbers together, and those of a part are not the operation's.
+            let tensors = if found.is_empty() { on_device } else { Vec::new() };
+            return host.measure_on_device(py, label, tensors);
         }
         let shapes: Vec<Shape> = found.iter().map(|stats| stats.shape).collect();
         if !found.is_empty() {

@@ -2,9 +2,9 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use trainmon_device::{Factor, Kernels, LaunchError, Statistics, Words};
+use trainmon_device::{Factor, Kernels, LaunchError, One, Statistics, Words};
 
-use super::tables::PyDeviceTable;
+use super::tables::{PyDeviceTable, Shown, row_of};
 
 /// The kernels of one device.
 #[pyclass(frozen, name = "DeviceKernels", module = "trainmon._trainmon")]
@@ -12,6 +12,14 @@ pub(crate) struct PyDeviceKernels(Kernels);
 
 fn raised(error: &LaunchError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
+}
+
+fn factor_of(number: f64, at: Option<(u64, bool)>) -> Factor {
+    match at {
+        None => Factor::Number(number),
+        Some((address, true)) => Factor::Float64At(address),
+        Some((address, false)) => Factor::Float32At(address),
+    }
 }
 
 // The signatures are Python's: see _trainmon.pyi, which also says what each method does.
@@ -31,17 +39,32 @@ impl PyDeviceKernels {
         factor: f64,
         factor_at: Option<(u64, bool)>,
     ) -> PyResult<u32> {
-        let factor = match factor_at {
-            None => Factor::Number(factor),
-            Some((address, true)) => Factor::Float64At(address),
-            Some((address, false)) => Factor::Float32At(address),
-        };
         let (words, found, out) = memory;
-        let of = Statistics { table: table.0, words, found, out, factor };
+        let of = Statistics { table: table.0, words, found, out, factor: factor_of(factor, factor_at) };
         // SAFETY: `_trainmon.pyi` asks for it.
         #[expect(unsafe_code, reason = "addresses on a device")]
         let launched = unsafe { self.0.measure(&of, stream) };
         launched.map_err(|error| raised(&error))
+    }
+
+    #[pyo3(signature = (shown, memory, room, stream, factor = 1.0, factor_at = None))]
+    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    fn measure_one(
+        &self,
+        shown: Shown<'_>,
+        memory: (u64, u64, u64, u64),
+        room: u64,
+        stream: u64,
+        factor: f64,
+        factor_at: Option<(u64, bool)>,
+    ) -> PyResult<bool> {
+        let (words, chunks, found, out) = memory;
+        let Some(row) = row_of(&shown)?.filter(|row| row.chunks() <= room) else { return Ok(false) };
+        let of = One { row, words, chunks, found, out, factor: factor_of(factor, factor_at) };
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "addresses on a device")]
+        let launched = unsafe { self.0.measure_one(&of, stream) };
+        launched.map(|_launches| true).map_err(|error| raised(&error))
     }
 
     fn copy(&self, table: &PyDeviceTable, words: u64, stream: u64) -> PyResult<u32> {

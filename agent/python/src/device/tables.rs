@@ -97,10 +97,10 @@ fn label_of(numbers: &Bound<'_, PyAny>) -> PyResult<Label> {
 pub(crate) struct PyDeviceTable(pub(super) Table);
 
 /// A tensor, what it is held against or copied into, which of `Shows`, eps if zeros are counted, whether std is wanted.
-type Shown<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, u8, Option<f64>, bool);
+pub(super) type Shown<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, u8, Option<f64>, bool);
 
 /// Its row; `None` where only torch's operators can read it.
-fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>> {
+pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>> {
     let shows = match *shows {
         0 => Shows::Values,
         1 => Shows::Difference,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 import warnings
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing import Any
 import pytest
 import torch
 
+from trainmon._trainmon import DeviceTables
+
 KERNELS = Path(__file__).resolve().parents[3] / "device" / "kernels"
-_OURS = ("elements", "reductions", "fingerprint", "copies")
+_OURS = ("elements", "reductions", "fingerprint", "copies", "one")
 
 
 def _is_tritons(name: str) -> bool:
@@ -35,12 +38,13 @@ def _imported() -> dict[str, ModuleType]:
     try:
         import copies
         import fingerprint
+        import one
         import reductions
         import triton.runtime.interpreter as interpreter
 
         _fuse(interpreter)
         _hurry(interpreter)
-        return {"copies": copies, "fingerprint": fingerprint, "reductions": reductions}
+        return {"copies": copies, "fingerprint": fingerprint, "one": one, "reductions": reductions}
     finally:
         sys.path.remove(str(KERNELS))
         if before is None:
@@ -130,11 +134,36 @@ class InterpretedKernels:
         factor: float = 1.0,
         factor_at: tuple[int, bool] | None = None,
     ) -> int:
-        reductions = self._kernels["reductions"]
         words, found, out = memory
+        return self._measure(table, (words, words + table.rows * 72, found, out), factor, factor_at)
+
+    def measure_one(
+        self,
+        shown: Any,
+        memory: tuple[int, int, int, int],
+        room: int,
+        stream: int,
+        factor: float = 1.0,
+        factor_at: tuple[int, bool] | None = None,
+    ) -> bool:
+        tables = DeviceTables()
+        table, left_out = tables.of([shown])
+        if left_out or table.single_chunks + table.pair_chunks > room:
+            return False
+        row = struct.unpack_from("9q", tables.words(table))
+        self._kernels["one"].put[(1,)](_memory(memory[0], 9, torch.int64), *row)
+        self.launches += 1
+        self._measure(table, memory, factor, factor_at)
+        return True
+
+    def _measure(
+        self, table: Any, memory: tuple[int, int, int, int], factor: float, factor_at: tuple[int, bool] | None
+    ) -> int:
+        reductions = self._kernels["reductions"]
+        words, places, found, out = memory
         total = table.single_chunks + table.pair_chunks
         rows = _memory(words, table.rows * 9, torch.int64)
-        chunks = _memory(words + table.rows * 72, total, torch.int64)
+        chunks = _memory(places, total, torch.int64)
         findings = _memory(found, 9 * total, torch.float64)
         results = _memory(out, table.rows * 8, torch.float64)
         address, is_double = factor_at or (0, False)

@@ -11,10 +11,14 @@ import torch
 
 from trainmon._trainmon import Capture
 from trainmon.device.chunks import refusal
+from trainmon.device.launcher import VALUES, Kernels
+from trainmon.device.launchers import Launchers, kernels_of
 from trainmon.device.pages import Numbers, Page
 from trainmon.device.reductions import Batch, Values, Wants, parts_of
 from trainmon.device.streams import Streams, streams_of
+from trainmon.device.transfers import first_line
 from trainmon.device.unobserved import quietly
+from trainmon.measurer import UNSCALED
 
 _WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
 
@@ -30,12 +34,19 @@ class DeviceNumbers:
     arrived. May be used from the threads of a backward pass.
     """
 
-    def __init__(self, capture: Capture, streams: Callable[[torch.device], Streams] = streams_of) -> None:
-        """`streams`: how to order work on a device; tests put a slow one here."""
+    def __init__(
+        self,
+        capture: Capture,
+        streams: Callable[[torch.device], Streams] = streams_of,
+        kernels: Callable[[torch.device], Kernels] = kernels_of,
+    ) -> None:
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
+        here."""
         self._capture = capture
         self._make_streams = streams
         self._lock = threading.Lock()
         self._streams: dict[torch.device, Streams] = {}
+        self._launchers = Launchers(self._say, self._streams_of, kernels)
         self._batches: dict[torch.device, Batch] = {}
         self._open: dict[torch.device, Page] = {}
         self._flying: deque[Page] = deque()
@@ -55,13 +66,29 @@ class DeviceNumbers:
             # Before this tensor's row is among them: it is awaited once its ticket is given.
             self._tell_arrived()
             page = self._page(device)
-            row = self._batch(device).measure([Values(parts_of(tensor), tensor.numel(), 0.0)])
+            if not self._by_kernels(tensor, page):
+                page.free(1).copy_(self._batch(device).measure([Values(parts_of(tensor), tensor.numel(), 0.0)]))
             ticket, self._tickets = self._tickets, self._tickets + 1
-            page.take([Numbers(_nobody, None, ticket)]).copy_(row)
-            page.written()
+            page.take([Numbers(_nobody, None, ticket)])
+            self._streams_of(device).keep(tensor)
             if page.room == 0:
                 self._send(device)
         return ticket, tensor.numel()
+
+    def _by_kernels(self, tensor: torch.Tensor, page: Page) -> bool:
+        """Whether the kernels are there, and can read it."""
+        try:
+            launcher = self._launchers.of(tensor.device)
+            return launcher is not None and launcher.launch_one(
+                (tensor, None, VALUES, None, False), page.free_address, UNSCALED
+            )
+        except Exception as error:  # a device out of memory, say; nothing says that the operators would fare worse
+            self._launchers.refuse(tensor.device, first_line(error))
+            return False
+
+    def _say(self, severity: str, message: str, hint: str | None) -> None:
+        if severity == "warning":
+            self._capture.note("device", message if hint is None else f"{message}; {hint}")
 
     def finish(self) -> None:
         """Tells all that is under way. Waits for it: the step has ended."""

@@ -30,6 +30,8 @@ def readable(value: Any, device_numbers: DeviceNumbers | None = None) -> Found:
 
 
 def _without_dispatch_modes() -> Any:
+    if torch._C._len_torch_dispatch_stack() == 0:
+        return contextlib.nullcontext()
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -139,13 +139,16 @@ class Collectives:
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
         self._undo.append(replace(owner, name, _method(name, original, ours)))
 
-    def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensor: torch.Tensor | None) -> None:
-        if tensor is None:
-            why = "several tensors of one operation on a device are not put together"
+    def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensors: Sequence[torch.Tensor]) -> None:
+        if not tensors:
+            why = "tensors of one operation, some on the host and some on a device, are not put together"
             self._monitor.observe_unsupported(tensor_id, kind, why)
-            return
-        self._measurer.measure(Label(tensor_id, kind, call), tensor)
-        self._measurer.launch()
+        elif len(tensors) == 1:
+            self._measurer.measure(Label(tensor_id, kind, call), tensors[0])
+            self._measurer.launch()
+        else:
+            self._measurer.queue.enqueue_together(Label(tensor_id, kind, call), tensors)
+            self._measurer.launch()
 
     def before_step(self) -> None:
         """A step's operations have been made: what has ended since is booked."""

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from trainmon.device.streams import is_capturing
+from trainmon.device.streams import current_stream, is_capturing
+
+_CURRENT = torch.device("cuda")
 
 
 class DeviceClock:
@@ -29,7 +31,7 @@ class DeviceClock:
         if self.is_capturing():
             return None
         begun = torch.cuda.Event(enable_timing=True)
-        begun.record()
+        begun.record(current_stream(_CURRENT))
         return [begun, None]
 
     def end(self, clock: Any) -> bool:
@@ -37,7 +39,7 @@ class DeviceClock:
         if self.is_capturing():
             return False
         ended = torch.cuda.Event(enable_timing=True)
-        ended.record()
+        ended.record(current_stream(_CURRENT))
         clock[1] = ended
         return True
 

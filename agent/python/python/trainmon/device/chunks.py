@@ -90,7 +90,11 @@ def refusal(tensor: torch.Tensor) -> str | None:
         return "a tensor on `meta` has no memory"
     if tensor.numel() == 0:
         return None
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    # The usual case apart: a hook asks for each tensor.
+    if tensor.is_contiguous():
+        reach = tensor.numel() - 1
+    else:
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     needed = (tensor.storage_offset() + reach + 1) * tensor.element_size()
     held = tensor.untyped_storage().nbytes()
     if needed > held:

@@ -13,7 +13,7 @@ import torch
 
 from trainmon.device.chunks import refusal
 from trainmon.device.launcher import Kernels, to_device
-from trainmon.device.streams import stream_address
+from trainmon.device.streams import current_stream, stream_address
 from trainmon.device.unobserved import quietly
 
 #: Words that are multiplied at once: two temporaries of 8 MiB.
@@ -129,5 +129,5 @@ def _to_host(sums: torch.Tensor) -> tuple[torch.Tensor, Callable[[], bool]]:
     landed = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
     landed.copy_(sums, non_blocking=True)
     event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(sums.device))
+    event.record(current_stream(sums.device))
     return landed, event.query

@@ -27,6 +27,12 @@ Record = tuple[tuple[int, int, int], torch.Tensor]
 #: Numbers that the kernels keep of each chunk.
 FOUND = 9
 
+#: Elements of a chunk.
+CHUNK = 32768
+
+#: Words of a row.
+_ROW = 9
+
 
 class Kernels(Protocol):
     """`_trainmon.DeviceKernels`, or what stands for it in tests."""
@@ -39,6 +45,15 @@ class Kernels(Protocol):
         factor: float = ...,
         factor_at: tuple[int, bool] | None = ...,
     ) -> int: ...
+    def measure_one(
+        self,
+        shown: Shown,
+        memory: tuple[int, int, int, int],
+        room: int,
+        stream: int,
+        factor: float = ...,
+        factor_at: tuple[int, bool] | None = ...,
+    ) -> bool: ...
     def copy(self, table: DeviceTable, words: int, stream: int) -> int: ...
     def fingerprint(self, rows: tuple[int, int], chunks: tuple[int, int], sums: int, out: int, stream: int) -> int: ...
 
@@ -62,6 +77,9 @@ class Launcher:
         self._tables = DeviceTables()
         self._words: dict[int, torch.Tensor] = {}
         self._found = torch.empty(0, dtype=torch.float64, device=device)
+        self._room = 0
+        self._row: torch.Tensor | None = None
+        self._numbers = torch.empty(0, dtype=torch.int64, device=device)
 
     def prepare(self, shown: Sequence[Shown]) -> Launch:
         """Finds out which of these tensors fit."""
@@ -85,29 +103,45 @@ class Launcher:
         """Fills a table of float64 on the device, `DEVICE_COLUMNS` per tensor that fits, in their order. What scales
         with the tensor is multiplied with the factor, a number or a tensor of one float on the device."""
         table = launch.table
-        chunks = table.single_chunks + table.pair_chunks
-        if self._found.numel() < FOUND * chunks:
-            self._found = torch.empty(FOUND * chunks, dtype=torch.float64, device=self._device)
+        self._make_room(table.single_chunks + table.pair_chunks)
         if out.shape != (table.rows, len(DEVICE_COLUMNS)):
             raise ValueError(f"{tuple(out.shape)}: expected a row per tensor, {table.rows}")
-        number, at = 1.0, None
-        if isinstance(factor, torch.Tensor):
-            at = (factor.data_ptr(), factor.dtype == torch.float64)
-        else:
-            number = factor
         self._kernels.measure(
             table,
             (self._words[table.number].data_ptr(), self._found.data_ptr(), out.data_ptr()),
             stream_address(self._device),
-            number,
-            at,
+            *_factor(factor),
         )
+
+    def launch_one(self, shown: Shown, out: int, factor: Factor) -> bool:
+        """Measures one tensor, into `DEVICE_COLUMNS` float64 at an address: three kernels, and nothing is sent to the
+        device. False if only torch's operators can read it."""
+        chunks = -(-shown[0].numel() // CHUNK)
+        if self._row is None or self._numbers.numel() < chunks:
+            # Twice as many, lest it be made for each tensor of a series that grows.
+            self._numbers = torch.arange(max(2 * chunks, 1024), dtype=torch.int64, device=self._device)
+            self._row = torch.empty(_ROW, dtype=torch.int64, device=self._device)
+            self._make_room(self._numbers.numel())
+        memory = (self._row.data_ptr(), self._numbers.data_ptr(), self._found.data_ptr(), out)
+        return self._kernels.measure_one(shown, memory, chunks, stream_address(self._device), *_factor(factor))
+
+    def _make_room(self, chunks: int) -> None:
+        if self._room < chunks:
+            self._found = torch.empty(FOUND * chunks, dtype=torch.float64, device=self._device)
+            self._room = chunks
 
     def copy(self, launch: Launch) -> None:
         """Copies the first tensor of each row into the second: one kernel however many there are."""
         if launch.table.rows > 0:
             words = self._words[launch.table.number].data_ptr()
             self._kernels.copy(launch.table, words, stream_address(self._device))
+
+
+def _factor(factor: Factor) -> tuple[float, tuple[int, bool] | None]:
+    """A number, and the address of one and whether it is a float64."""
+    if isinstance(factor, torch.Tensor):
+        return 1.0, (factor.data_ptr(), factor.dtype == torch.float64)
+    return factor, None
 
 
 def to_device(words: bytes, device: torch.device) -> torch.Tensor:

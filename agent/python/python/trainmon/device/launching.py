@@ -87,6 +87,8 @@ class Launching:
 
     def launch(self, targets: Sequence[Target]) -> None:
         """Starts measuring all of them. Those that cannot be are counted."""
+        if len(targets) == 1 and self._one(targets[0]):
+            return
         for (device, _), group in _grouped(targets, lambda one: (one.tensor.device, identity(one.factor))).items():
             launcher = self._launchers.of(device)
             left = group if launcher is None else self._by_kernels(launcher, device, group)
@@ -128,7 +130,6 @@ class Launching:
                 if page is not None:
                     launcher.launch(launch, page.free(len(rows)), records.factor)
                     page.take([block])
-                    page.written()
         except Exception as error:  # a device out of memory, say
             self._launchers.refuse(device, first_line(error))
             return places
@@ -159,6 +160,30 @@ class Launching:
 
     # By the kernels.
 
+    def _one(self, target: Target) -> bool:
+        """A single tensor, as hooks show them. Whether that is all there is to do. Cost: half of the way of many."""
+        if target.other is not None or not isinstance(target.entry, Statistics):
+            return False
+        device = target.tensor.device
+        try:
+            launcher = self._launchers.of(device)
+            if launcher is None:
+                return False
+            wants = self._wants(target)
+            shown = (target.tensor, None, VALUES, wants.eps if wants.zeros else None, wants.std)
+            with quietly(device.type):
+                page = self._transfers.page_for(device, [target.entry])
+                if page is None:
+                    return True
+                if not launcher.launch_one(shown, page.free_address, target.factor):
+                    return False
+                page.take([target.entry])
+                self._keep([target])
+        except Exception as error:  # as below
+            self._launchers.refuse(device, first_line(error))
+            return False
+        return True
+
     def _by_kernels(self, launcher: Launcher, device: torch.device, group: Sequence[Target]) -> Sequence[Target]:
         """Gives those that are left to torch's operators."""
         fitting: list[Target] = []
@@ -176,7 +201,6 @@ class Launching:
                 if page is not None:
                     launcher.launch(launch, page.free(len(entries)), group[0].factor)
                     page.take(entries)
-                    page.written()
                     self._keep(group)
         except Exception as error:  # as above; nothing says that the operators would fare worse
             self._launchers.refuse(device, first_line(error))

@@ -15,6 +15,9 @@ from trainmon.device.streams import Event, Streams
 
 COLUMNS = len(DEVICE_COLUMNS)
 
+#: Bytes of a row.
+_WIDTH = COLUMNS * ctypes.sizeof(ctypes.c_double)
+
 #: Rows of a page, at least: 64 KiB.
 ROWS = 1024
 
@@ -44,6 +47,35 @@ class Numbers:
     #: The tensor id and kind that are counted if the numbers never come; None for what is no record.
     record: tuple[int, int] | None
     order: int
+    #: What it is a part of, which is counted once.
+    whole: Together | None = None
+
+
+class Together:
+    """Rows of several tensors that become one record, with what they hold together."""
+
+    def __init__(self, label: tuple[int, int, int], tensors: Sequence[torch.Tensor]) -> None:
+        """`label`: tensor id, kind and micro step."""
+        self._label = label
+        self._kinds = [(str(tensor.dtype), tensor.shape) for tensor in tensors]
+        self._rows: dict[int, Sequence[float]] = {}
+        self._is_lost = False
+
+    def entry(self, place: int, order: int) -> Numbers:
+        """The row of one of them."""
+
+        def deliver(pending: PendingStep, row: Sequence[float]) -> None:
+            self._rows[place] = row
+            if len(self._rows) == len(self._kinds):
+                parts = [(*kind, self._rows[at]) for at, kind in enumerate(self._kinds)]
+                pending.record_together(self._label, parts)
+
+        return Numbers(deliver, self._label[:2], order, self)
+
+    def lose(self) -> bool:
+        """One of its rows never comes. Whether it is the first."""
+        was_lost, self._is_lost = self._is_lost, True
+        return not was_lost
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,6 +105,7 @@ class Page:
         self._used = 0
         # Not filled: rows may come from several streams, and every row is written as a whole.
         self.device_table = torch.empty((rows, COLUMNS), dtype=torch.float64, device=device)
+        self._address: int = self.device_table.data_ptr()
         self._host_table = streams.host_table(rows, COLUMNS)
         self.entries: list[Entry] = []
         self._marks: dict[Hashable, Any] = {}
@@ -87,17 +120,20 @@ class Page:
         """The next rows, to be written now on the current stream and then taken. There must be room."""
         return self.device_table[self._used : self._used + rows]
 
-    def take(self, entries: Sequence[Entry]) -> torch.Tensor:
-        """The rows for these entries, to be written now on the current stream. There must be room."""
-        start = self._used
+    @property
+    def free_address(self) -> int:
+        """Where the next row begins."""
+        return self._address + self._used * _WIDTH
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The next rows are those of these entries: they were written on the current stream."""
         self.entries.extend(entries)
         self._used += sum(map(rows_of, entries))
-        return self.device_table[start : self._used]
-
-    def written(self) -> None:
-        """Tells that rows were written on the current stream."""
-        self._marks[self._streams.current()] = self._streams.mark()
-        self._streams.keep(self.device_table)
+        stream = self._streams.current()
+        mark = self._marks.get(stream)
+        if mark is None:
+            self._streams.keep(self.device_table)
+        self._marks[stream] = self._streams.mark(mark)
 
     def flush(self) -> None:
         """Starts the way to the host."""
@@ -145,7 +181,7 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
             monitor.observe_unsupported_block(entry.records, why)
             if entry.norm is not None:
                 entry.norm(float("nan"))
-        elif entry.record is not None:
+        elif entry.record is not None and (entry.whole is None or entry.whole.lose()):
             monitor.observe_unsupported(*entry.record, why)
 
 
@@ -165,10 +201,6 @@ def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
     places.sort(key=lambda place: place.order)
     for way, some in itertools.groupby(places, key=_way):
         way(pending, list(some))
-
-
-#: Bytes of a row.
-_WIDTH = COLUMNS * ctypes.sizeof(ctypes.c_double)
 
 
 class _Place(NamedTuple):

@@ -19,7 +19,7 @@ from trainmon.device.copies import Copies
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
 from trainmon.device.launching import Launching, Records
-from trainmon.device.pages import Block, Entry, Numbers, Statistics, refuse
+from trainmon.device.pages import Block, Entry, Numbers, Statistics, Together, refuse
 from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
@@ -52,7 +52,7 @@ class DeviceQueue:
         self._monitor = monitor
         self._requests = Requests(monitor)
         self._transfers = Transfers(monitor, streams)
-        launchers = Launchers(monitor, self._transfers.streams, kernels)
+        launchers = Launchers(monitor.say, self._transfers.streams, kernels)
         self._launching = Launching(monitor, self._requests, self._transfers, launchers)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
@@ -114,6 +114,20 @@ class DeviceQueue:
         """As `TensorQueue.enqueue_all`."""
         with self._lock:
             self._records.append(Records(list(shown), factor, norm, set(uncounted), next(self._order)))
+
+    def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
+        """As `TensorQueue.enqueue_together`."""
+        if not self._monitor.wants(label.kind):
+            self._unwanted(label, None)
+        elif not self._monitor.leaves_out(label.tensor_id, label.kind):
+            together, order = Together((label.tensor_id, label.kind, label.micro_step), tensors), next(self._order)
+            entries = [together.entry(place, order) for place in range(len(tensors))]
+            why = next(filter(None, map(self._refusal, tensors)), None)
+            if why is not None:
+                refuse(self._monitor, entries, why)
+                return
+            with self._lock:
+                self._targets += [Target(entry, one) for entry, one in zip(entries, tensors, strict=True)]
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """As `Measurer.repeat`: the reading may still be under way."""

@@ -7,10 +7,38 @@ from typing import Any, Protocol
 
 import torch
 
+#: Streams kept by their address.
+_MOST_KNOWN = 1024
+
 
 def is_capturing() -> bool:
     """Whether CUDA's current stream records a graph: no event may be asked then, nor a work. Begins no CUDA."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+#: Of CUDA: torch's objects by the device's number and the stream's address. To make one takes 12 us, and a hook asks
+#: several times for each tensor.
+_known: dict[tuple[int, int], Any] = {}
+
+
+def current_address(device: torch.device) -> int:
+    """CUDA's current stream of a device, as its driver knows it."""
+    number = torch.cuda.current_device() if device.index is None else device.index
+    address: int = torch._C._cuda_getCurrentRawStream(number)
+    return address
+
+
+def current_stream(device: torch.device) -> Any:
+    """As `torch.cuda.current_stream`."""
+    number = torch.cuda.current_device() if device.index is None else device.index
+    key = (number, torch._C._cuda_getCurrentRawStream(number))
+    stream = _known.get(key)
+    if stream is None:
+        # Streams of torch's live as long as the process; there are 65 per device, and those that others made.
+        if len(_known) > _MOST_KNOWN:
+            _known.clear()
+        stream = _known[key] = torch.cuda.current_stream(device)
+    return stream
 
 
 class Event(Protocol):
@@ -26,8 +54,8 @@ class Streams(Protocol):
     def current(self) -> Hashable:
         """The stream that operations go to now."""
 
-    def mark(self) -> Any:
-        """What follows what was queued on the current stream until now."""
+    def mark(self, earlier: Any = None) -> Any:
+        """What follows what was queued on the current stream until now. An earlier mark of that stream may be moved."""
 
     def keep(self, tensor: torch.Tensor) -> None:
         """The tensor's memory is not given away before what reads it now is done, whoever lets it go."""
@@ -53,7 +81,7 @@ class NoStreams:
     def current(self) -> Hashable:
         return None
 
-    def mark(self) -> Any:
+    def mark(self, earlier: Any = None) -> Any:
         return None
 
     def keep(self, tensor: torch.Tensor) -> None:
@@ -81,21 +109,23 @@ class DeviceStreams:
     def __init__(self, module: Any, device: torch.device) -> None:
         self._module = module
         self._device = device
+        # Of CUDA, which alone is known well enough.
+        self._current = current_stream if module is torch.cuda else module.current_stream
         self._side = module.Stream(device)
         self._is_capturing = getattr(module, "is_current_stream_capturing", None)
 
     def current(self) -> Hashable:
-        stream: Hashable = self._module.current_stream(self._device)
+        stream: Hashable = current_address(self._device) if self._module is torch.cuda else self._current(self._device)
         return stream
 
-    def mark(self) -> Any:
-        event = self._module.Event()
-        event.record(self._module.current_stream(self._device))
+    def mark(self, earlier: Any = None) -> Any:
+        event = self._module.Event() if earlier is None else earlier
+        event.record(self._current(self._device))
         return event
 
     def keep(self, tensor: torch.Tensor) -> None:
         # On the stream it was allocated for this does nothing.
-        tensor.record_stream(self._module.current_stream(self._device))
+        tensor.record_stream(self._current(self._device))
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
         for mark in marks:
@@ -130,5 +160,4 @@ def stream_address(device: torch.device) -> int:
     """The current stream of a device as its driver knows it; 0 where there is none."""
     if device.type != "cuda":
         return 0
-    address: int = torch.cuda.current_stream(device).cuda_stream
-    return address
+    return current_address(device)

@@ -64,8 +64,8 @@ class Transfers:
                 pages.append(self._page(device, 1))
             page = pages[-1]
             now = min(page.room, len(entries) - done)
-            page.take(entries[done : done + now]).copy_(table[done : done + now])
-            page.written()
+            page.free(now).copy_(table[done : done + now])
+            page.take(entries[done : done + now])
             if page.room == 0:
                 page.flush()
             done += now
