@@ -307,11 +307,21 @@ impl Monitor {
     }
 
     /// The loop gave up the step in progress and begins it anew (a backward pass that ran out of memory, gradients that
-    /// were thrown away): what was measured for it is discarded and counted as not sampled. No step is counted as skipped.
-    pub fn restart_step(&self) {
+    /// were thrown away): what was measured for it is discarded and counted as not sampled. A step is counted as skipped if
+    /// its gradients held NaN or infinities, which is what is returned: the loop left it out by hand.
+    pub fn restart_step(&self) -> bool {
+        if self.inner.fork.is_child() {
+            return false;
+        }
+        let (records, is_skipped) = self.inner.recorder().restart_step();
+        self.inner.ledger.skip(records);
+        is_skipped
+    }
+
+    /// Counts a step as skipped of whose gradients it was found out later, by a device, that they held NaN or infinities.
+    pub fn count_skipped_step(&self) {
         if !self.inner.fork.is_child() {
-            let records = self.inner.recorder().discard_open();
-            self.inner.ledger.skip(records);
+            self.inner.recorder().count_skipped();
         }
     }
 

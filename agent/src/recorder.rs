@@ -349,9 +349,28 @@ impl Recorder {
         (before - self.batch.records.len()) as u64
     }
 
+    /// The loop gave the step up and begins it anew: as [`discard_open`](Self::discard_open). Gradients with NaN or
+    /// infinities that no optimizer used are what a loop leaves a step out for: it is counted as skipped then. How many
+    /// records that were, and whether it was.
+    pub(crate) fn restart_step(&mut self) -> (u64, bool) {
+        let is_skipped = self.batch.records.iter().any(is_broken_gradient);
+        self.skipped_steps += u64::from(is_skipped);
+        (self.discard_open(), is_skipped)
+    }
+
+    /// The step that was given up had gradients with NaN or infinities: that was found out later.
+    pub(crate) fn count_skipped(&mut self) {
+        self.skipped_steps += 1;
+    }
+
     /// The optimizer left this step out: what was measured for it is discarded, the step number stays.
     pub(crate) fn skip_step(&mut self) -> u64 {
         self.skipped_steps += 1;
         self.discard_open()
     }
+}
+
+fn is_broken_gradient(record: &Record) -> bool {
+    matches!(record.kind, Kind::GradUnreduced | Kind::GradReduced)
+        && matches!(&record.reading, Some(Reading::Tensor(stats)) if stats.shows_nonfinite())
 }

@@ -90,7 +90,7 @@ catalog! {
     STEPS: Available Counter "trainmon_steps_total" {} otel "training.steps" unit "{step}"
         "Optimizer steps seen by this process.";
     SKIPPED_STEPS: Available Counter "trainmon_skipped_steps_total" {} otel "training.steps.skipped" unit "{step}"
-        "Optimizer steps left out (loss scaling, say), as the training loop told the monitor.";
+        "Optimizer steps left out: by a loss scaler, by `skip_step()`, or by a loop that clears gradients with NaN or infinities.";
     LAST_STEP_TIMESTAMP: Available Gauge "trainmon_last_step_timestamp_seconds" {}
         otel "training.step.last_time" unit "s" "Unix time of the last completed step.";
     STEP_DURATION: Available Histogram "trainmon_step_duration_seconds" {} otel "training.step.duration" unit "s"

@@ -38,6 +38,8 @@ TARGETS = [CARRIED, GPUTarget("cuda", 90, 32), GPUTarget("cuda", 100, 32), GPUTa
 WARPS = 4
 #: Of a thread: four blocks fit on a multiprocessor of NVIDIA's, which is what keeps enough of the memory on its way.
 REGISTERS = 128
+#: Eight do.
+FEW_REGISTERS = 64
 
 _COMMON = {
     "table": "*i64",
@@ -58,10 +60,11 @@ class Kernel:
     function: Any
     parameters: dict[str, str]
     constants: dict[str, Any]
+    registers: int = REGISTERS
 
 
 KERNELS = [
-    Kernel("partial", reductions.partial, _PARTIAL, {"PAIRS": False}),
+    Kernel("partial", reductions.partial, _PARTIAL, {"PAIRS": False}, FEW_REGISTERS),
     Kernel("partial_pairs", reductions.partial, _PARTIAL, {"PAIRS": True}),
     Kernel("join", reductions.join, {**_COMMON, "out": "*fp64"}, {}),
     Kernel("words", fingerprint.words, {"table": "*i64", "chunks": "*i64", "sums": "*i64"}, {}),
@@ -76,7 +79,7 @@ def compiled(kernel: Kernel, target: GPUTarget) -> Any:
     signature = {name: kernel.parameters[name] for name in kernel.function.arg_names}
     options: dict[str, Any] = {"num_warps": WARPS}
     if target.backend == "cuda":
-        options["maxnreg"] = REGISTERS
+        options["maxnreg"] = kernel.registers
     if target == CARRIED:
         options["ptx_version"] = PTX_VERSION
     source = ASTSource(fn=kernel.function, signature=signature, constexprs=kernel.constants)
@@ -109,10 +112,11 @@ def report(kernel: Kernel, target: GPUTarget) -> str:
 
 def bytes_read(kernel: Kernel) -> str:
     """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of
-    bfloat16, of other 16 bits and of 8 bits one after the other, over the elements that it has of the tile."""
+    bfloat16, of other 16 bits and (of pairs) of 8 bits one after the other, over the elements that it has of the tile."""
     widths = {"v4.b32": 16, "v2.b32": 8}
     loads = re.findall(r"ld\.global\.(v[24]\.b32)", carried(kernel))
-    elements = reductions.TILE.value // (32 * WARPS)
+    block = reductions.BLOCK_OF_PAIRS if kernel.constants["PAIRS"] else reductions.BLOCK_OF_ONE
+    elements = 4 * block.value // (32 * WARPS)
     return f"{sum(widths[one] for one in loads) / elements:g}"
 
 
@@ -143,7 +147,7 @@ def main(words: list[str]) -> None:
             for kernel in KERNELS:
                 print(report(kernel, target))
         for kernel in KERNELS[:2]:
-            print(f"`{kernel.name}` reads {bytes_read(kernel)} bytes of one element each of float32, of bfloat16, of 2 and of 1 bytes")
+            print(f"`{kernel.name}` reads {bytes_read(kernel)} bytes of one element of each kind")
         return
     (output,) = words
     Path(output).mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,12 @@ impl PyDeviceBlock {
         self.entries().len()
     }
 
+    fn rows_of(&self, kinds: HashSet<u8>) -> Vec<usize> {
+        let entries = self.entries();
+        let is_meant = |entry: &Entry| kinds.contains(&(entry.label.kind as u8));
+        (0..entries.len()).filter(|&row| is_meant(&entries[row])).collect()
+    }
+
     fn retract(&self, kind: KindNumber, tensor_ids: HashSet<u32>) {
         let is_meant = |entry: &&mut Entry| entry.label.kind == kind.0 && tensor_ids.contains(&entry.label.tensor.0);
         self.entries().iter_mut().filter(is_meant).for_each(|entry| entry.is_retracted = true);

@@ -349,8 +349,12 @@ impl PyMonitor {
         self.monitor().end_step(StepFacts { loss, learning_rate, grad_norm, framework_grad_norm });
     }
 
-    fn restart_step(&self) {
-        self.monitor().guard("restart_step", || self.monitor().restart_step());
+    fn restart_step(&self) -> bool {
+        self.monitor().guard("restart_step", || self.monitor().restart_step()).unwrap_or(false)
+    }
+
+    fn count_skipped_step(&self) {
+        self.monitor().guard("count_skipped_step", || self.monitor().count_skipped_step());
     }
 
     fn retract(&self, kind: KindNumber, tensor_ids: Vec<u32>, keep_last: bool) {

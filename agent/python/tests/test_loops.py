@@ -47,6 +47,32 @@ def test_a_batch_that_is_thrown_away_leaves_no_rows(tmp_path: Path) -> None:
     assert norms == pytest.approx([1.0, 3.0, 4.0])
 
 
+@pytest.mark.parametrize("device_only", [False, True], ids=["host", "as on a device"])
+@pytest.mark.parametrize("ops", [["min", "max", "mean", "norm"], ["mean"], ["nans"]], ids=",".join)
+def test_a_step_that_the_loop_leaves_out_for_infinite_gradients_is_counted(
+    tmp_path: Path, ops: list[str], device_only: bool
+) -> None:
+    """Whichever statistics are measured; a batch that is thrown away for another reason is no skipped step."""
+    net, optimizer = one_weight()
+    heard: list[str] = []
+    config = {"targets": {}, "format": "csv", "ops": ops, "wg_distribution": True}
+    monitor = start_monitor(config, output_dir=str(tmp_path), rank=0, listener=lambda *said: heard.append(said[1]))
+    with Watch(net, optimizer, monitor, device_only=device_only):
+        for x in (1.0, float("nan"), 3.0, 4.0, float("inf"), float("inf"), 7.0, -8.0, 9.0):
+            optimizer.zero_grad()
+            net(torch.tensor([[x]])).sum().backward()
+            if not torch.isfinite(net.weight.grad).all() or x < 0:
+                continue
+            optimizer.step()
+        # What a device tells late is counted with a step after that.
+        net(torch.tensor([[1.0]])).sum().backward()
+        optimizer.step()
+    lines = runs.steps(runs.run_directory(tmp_path, 0))
+    assert sum(int(line["skipped_steps"]) for line in lines) == 3
+    assert [line["step"] for line in lines] == ["0", "1", "2", "3", "4", "5"]
+    assert len([said for said in heard if "counted as skipped" in said]) == 1
+
+
 def test_a_backward_pass_that_fails_is_begun_anew(tmp_path: Path) -> None:
     net, optimizer = one_weight()
     first = nn.Parameter(torch.ones(1, 1))

@@ -167,6 +167,13 @@ impl TensorStats {
         self.nans + self.infs
     }
 
+    /// Whether anything that was measured shows NaN or an infinity, whichever statistics were asked for.
+    pub fn shows_nonfinite(&self) -> bool {
+        let is_bad = |value: f64| !value.is_finite();
+        self.nonfinite() > 0
+            || (self.count > 0 && [self.norm, self.mean, self.min.as_f64(), self.max.as_f64()].into_iter().any(is_bad))
+    }
+
     /// One statistic as a float, the way time series carry it; `Id` of a tensor with dimensions is NaN.
     pub fn value(&self, statistic: Statistic) -> f64 {
         match statistic {

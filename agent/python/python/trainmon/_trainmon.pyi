@@ -421,9 +421,11 @@ class Monitor:
     def load_alert_state(self, state: str) -> bool:
         """Goes on from a saved state. What of it does not fit is warned of, and the rules learn anew; False if nothing
         of it could be read."""
-    def restart_step(self) -> None:
+    def restart_step(self) -> bool:
         """The loop gave up the step in progress and begins it anew: its records are discarded and counted as not
-        sampled. No step is counted as skipped."""
+        sampled. If its gradients held NaN or infinities it is counted as skipped, and True is returned."""
+    def count_skipped_step(self) -> None:
+        """Counts a step as skipped whose gradients were found out later to hold NaN or infinities."""
     def retract(self, kind: int, tensor_ids: Sequence[int], keep_last: bool) -> None:
         """Takes back what was recorded of these tensors and this kind in the step in progress, but for the last record
         of each if `keep_last`. Counted as not sampled. One pass over the step's records."""
@@ -473,6 +475,8 @@ class DeviceBlock:
     """The records that the rows of a table become, in their order."""
 
     def __len__(self) -> int: ...
+    def rows_of(self, kinds: set[int]) -> list[int]:
+        """The rows of these kinds."""
     def retract(self, kind: int, tensor_ids: set[int]) -> None:
         """Takes the rows of these tensors and this kind back."""
 

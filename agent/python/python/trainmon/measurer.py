@@ -90,8 +90,9 @@ class TensorQueue(Protocol):
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
         """As `Measurer.retract`."""
 
-    def abandon_step(self) -> None:
-        """Forgets what is queued for the step in progress: the optimizer left it out."""
+    def abandon_step(self, found_broken: Callable[[], object] | None = ...) -> None:
+        """Forgets what is queued for the step in progress: the optimizer left it out. `found_broken` is called, later,
+        if gradients that lie on a device held NaN or infinities."""
 
     def finish(self, seconds: float) -> None:
         """Waits, at most this long, for what is under way."""
@@ -291,10 +292,10 @@ class Measurer:
         if self._queue is not None:
             self._queue.collect()
 
-    def abandon_step(self) -> None:
-        """Forgets what is queued for the step in progress."""
+    def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
+        """Forgets what is queued for the step in progress. `found_broken`: as `TensorQueue.abandon_step`."""
         if self._queue is not None:
-            self._queue.abandon_step()
+            self._queue.abandon_step(found_broken)
 
     def finish(self, seconds: float) -> None:
         """Waits for what the device still computes, at most this long."""

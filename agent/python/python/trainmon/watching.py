@@ -72,7 +72,7 @@ class Watch:
         self.monitor = monitor
         self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
-        self._is_closed = self._is_measured = False
+        self._is_closed = self._is_measured = self._has_said_skipped = False
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
@@ -310,12 +310,28 @@ class Watch:
         self._begin_next_step()
 
     def _restart_step(self) -> None:
-        """The loop gave up the step in progress and begins it anew."""
+        """The loop gave up the step in progress and begins it anew. If its gradients held NaN or infinities, the loop
+        left it out for that: it counts as skipped then, once whichever device tells."""
         self._is_measured = False
-        self.measurer.abandon_step()
-        self.monitor.restart_step()
+        is_skipped = self.monitor.restart_step()
+        self.measurer.abandon_step(None if is_skipped else self._step_was_skipped)
+        if is_skipped:
+            self._say_skipped()
         self.facts.forget()
         self._begin_next_step()
+
+    def _step_was_skipped(self) -> None:
+        self.monitor.count_skipped_step()
+        self._say_skipped()
+
+    def _say_skipped(self) -> None:
+        if not self._has_said_skipped:
+            self._has_said_skipped = True
+            self.monitor.say(
+                "info",
+                "gradients with NaN or infinities were cleared before an optimizer's step: such steps are counted as "
+                "skipped",
+            )
 
     # What torch's functions tell (`patches.Listener`).
 

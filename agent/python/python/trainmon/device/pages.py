@@ -151,6 +151,12 @@ class Page:
         return self._arrived is not None and self._arrived.query()
 
     @property
+    def host_address(self) -> int:
+        """Where the first row is on the host; only when arrived."""
+        address: int = self._host_table.data_ptr()
+        return address
+
+    @property
     def arrived(self) -> torch.Tensor:
         """The rows on the host; only when arrived."""
         return self._host_table[: self._used]

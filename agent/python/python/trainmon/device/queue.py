@@ -331,12 +331,13 @@ class DeviceQueue:
                     kept.add(tensor_id)
             self._targets = [target for target in self._targets if not _is_retracted(target.entry)]
 
-    def abandon_step(self) -> None:
-        """Counts what is queued and under way for the step in progress as not measured: it is not made."""
+    def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
+        """Counts what is queued and under way for the step in progress as not measured: it is not made. `found_broken`
+        is called, later, if gradients that were measured for it held NaN or infinities."""
         with self._lock:
             self._drop_queue("its step was skipped")
             self._latest.clear()
-            self._transfers.abandon_step()
+            self._transfers.abandon_step(found_broken)
 
     def finish(self, seconds: float) -> None:
         """Waits, at most this long, for what is under way."""

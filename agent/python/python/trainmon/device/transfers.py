@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from trainmon._trainmon import Monitor, PendingStep
+from trainmon.device.discarded import Discarded
 from trainmon.device.pages import ROWS, Entry, Page, deliver, refuse, rows_of
 from trainmon.device.streams import Streams
 
@@ -45,6 +46,7 @@ class Transfers:
         self._streams: dict[torch.device, Streams] = {}
         self._spare: dict[torch.device, list[Page]] = {}
         self._under_way: deque[Transfer] = deque()
+        self._discarded = Discarded()
 
     def streams(self, device: torch.device) -> Streams:
         """The device's streams; made at first use."""
@@ -112,6 +114,7 @@ class Transfers:
     def collect(self) -> None:
         """Delivers earlier steps that have arrived, oldest first; gives up on those that are too late. Never waits."""
         step = self._monitor.step
+        self._discarded.look(lambda device: self.streams(device).refusal())
         self._flush_before(step)
         while self._under_way and self._under_way[0].step < step:
             transfer = self._under_way[0]
@@ -134,10 +137,16 @@ class Transfers:
             return []
         return [entry for page in self._under_way[-1].all_pages() for entry in page.entries]
 
-    def abandon_step(self) -> None:
-        """Counts what was launched for the step in progress as not measured."""
+    def abandon_step(self, found_broken: Callable[[], object] | None) -> None:
+        """Counts what was launched for the step in progress as not measured. `found_broken` is called, later, if a
+        gradient of it held NaN or an infinity."""
         if self._under_way and self._under_way[-1].step == self._monitor.step:
-            self._give_up(self._under_way.pop(), "its step was skipped")
+            transfer = self._under_way.pop()
+            if found_broken is not None:
+                self._flush(transfer)
+                pages = [page for page in transfer.all_pages() if page.is_flushed]
+                self._discarded.take(pages, found_broken)
+            self._give_up(transfer, "its step was skipped")
 
     def finish(self, seconds: float) -> None:
         """Waits, at most this long, for everything under way; counts the rest as not measured."""
