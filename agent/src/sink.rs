@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{Alert, AlertTotals, Phase, StepBatch, TensorTable, with_causes};
 use trainmon_exporters::{DeliveryReport, Exporter};
-use trainmon_service::{Notices, panic_text, step_back};
+use trainmon_service::{Notices, panic_text, receive_by, step_back};
 
 use crate::books::{Output, SinkShared};
 use crate::cost::CostTotals;
@@ -167,7 +167,7 @@ impl ClosingSink {
     pub(crate) fn finish(self, deadline: Instant) {
         let Self { shared, done, alerts, notices } = self;
         let name = shared.name;
-        let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
+        let ended = receive_by(&done, deadline) == Err(RecvTimeoutError::Disconnected);
         let left = shared.give_up(&alerts);
         if left > 0 {
             notices.warn(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use trainmon_alerts::AlertManager;
 use trainmon_core::{AlertTotals, Ledger};
-use trainmon_service::{Notices, step_back};
+use trainmon_service::{Notices, receive_by, step_back};
 
 use crate::books::SinkShared;
 use crate::captures::RecentSteps;
@@ -116,7 +116,7 @@ impl Worker {
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Either way every record
     /// the worker accepted has one fate in every sink's books afterwards.
     pub(crate) fn finish(self, deadline: Instant, notices: &Notices) {
-        let Ok(sinks) = self.drained.recv_deadline(deadline) else { return self.leave_behind(notices) };
+        let Ok(sinks) = receive_by(&self.drained, deadline) else { return self.leave_behind(notices) };
         // All are told before any is waited for: a stalled one takes no time from the others.
         let closing: Vec<ClosingSink> = sinks.into_iter().map(|sink| sink.close(deadline)).collect();
         for sink in closing {

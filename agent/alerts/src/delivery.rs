@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use trainmon_core::{Alert, AlertTotals};
 
-use trainmon_service::{Notices, panic_text, step_back};
+use trainmon_service::{Notices, panic_text, receive_by, step_back};
 
 /// Counters and flags publish no other memory: the queue does.
 const COUNT: Ordering = Ordering::Relaxed;
@@ -219,7 +219,7 @@ impl ClosingQueue {
     /// Waits until everything is delivered, until the deadline; what is not is given up, counted and said.
     pub(crate) fn finish(self, deadline: Instant) {
         let Self { done, emergency_stop, shared } = self;
-        if done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
+        if receive_by(&done, deadline) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
         shared.given_up.store(true, COUNT);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use trainmon_core::config::{Config, Control as ControlConfig};
 use trainmon_core::with_causes;
-use trainmon_service::Notices;
+use trainmon_service::{Notices, receive_by};
 
 use super::capture_requests::CaptureRequests;
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
@@ -240,7 +240,7 @@ impl Control {
             server.stop(deadline);
         }
         // A store that hangs is left behind with its thread: it holds nothing of the training's.
-        let ended = self.ended.recv_deadline(deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
+        let ended = receive_by(&self.ended, deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| ended) {
             drop(thread.join());
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
+use crate::interruptible::interruptibly;
 use crate::shared::Shared;
 use crate::termination::deliver_before_sigterm;
 
@@ -66,15 +67,16 @@ pub(crate) fn is_terminating() -> bool {
 
 /// Called by Python while everything still works: before modules are torn down and threads are stopped.
 #[pyfunction]
-fn at_exit(py: Python<'_>) {
+fn at_exit(py: Python<'_>) -> PyResult<()> {
+    let (_delivered, raised) = interruptibly(py, deliver);
     py.detach(|| {
-        deliver();
         CLOSED.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + LAST_CALL;
         while CALLS.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
+    raised.map_or(Ok(()), Err)
 }
 
 /// Calls into Python from any thread; `None` once the interpreter is about to end.

@@ -23,6 +23,7 @@ mod discard_error;
 mod exit;
 mod findings;
 mod hangs;
+mod interruptible;
 mod latest_readings;
 mod listener;
 mod monitor;

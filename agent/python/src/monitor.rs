@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
 use trainmon_agent::front::Label;
-use trainmon_agent::{Monitor, StepFacts};
+use trainmon_agent::{Monitor, StepFacts, wait_as_usual, wait_at_most};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::capture_ticket::PyCaptureTicket;
@@ -19,6 +19,7 @@ use crate::device_block::{Entry, PyDeviceBlock};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::findings::PyFindings;
 use crate::hangs::{self, OpenOperation};
+use crate::interruptible::interruptibly;
 use crate::pending_step::PyPendingStep;
 use crate::shared::Shared;
 use crate::start::{StartOptions, start};
@@ -443,8 +444,19 @@ impl PyMonitor {
         self.monitor().report().to_string()
     }
 
-    fn shutdown(&self, py: Python<'_>) -> String {
-        let monitor = self.monitor();
-        py.detach(|| monitor.shutdown()).to_string()
+    #[pyo3(signature = (within = None))]
+    fn shutdown(&self, py: Python<'_>, within: Option<f64>) -> PyResult<String> {
+        if let Some(within) = within {
+            wait_at_most(Duration::try_from_secs_f64(within).unwrap_or_default());
+        }
+        let shared = Arc::clone(&self.0);
+        let (account, raised) = interruptibly(py, move || shared.monitor.shutdown().to_string());
+        if within.is_some() {
+            wait_as_usual();
+        }
+        match raised {
+            Some(raised) => Err(raised),
+            None => Ok(account.unwrap_or_else(|| self.monitor().report().to_string())),
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! What every service thread of the monitor needs: messages for the user, low priority, the text of a caught panic,
-//! whether the process was forked, the environment, and the HTTP server behind the scrape page and live control (feature `http`).
+//! whether the process was forked, the environment, how long the end may wait, and the HTTP server behind the scrape page and live control (feature `http`).
 
 pub mod environment;
 mod fork;
 #[cfg(feature = "http")]
 pub mod http;
 mod notice;
+mod patience;
 mod thread;
 
 pub use fork::ForkGuard;
 pub use notice::{Notice, Notices, Severity};
+pub use patience::{receive_by, wait_as_usual, wait_at_most};
 pub use thread::{panic_text, step_back};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
-use trainmon_service::step_back;
+use trainmon_service::{receive_by, step_back};
 
 pub(crate) use self::before::{RecentSteps, StepsBefore};
 pub(crate) use self::request_file::RequestFile;
@@ -51,7 +51,7 @@ impl CaptureDesk {
         let writing = std::mem::take(&mut *self.writing.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in writing {
             // Nothing is ever sent: it ends by dropping its side.
-            let _ended = thread.recv_deadline(deadline);
+            let _ended = receive_by(&thread, deadline);
         }
     }
 }

@@ -448,8 +448,10 @@ class Monitor:
         and norms of steps that left without them."""
     def report(self) -> str:
         """The account so far, for people."""
-    def shutdown(self) -> str:
-        """Delivers what is queued within the deadline, closes the exporters, and gives the closing account."""
+    def shutdown(self, within: float | None = None) -> str:
+        """Delivers what is queued within the deadline (and `within` so many seconds), closes the exporters, and gives
+        the closing account. What a signal's handler raises meanwhile shortens that to a second, the next ends it; the
+        first is raised when it is over."""
 
 @final
 class DeviceTable:

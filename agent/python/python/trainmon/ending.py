@@ -47,6 +47,6 @@ def _deliver() -> None:
     try:
         for one in list(_open):
             one.deliver()
-    except Exception:
-        # The process ends now, whatever is left.
+    except BaseException:
+        # The process ends now, whatever is left, and whoever is in a hurry.
         return

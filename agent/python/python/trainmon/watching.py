@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from trainmon.notebook import show_link
 from trainmon.on_demand import captures_on_demand
 from trainmon.optimizer_step import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
+from trainmon.patience import Patience
 from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
@@ -407,18 +408,28 @@ class Watch:
         """`close` without removing hooks, for a process that is about to end."""
         if not self._is_closed:
             self._is_closed = True
-            patience = self.settings.shutdown_timeout_s
-            if self.captures is not None:
-                self.guard.run("capture on demand", self.captures.detach)
-            self.guard.run("scalars", self.facts.close)
-            self.guard.run("device statistics", lambda: self.measurer.finish(patience))
-            self.guard.run("global norm", lambda: self.norm.close(patience))
-            self.guard.run("replica check", lambda: self.replicas.close(patience))
-            self.guard.run("hang watch", self.hangs.close)
-            self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
-            self.guard.run("activations", self.activations.run_is_over)
-            self.guard.run("objects left out", self.guard.tell_left_out)
+            self._finish()
         return self.monitor.shutdown()
+
+    def _finish(self) -> None:
+        """Waits for what is under way. Ctrl-C shortens it to a second, the next ends it; what was measured is delivered
+        all the same, within a second then."""
+        patience = Patience(self.settings.shutdown_timeout_s)
+        ends: list[tuple[str, Callable[[], object]]] = [
+            ("scalars", self.facts.close),
+            ("device statistics", lambda: self.measurer.finish(patience.left)),
+            ("global norm", lambda: self.norm.close(patience.left)),
+            ("replica check", lambda: self.replicas.close(patience.left)),
+            ("hang watch", self.hangs.close),
+            ("collectives", lambda: self.collectives.finish(min(patience.left, 1.0))),
+            ("activations", self.activations.run_is_over),
+            ("objects left out", self.guard.tell_left_out),
+        ]
+        if self.captures is not None:
+            ends.insert(0, ("capture on demand", self.captures.detach))
+        for hook, end in ends:
+            patience.run(functools.partial(self.guard.run, hook, end))
+        patience.end(self.monitor.shutdown)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,55 @@
+"""Ctrl-C while the end of a run waits: what is there is delivered, and the user has the prompt back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import runs
+from trainmon.patience import Patience
+
+SCRIPT = Path(__file__).parent / "scripts" / "close_slowly.py"
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+@pytest.mark.parametrize("way", ["close", "exit", "lane"])
+def test_ctrl_c_shortens_the_end_and_nothing_on_disk_is_lost(tmp_path: Path, way: str, presses: int) -> None:
+    command = [sys.executable, str(SCRIPT), str(tmp_path), way]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "closing\n"
+        time.sleep(0.5)
+        assert process.poll() is None, "it waits for its collector"
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        # The deadlines are a minute.
+        said = process.communicate(timeout=30)[1]
+    assert "KeyboardInterrupt" in said, said
+    # At its end the interpreter says what was raised, and exits as it would have.
+    assert process.returncode == (0 if way == "exit" else -signal.SIGINT), said
+    assert "records were still queued when the shutdown deadline passed" in said, said
+    assert len(runs.rows(runs.run_directory(tmp_path, 0), "grad_reduced")) == 6
+
+
+def test_what_is_left_after_a_ctrl_c_is_a_second_for_all_and_then_nothing() -> None:
+    patience, ran = Patience(60.0), list[float]()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    patience.run(lambda: ran.append(patience.left))
+    patience.end(ran.append)
+    assert ran == [60.0]
+    patience.run(interrupted)
+    assert 0 < patience.left <= 1.0
+    patience.run(interrupted)
+    assert patience.left == 0.0
+    with pytest.raises(KeyboardInterrupt):
+        patience.end(ran.append)
+    assert ran == [60.0, 0.0]

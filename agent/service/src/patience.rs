@@ -1,0 +1,61 @@
+//! How long the end of a run may wait. A user who presses Ctrl-C while it waits has it wait less.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+/// When every wait of this process ends, whatever its own deadline. Of the process, as signals are.
+static LIMIT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Between two looks at it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Has every wait end after this long at the latest: those under way, and those that begin before [`wait_as_usual`].
+pub fn wait_at_most(long: Duration) {
+    let limit = Instant::now() + long;
+    let mut known = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+    *known = Some(known.map_or(limit, |earlier| earlier.min(limit)));
+}
+
+/// Waits have their own deadlines again.
+pub fn wait_as_usual() {
+    *LIMIT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// What a channel gives by the deadline, or by the moment that [`wait_at_most`] sets meanwhile.
+///
+/// # Errors
+/// As `recv_deadline`: the time is over, or nobody sends any more. What is there already is given in any case.
+pub fn receive_by<T>(channel: &Receiver<T>, deadline: Instant) -> Result<T, RecvTimeoutError> {
+    loop {
+        let limit = LIMIT.lock().unwrap_or_else(PoisonError::into_inner).map_or(deadline, |limit| limit.min(deadline));
+        let now = Instant::now();
+        let received = channel.recv_deadline(limit.min(now + LOOK));
+        if !matches!(received, Err(RecvTimeoutError::Timeout)) || now >= limit {
+            return received;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_under_way_ends_when_the_user_has_no_patience_left() {
+        let (give, take) = crossbeam_channel::bounded::<()>(1);
+        let far = Instant::now() + Duration::from_hours(1);
+        let waiting = std::thread::Builder::new().name("waiting".to_owned());
+        let waiting = waiting.spawn(move || (receive_by(&take, far), take)).expect("there is room for a thread");
+        wait_at_most(Duration::ZERO);
+        let (ended, take) = waiting.join().expect("it does not panic");
+        assert_eq!(ended, Err(RecvTimeoutError::Timeout));
+        give.send(()).expect("there is room");
+        assert_eq!(receive_by(&take, far), Ok(()), "what is there already is given");
+        wait_as_usual();
+        drop(give);
+        assert_eq!(receive_by(&take, far), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(receive_by(&crossbeam_channel::never::<()>(), Instant::now()), Err(RecvTimeoutError::Timeout));
+    }
+}
