@@ -4,7 +4,7 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use trainmon_report::unfinished_in;
+use trainmon_report::{Unfinished, unfinished_in};
 
 use super::answer::{Answer, RankCaptures, StepCaptures};
 use super::report::Report;
@@ -13,7 +13,7 @@ use super::write::{Format, Source, WriteError, write};
 
 /// Tables in the making.
 pub(super) struct Output {
-    aside: tempfile::TempDir,
+    aside: Unfinished,
     /// Dropped behind what it holds.
     _made: Option<RemovedIfEmpty>,
     directory: PathBuf,
@@ -123,16 +123,7 @@ impl Output {
 
     /// Gives the files their place and names them.
     pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, WriteError> {
-        let mut placed = Vec::with_capacity(self.written.len());
-        for file in &self.written {
-            let path = self.directory.join(file);
-            let failed = |source| WriteError::Io { path: path.clone(), source };
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(failed)?;
-            }
-            std::fs::rename(self.aside.path().join(file), &path).map_err(failed)?;
-            placed.push(path);
-        }
-        Ok(placed)
+        let placed = self.aside.put_in_place(&self.written, &self.directory);
+        placed.map_err(|(path, source)| WriteError::Io { path, source })
     }
 }

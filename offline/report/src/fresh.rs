@@ -10,7 +10,7 @@ const UNFINISHED: &str = ".trainmon-unfinished-";
 /// A directory in the making beside its final place; removed unless it is put there.
 pub struct FreshDirectory {
     /// Holds the other, so that that one has the usual permissions.
-    hidden: tempfile::TempDir,
+    hidden: Unfinished,
     inside: PathBuf,
     place: PathBuf,
 }
@@ -78,10 +78,13 @@ pub fn write_new<E: From<io::Error>>(
     let failed = |error: io::Error| NotMade::Failed(error.into());
     let parent = parent_of(place);
     std::fs::create_dir_all(parent).map_err(failed)?;
+    remove_leftovers(parent);
     let mut hidden = tempfile::Builder::new();
     #[cfg(unix)]
     hidden.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = hidden.prefix(UNFINISHED).tempfile_in(parent).map_err(failed)?;
+    // It goes with the file. Where there are no locks a leftover stays.
+    drop(file.as_file().try_lock());
     let mut out = BufWriter::new(file.as_file());
     write(&mut out).map_err(NotMade::Failed)?;
     out.flush().map_err(failed)?;
@@ -93,12 +96,85 @@ pub fn write_new<E: From<io::Error>>(
     }
 }
 
-/// A directory inside another, for what is not finished; removed when dropped.
+/// A directory for what is not finished; removed when dropped. A process that is killed leaves it behind: the next that
+/// makes one there removes it.
+pub struct Unfinished {
+    directory: tempfile::TempDir,
+    /// Locked as long as somebody works there.
+    _in_use: Option<File>,
+}
+
+impl Unfinished {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Gives files of it, by their paths inside, the same ones below another directory of the same file system: all of them
+    /// or none. Gives their places.
+    ///
+    /// # Errors
+    /// The system refuses; with the place that it refuses.
+    pub fn put_in_place(&self, files: &[PathBuf], directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+        let mut placed: Vec<PathBuf> = Vec::with_capacity(files.len());
+        for file in files {
+            let place = directory.join(file);
+            let put = std::fs::create_dir_all(parent_of(&place))
+                .and_then(|()| std::fs::rename(self.path().join(file), &place));
+            if let Err(error) = put {
+                for file in placed {
+                    drop(std::fs::remove_file(file));
+                }
+                return Err((place, error));
+            }
+            placed.push(place);
+        }
+        Ok(placed)
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn close(self) -> io::Result<()> {
+        self.directory.close()
+    }
+}
+
+/// A directory inside another, for what is not finished.
 ///
 /// # Errors
 /// It cannot be made.
-pub fn unfinished_in(directory: &Path) -> io::Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(directory)
+pub fn unfinished_in(directory: &Path) -> io::Result<Unfinished> {
+    remove_leftovers(directory);
+    let made = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(directory)?;
+    let in_use = locked(made.path());
+    Ok(Unfinished { directory: made, _in_use: in_use })
+}
+
+/// Locks a file or directory for this process; `None` if another has it, or where there are no locks.
+fn locked(path: &Path) -> Option<File> {
+    File::open(path).ok().filter(|file| file.try_lock().is_ok())
+}
+
+/// Younger ones may be about to be locked by who makes them.
+const LEFT: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// Removes what processes that were killed left unfinished. What cannot be removed stays.
+fn remove_leftovers(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(UNFINISHED));
+        let age = || entry.metadata().and_then(|metadata| metadata.modified()).ok()?.elapsed().ok();
+        if !is_ours || age().is_none_or(|age| age < LEFT) {
+            continue;
+        }
+        let Some(_lock) = locked(&entry.path()) else { continue };
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed =
+            if is_directory { std::fs::remove_dir_all(entry.path()) } else { std::fs::remove_file(entry.path()) };
+        drop(removed);
+    }
 }
 
 fn parent_of(place: &Path) -> &Path {
@@ -119,7 +195,7 @@ impl FreshDirectory {
             return Err(NotMade::Exists);
         }
         let parent = parent_of(place);
-        let make = || -> io::Result<(tempfile::TempDir, PathBuf)> {
+        let make = || -> io::Result<(Unfinished, PathBuf)> {
             std::fs::create_dir_all(parent)?;
             let hidden = unfinished_in(parent)?;
             let inside = hidden.path().join("output");
@@ -142,5 +218,38 @@ impl FreshDirectory {
     pub fn put_in_place(self) -> io::Result<()> {
         std::fs::rename(&self.inside, &self.place)?;
         self.hidden.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aged(path: &Path) -> io::Result<()> {
+        File::open(path)?.set_modified(std::time::SystemTime::now() - 2 * LEFT)
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_another_works_at_is_not() -> io::Result<()> {
+        let place = tempfile::tempdir()?;
+        let [left, file, young] =
+            ["left", "file", "young"].map(|name| place.path().join(format!("{UNFINISHED}{name}")));
+        std::fs::create_dir_all(left.join("output"))?;
+        std::fs::write(left.join("output/rows.csv"), "1")?;
+        std::fs::write(&file, "1")?;
+        std::fs::create_dir(&young)?;
+        std::fs::write(place.path().join("other"), "1")?;
+        let at_work = unfinished_in(place.path())?;
+        for path in [&left, &file, at_work.path()] {
+            aged(path)?;
+        }
+        aged(&place.path().join("other"))?;
+        assert!(write_new::<io::Error>(&place.path().join("new"), |out| out.write_all(b"2")).is_ok());
+        assert!(!left.exists() && !file.exists());
+        assert!(young.exists() && at_work.path().exists() && place.path().join("other").exists());
+        let path = at_work.path().to_path_buf();
+        drop(at_work);
+        assert!(!path.exists());
+        Ok(())
     }
 }

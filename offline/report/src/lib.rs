@@ -14,7 +14,7 @@ mod text;
 
 pub use envelope::{answer_as_json, comparison_as_json};
 pub use failure::{Advise, as_json, causes};
-pub use fresh::{FreshDirectory, NotMade, OutputError, unfinished_in, write_new};
+pub use fresh::{FreshDirectory, NotMade, OutputError, Unfinished, unfinished_in, write_new};
 pub use outcome::Outcome;
 pub use printer::{Printer, Tone, toned};
 pub use progress::{Progress, shown, watched};

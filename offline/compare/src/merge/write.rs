@@ -53,13 +53,8 @@ pub(super) fn write(
             names.push(name);
         }
     }
-    let mut placed = Vec::with_capacity(names.len());
-    for name in names {
-        let path = directory.join(&name);
-        std::fs::rename(aside.path().join(&name), &path).map_err(|source| MergeError::write(&path, source))?;
-        placed.push(path);
-    }
-    Ok(placed)
+    let names: Vec<PathBuf> = names.into_iter().map(PathBuf::from).collect();
+    aside.put_in_place(&names, directory).map_err(|(path, source)| MergeError::write(&path, source))
 }
 
 fn headers(ranks: &[u64]) -> impl Iterator<Item = String> {
