@@ -72,7 +72,7 @@ const RULES: &[Rule] = &[
         ]),
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
-    Rule { member: "trainmon-report", may: May::On(&["trainmon-web"]) },
+    Rule { member: "trainmon-report", may: May::On(&["trainmon-core", "trainmon-web"]) },
     Rule { member: "trainmon-distance", may: May::On(&["trainmon-core", "trainmon-dump"]) },
     Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
     Rule {

@@ -63,7 +63,8 @@ impl CommandNotifier {
         let (program, arguments) = self.command.run.split_first().map_or(("", &[][..]), |(p, a)| (p.as_str(), a));
         let mut child = std::process::Command::new(program)
             .args(arguments)
-            .envs(payload.environment.iter().map(|(name, value)| (name, value)))
+            // No variable can hold a NUL, which a name may: the system would refuse to start the program.
+            .envs(payload.environment.iter().map(|(name, value)| (name, value.replace('\0', "\u{2400}"))))
             .stdin(Stdio::piped())
             // What it prints belongs to it; what it complains about is shown.
             .stdout(Stdio::null())
@@ -138,5 +139,25 @@ impl Notifier for CommandNotifier {
     fn emergency_stop(&self) -> Box<dyn FnOnce() + Send> {
         let running = Arc::clone(&self.running);
         Box::new(move || running.give_up())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nul_in_a_name_does_not_keep_the_program_from_being_started() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("said");
+        let script = r#"printf '%s|' "$TRAINMON_ALERT_SERIES" > "$0"; cat >> "$0""#;
+        let run = ["sh", "-c", script, file.to_str().unwrap()].map(str::to_owned).to_vec();
+        let mut notifier = CommandNotifier::new(Command { run, timeout_ms: 60_000 });
+        let environment = vec![("TRAINMON_ALERT_SERIES", "layer\0.weight".to_owned())];
+        let payload = Arc::new(Payload { json: r#"{"series": "layer\u0000.weight"}"#.to_owned(), environment });
+        let (_close, closing) = crossbeam_channel::bounded(1);
+        assert!(notifier.deliver(&payload, &closing).is_ok());
+        let said = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(said, "layer\u{2400}.weight|{\"series\": \"layer\\u0000.weight\"}");
     }
 }

@@ -14,12 +14,14 @@ mod batch;
 pub mod catalog;
 mod columns;
 pub mod config;
+mod printable;
 mod shell;
 mod summary;
 
 pub use activation::{ActivationName, FiniteCalls, ModuleEnd, activation_name};
 pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
 pub use columns::{is_number_column, micro_step_column};
+pub use printable::printable;
 pub use shell::shell_word;
 pub use summary::{combine_norms, largest};
 pub use trainmon_record::*;

@@ -102,6 +102,12 @@ mod _trainmon {
         trainmon_agent::core::config::did_you_mean(name, candidates).map(str::to_owned)
     }
 
+    /// A message with the names in it made harmless.
+    #[pyfunction]
+    fn printable(message: &str) -> String {
+        trainmon_agent::core::printable(message).into_owned()
+    }
+
     /// Reads a host tensor's memory once, for benchmarks.
     #[pyfunction]
     fn read_only_pass(tensor: &Bound<'_, PyAny>) -> Option<u64> {

@@ -6,10 +6,10 @@ mod fork;
 #[cfg(feature = "http")]
 pub mod http;
 mod notice;
-mod patience;
 mod thread;
+mod wait_budget;
 
 pub use fork::ForkGuard;
 pub use notice::{Notice, Notices, Severity};
-pub use patience::{receive_by, wait_as_usual, wait_at_most};
 pub use thread::{panic_text, step_back};
+pub use wait_budget::{receive_by, wait_as_usual, wait_at_most};

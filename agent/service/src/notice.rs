@@ -1,9 +1,12 @@
 //! Messages for the user: few, to standard error unless the caller listens.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use trainmon_core::printable;
 
 /// How much a notice matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,8 +91,13 @@ impl Notices {
         self.say(&Notice { severity: Severity::Warning, message: message.into(), hint });
     }
 
-    /// Passes a notice on.
+    /// Passes a notice on, with the names in it made [`printable`].
     pub fn say(&self, notice: &Notice) {
+        let told = match printable(&notice.message) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(message) => Some(Notice { message, ..notice.clone() }),
+        };
+        let notice = told.as_ref().unwrap_or(notice);
         // A panic has been reported by the panic hook; there is nobody else to tell.
         drop(catch_unwind(AssertUnwindSafe(|| (self.0)(notice))));
     }

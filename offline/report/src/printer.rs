@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
+use trainmon_core::printable;
 
 use crate::failure::{Advise, causes};
 
@@ -99,7 +100,8 @@ impl Printer {
 
     /// Writes a failure with its causes.
     pub fn failure(&mut self, failure: &dyn Error, hint: Option<&str>) {
-        let causes: Vec<String> = causes(failure).iter().map(|cause| format!("Caused by: {cause}\n")).collect();
+        let causes: Vec<String> =
+            causes(failure).iter().map(|cause| format!("Caused by: {}\n", printable(cause))).collect();
         self.finding("error", ERROR, &failure.to_string(), &causes.concat(), hint);
     }
 
@@ -110,7 +112,8 @@ impl Printer {
     }
 
     fn finding(&mut self, label: &str, style: Style, message: &str, below: &str, hint: Option<&str>) {
-        let hint = hint.map(|hint| format!("{HINT}hint:{HINT:#} {hint}\n")).unwrap_or_default();
+        let message = printable(message);
+        let hint = hint.map(|hint| format!("{HINT}hint:{HINT:#} {}\n", printable(hint))).unwrap_or_default();
         self.note(&format!("{style}{label}:{style:#} {message}\n{below}{hint}"));
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::printable;
+
 /// What sort of fault a [`Diagnostic`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,7 +71,7 @@ impl Diagnostic {
             (None, found) => found.clone().unwrap_or_else(|| "refused".to_owned()),
         };
         let meant = self.suggestion.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        subject + &matter + &meant
+        printable(&(subject + &matter + &meant)).into_owned()
     }
 }
 

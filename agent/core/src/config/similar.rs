@@ -23,6 +23,11 @@ fn simplify(name: &str) -> String {
 }
 
 pub(super) fn similarity(name: &str, candidate: &str) -> f64 {
+    let [letters, wanted] = [name, candidate].map(|one| one.chars().count());
+    // Each letter that one has more is a difference: a name of megabytes is not compared letter by letter.
+    if letters as f64 * LEAST_SIMILARITY > wanted as f64 {
+        return 0.0;
+    }
     let score = strsim::normalized_damerau_levenshtein(name, candidate);
     let is_beginning = name.len() >= LEAST_PREFIX_LETTERS && candidate.starts_with(name);
     if is_beginning { score.max(LEAST_SIMILARITY) } else { score }
@@ -56,6 +61,14 @@ mod tests {
         ] {
             assert_eq!(did_you_mean(name, KEYS), Some(meant), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_to_be_meant_is_not_compared() {
+        let long = "wg_distribution".repeat(1 << 20);
+        assert_eq!(did_you_mean(&long, KEYS), None);
+        assert!(similarity("wg_distribution_of_l", "wg_distribution") > 0.0);
+        assert!(similarity("wg_distribution_of_layer", "wg_distribution") == 0.0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The text of a config file as a syntax tree with positions.
 
+use std::cell::Cell;
+
 use jsonc_parser::{
     CollectOptions, CommentCollectionStrategy, ParseOptions,
     ast::Value,
@@ -10,20 +12,27 @@ use jsonc_parser::{
 pub(super) struct LineIndex<'a> {
     text: &'a str,
     line_starts: Vec<usize>,
+    /// The last place that was asked for, by its line's start and its offset, and its column: most are asked for in their
+    /// order, and a config may be one long line.
+    last: Cell<(usize, usize, usize)>,
 }
 
 impl<'a> LineIndex<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let line_starts =
             std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1));
-        Self { text, line_starts: line_starts.collect() }
+        Self { text, line_starts: line_starts.collect(), last: Cell::new((0, 0, 1)) }
     }
 
     /// Line and column, both from 1, the column in characters.
     pub(super) fn line_and_column(&self, offset: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|&start| start <= offset);
         let start = self.line_starts[line - 1];
-        let column = self.text.get(start..offset).map_or(1, |before| before.chars().count() + 1);
+        let (last_start, last_offset, last_column) = self.last.get();
+        let (from, before) =
+            if last_start == start && last_offset <= offset { (last_offset, last_column) } else { (start, 1) };
+        let column = self.text.get(from..offset).map_or(1, |passed| passed.chars().count() + before);
+        self.last.set((start, offset, column));
         (line, column)
     }
 }

@@ -37,6 +37,7 @@ __all__ = [
     "__version__",
     "check_run_name",
     "did_you_mean",
+    "printable",
     "read_only_pass",
     "run_program",
     "squash_name",
@@ -67,6 +68,10 @@ def run_program(arguments: Sequence[str]) -> int:
     """Runs the command `trainmon` and returns its exit status; the first argument is the name that usage and help show.
     The interpreter is released. Ctrl-C ends the process, as it would the native program; afterwards it is handled as
     before. Knows every command but `run`, which is `trainmon.run`."""
+
+def printable(message: str) -> str:
+    """A message with the names in it made harmless: control characters are escaped, but for line feeds outside
+    backticks, and what is quoted is cut after 200 letters."""
 
 def did_you_mean(name: str, candidates: Sequence[str]) -> str | None:
     """The candidate that a name was probably meant to be."""

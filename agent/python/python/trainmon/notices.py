@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 
+from trainmon._trainmon import printable
+
 _LOGGER = logging.getLogger("trainmon")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
@@ -46,4 +48,5 @@ def warn_only(severity: str, message: str, hint: str | None = None) -> None:
 
 
 def _lines(message: str, hint: str | None) -> str:
+    message = printable(message)
     return message if hint is None else f"{message}\n  hint: {hint}"

@@ -32,12 +32,12 @@ from trainmon.notebook import show_link
 from trainmon.on_demand import captures_on_demand
 from trainmon.optimizer_step import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
-from trainmon.patience import Patience
 from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
 from trainmon.step_facts import Clipping, StepFacts
 from trainmon.structure import ModuleStructPrinted, Structure
+from trainmon.wait_budget import WaitBudget
 
 if TYPE_CHECKING:
     import torch
@@ -414,22 +414,22 @@ class Watch:
     def _finish(self) -> None:
         """Waits for what is under way. Ctrl-C shortens it to a second, the next ends it; what was measured is delivered
         all the same, within a second then."""
-        patience = Patience(self.settings.shutdown_timeout_s)
+        budget = WaitBudget(self.settings.shutdown_timeout_s)
         ends: list[tuple[str, Callable[[], object]]] = [
             ("scalars", self.facts.close),
-            ("device statistics", lambda: self.measurer.finish(patience.left)),
-            ("global norm", lambda: self.norm.close(patience.left)),
-            ("replica check", lambda: self.replicas.close(patience.left)),
+            ("device statistics", lambda: self.measurer.finish(budget.left)),
+            ("global norm", lambda: self.norm.close(budget.left)),
+            ("replica check", lambda: self.replicas.close(budget.left)),
             ("hang watch", self.hangs.close),
-            ("collectives", lambda: self.collectives.finish(min(patience.left, 1.0))),
+            ("collectives", lambda: self.collectives.finish(min(budget.left, 1.0))),
             ("activations", self.activations.run_is_over),
             ("objects left out", self.guard.tell_left_out),
         ]
         if self.captures is not None:
             ends.insert(0, ("capture on demand", self.captures.detach))
         for hook, end in ends:
-            patience.run(functools.partial(self.guard.run, hook, end))
-        patience.end(self.monitor.shutdown)
+            budget.run(functools.partial(self.guard.run, hook, end))
+        budget.end(self.monitor.shutdown)
 
     def __enter__(self) -> Self:
         return self

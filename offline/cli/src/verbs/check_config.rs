@@ -17,6 +17,9 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon check-config train.json --json | jq '.errors[].message'"
 );
 
+/// So many errors and so many warnings are printed.
+const MOST_SHOWN: usize = 100;
+
 /// What to check.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -56,11 +59,16 @@ fn print(validated: &Result<Report, Unreadable>, full: bool, printer: &mut Print
             excerpt(&report.text, diagnostic.line, diagnostic.column)
         }
     };
-    for warning in &report.warnings {
+    for warning in report.warnings.iter().take(MOST_SHOWN) {
         printer.warning(&warning.message, &below(warning), warning.diagnostic.hint.as_deref());
     }
-    for error in &report.errors {
+    for error in report.errors.iter().take(MOST_SHOWN) {
         printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
+    }
+    for (what, all) in [("warnings", &report.warnings), ("errors", &report.errors)] {
+        if let Some(more) = all.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
+            printer.note(&format!("{more} more {what} are not shown; --json prints all\n"));
+        }
     }
     if let Some(config) = report.config.as_ref().filter(|_| full) {
         printer.json(config)?;

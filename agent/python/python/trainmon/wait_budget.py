@@ -9,7 +9,7 @@ from collections.abc import Callable
 _SHORT_S = 1.0
 
 
-class Patience:
+class WaitBudget:
     """Of one end, whose parts follow one another. The first Ctrl-C leaves a second to what is left, the next none."""
 
     def __init__(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import runs
-from trainmon.patience import Patience
+from trainmon.wait_budget import WaitBudget
 
 SCRIPT = Path(__file__).parent / "scripts" / "close_slowly.py"
 
@@ -38,18 +38,18 @@ def test_ctrl_c_shortens_the_end_and_nothing_on_disk_is_lost(tmp_path: Path, way
 
 
 def test_what_is_left_after_a_ctrl_c_is_a_second_for_all_and_then_nothing() -> None:
-    patience, ran = Patience(60.0), list[float]()
+    budget, ran = WaitBudget(60.0), list[float]()
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    patience.run(lambda: ran.append(patience.left))
-    patience.end(ran.append)
+    budget.run(lambda: ran.append(budget.left))
+    budget.end(ran.append)
     assert ran == [60.0]
-    patience.run(interrupted)
-    assert 0 < patience.left <= 1.0
-    patience.run(interrupted)
-    assert patience.left == 0.0
+    budget.run(interrupted)
+    assert 0 < budget.left <= 1.0
+    budget.run(interrupted)
+    assert budget.left == 0.0
     with pytest.raises(KeyboardInterrupt):
-        patience.end(ran.append)
+        budget.end(ran.append)
     assert ran == [60.0, 0.0]
