@@ -61,6 +61,7 @@ mod run_place;
 mod scalar_names;
 mod scalars;
 mod settlement;
+mod shortage;
 mod sink;
 mod start;
 mod step_facts;

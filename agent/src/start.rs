@@ -28,9 +28,10 @@ use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::run_place::{RunNameError, RunPlace, run_info};
+use crate::shortage::{THREADS_HINT, worker_thread};
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
-use crate::worker::{Worker, WorkerSinks};
+use crate::worker::{Worker, WorkerSinks, WorkerThread};
 
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -41,23 +42,16 @@ pub enum StartError {
     /// The run cannot be called as the caller wants it.
     #[error(transparent)]
     RunName(#[from] RunNameError),
-    /// A thread could not be started.
-    #[error("cannot start the monitor's `{what}` thread")]
-    Thread {
-        /// Which.
-        what: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
 }
 
 impl Monitor {
     /// Starts a monitor.
     ///
-    /// An exporter that cannot start (a port taken, say) is reported and left out; the others run.
+    /// An exporter that cannot start (a port taken, say, or no thread left) is reported and left out; the others run. Where
+    /// there is no thread at all, that is said, and the monitor measures nothing.
     ///
     /// # Errors
-    /// The rank cannot be told, the run cannot be called so, or a thread cannot be started.
+    /// The rank cannot be told, or the run cannot be called so.
     pub fn start(config: Config, options: Options) -> Result<Self, StartError> {
         Self::start_with(config, options, Vec::new())
     }
@@ -135,11 +129,23 @@ impl Monitor {
     ///
     /// # Errors
     /// As [`Monitor::start`].
-    pub fn start_with(mut config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
+    pub fn start_with(config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
         let options = options.with_quiet_heeded();
         let ranks = options.ranks.map_or_else(|| Ranks::from_environment(environment::variable), Ok)?;
         let now = Zoned::now();
         let (run, is_named) = run_info(&options, ranks, &now)?;
+        match worker_thread() {
+            Ok(thread) => Ok(Self::start_on(&thread, config, Beginning { options, ranks, now, run, is_named }, own)),
+            Err(why) => {
+                let message = format!("{why}: nothing is measured; training goes on");
+                options.notices.warn(message, Some(THREADS_HINT.to_owned()));
+                Ok(Self::inert(options.notices))
+            }
+        }
+    }
+
+    fn start_on(thread: &WorkerThread, mut config: Config, begins: Beginning, own: Vec<Box<dyn Exporter>>) -> Self {
+        let Beginning { options, ranks, now, run, is_named } = begins;
         config.settle_layout(options.layout);
         let mut place = RunPlace::open(&config, &options, &run, &now);
         warn_of_tasks_left_undone(&config, &options);
@@ -175,7 +181,8 @@ impl Monitor {
             alerts: Arc::clone(&alert_totals),
             notices: options.notices.clone(),
         };
-        let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
+        let mut threadless = Threadless::default();
+        let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context, &mut threadless);
         let waiting = source.waiting();
         let captures = Arc::<CaptureSchedule>::default();
         let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
@@ -183,12 +190,13 @@ impl Monitor {
         let baseline =
             baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.notices, shared));
         kept.extend(baseline.iter().map(Output::whereabouts));
-        let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
+        let baseline = baseline.and_then(|output| start_sink(output, &context, &mut threadless));
+        threadless.tell(&options.notices);
         let (desk, recent) = capture_desk(&config, view, &tensors);
         let worker_sinks =
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
-        let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
-            .map_err(|source| StartError::Thread { what: "worker", source })?;
+        kept.retain(|(shared, _)| worker_sinks.has(shared));
+        let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
         let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let (recorder, live) = first_step(&config, clock, queue, in_step, captures);
         let sources = Sources {
@@ -215,7 +223,7 @@ impl Monitor {
             wants_stop: wants_stop(&alerts),
         }
         .start();
-        Ok(Self::assemble(Parts {
+        Self::assemble(Parts {
             config,
             ranks,
             run: run.run,
@@ -235,8 +243,17 @@ impl Monitor {
             part_table: parts,
             costs,
             notices: options.notices,
-        }))
+        })
     }
+}
+
+/// What is known of a run before anything is started for it.
+struct Beginning {
+    options: Options,
+    ranks: Ranks,
+    now: Zoned,
+    run: RunInfo,
+    is_named: bool,
 }
 
 /// What records the first step, and what live control knows of it.
@@ -289,23 +306,44 @@ struct StartedSinks {
     sinks: Vec<Sink>,
 }
 
-/// The journal's thread, and one for each exporter.
-fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, StartError> {
+/// Outputs for which there was no thread, and why.
+#[derive(Default)]
+struct Threadless(Vec<(&'static str, std::io::Error)>);
+
+impl Threadless {
+    /// What has its thread.
+    fn keep<T>(&mut self, what: &'static str, made: Result<T, std::io::Error>) -> Option<T> {
+        made.map_err(|error| self.0.push((what, error))).ok()
+    }
+
+    /// One warning, however many there are.
+    fn tell(&self, notices: &Notices) {
+        let Some((_, error)) = self.0.first() else { return };
+        let names: Vec<_> = self.0.iter().map(|(name, _)| *name).collect();
+        let message = format!(
+            "{}: no thread can be started ({error}): nothing is written there, the rest goes on",
+            names.join(", ")
+        );
+        notices.warn(message, Some(THREADS_HINT.to_owned()));
+    }
+}
+
+/// The journal's thread, and one for each exporter. Those that have none are left out.
+fn start_sinks(outputs: Outputs, context: &SinkContext, threadless: &mut Threadless) -> StartedSinks {
     let view = outputs.journal.as_ref().map(|open| open.journal.view());
     let start_journal = |open: OpenJournal| {
         let (output, in_step) = open.start(context.tensors.clone(), &context.notices)?;
         Ok((Sink::start(output, context.clone())?, in_step))
     };
-    let journal = outputs.journal.map(start_journal).transpose();
-    let journal = journal.map_err(|source| StartError::Thread { what: JOURNAL, source })?;
+    let journal = outputs.journal.and_then(|open| threadless.keep(JOURNAL, start_journal(open)));
+    let view = view.filter(|_| journal.is_some());
     let (journal, in_step) = journal.map_or((None, None), |(sink, in_step)| (Some(sink), in_step));
-    let sinks = outputs.exporters.into_iter().map(|output| start_sink(output, context)).collect::<Result<_, _>>()?;
-    Ok(StartedSinks { journal, in_step, view, sinks })
+    let sinks = outputs.exporters.into_iter().filter_map(|output| start_sink(output, context, threadless)).collect();
+    StartedSinks { journal, in_step, view, sinks }
 }
 
-fn start_sink(output: Output, context: &SinkContext) -> Result<Sink, StartError> {
-    let what = output.shared.name;
-    Sink::start(output, context.clone()).map_err(|source| StartError::Thread { what, source })
+fn start_sink(output: Output, context: &SinkContext, threadless: &mut Threadless) -> Option<Sink> {
+    threadless.keep(output.shared.name, Sink::start(output, context.clone()))
 }
 
 fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use trainmon_alerts::AlertManager;
 use trainmon_core::{AlertTotals, Ledger};
 use trainmon_service::{Notices, receive_by, step_back};
@@ -64,17 +64,41 @@ pub(crate) struct WorkerSinks {
     pub(crate) recent: Option<Arc<RecentSteps>>,
 }
 
+impl WorkerSinks {
+    /// Whether one of them has these books.
+    pub(crate) fn has(&self, books: &Arc<SinkShared>) -> bool {
+        self.journal.iter().chain(&self.sinks).chain(&self.baseline).any(|sink| Arc::ptr_eq(&sink.shared(), books))
+    }
+}
+
+/// The worker's thread before it has work: nothing is measured without it, so that it is started before all others.
+pub(crate) struct WorkerThread(Sender<Box<dyn FnOnce() + Send>>);
+
+impl WorkerThread {
+    /// Starts it. It ends at once if no [`Worker`] is made of it.
+    pub(crate) fn start() -> Result<Self, std::io::Error> {
+        let (give, work) = bounded::<Box<dyn FnOnce() + Send>>(1);
+        std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
+            if let Ok(work) = work.recv() {
+                work();
+            }
+        })?;
+        Ok(Self(give))
+    }
+}
+
 impl Worker {
-    /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
+    /// Gives the thread its work. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
     pub(crate) fn start(
+        thread: &WorkerThread,
         source: BatchSource,
         worker_sinks: WorkerSinks,
         manager: Arc<AlertManager>,
-    ) -> Result<Self, std::io::Error> {
+    ) -> Self {
         let WorkerSinks { journal, mut sinks, baseline, alerts, ledger, recent } = worker_sinks;
         let books = journal.iter().chain(&sinks).chain(&baseline).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
-        std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
+        let work = move || {
             step_back();
             let mut wait_budget = WaitBudget::new(Instant::now());
             let others = sinks.len();
@@ -109,8 +133,10 @@ impl Worker {
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
             manager.close();
             drop(give.try_send(journal.into_iter().chain(sinks).collect()));
-        })?;
-        Ok(Self { drained, books, alerts, ledger })
+        };
+        // It waits for this, and for nothing else.
+        drop(thread.0.try_send(Box::new(work)));
+        Self { drained, books, alerts, ledger }
     }
 
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Either way every record

@@ -62,7 +62,7 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, options: StartOptions) ->
     let monitor =
         py.detach(|| Monitor::start_with(parsed.config.clone(), options, trackers)).map_err(|error| match &error {
             StartError::RunName(name) => name_error(name),
-            _ => PyRuntimeError::new_err(chain(&error)),
+            StartError::Rank(_) => PyRuntimeError::new_err(chain(&error)),
         })?;
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
