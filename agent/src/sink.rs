@@ -213,6 +213,7 @@ impl SinkThread {
             if let Some(batch) = &delivery.batch {
                 self.export(batch);
                 self.shared.add_step_done();
+                self.pass_remark_on();
             }
             if self.exporter.takes_alerts() {
                 for alert in &delivery.alerts {
@@ -235,6 +236,13 @@ impl SinkThread {
                 self.context.notices.warn(format!("{name}: {}", with_causes(&error)), Some(error.hint().to_owned()));
             }
             Err(panic) => self.context.notices.warn(format!("{name}: closing failed: {}", panic_text(&*panic)), None),
+        }
+    }
+
+    fn pass_remark_on(&mut self) {
+        let remark = catch_unwind(AssertUnwindSafe(|| self.exporter.remark())).unwrap_or_default();
+        if let Some(remark) = remark {
+            self.context.notices.info(remark);
         }
     }
 

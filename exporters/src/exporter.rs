@@ -61,6 +61,11 @@ pub trait Exporter: Send {
         true
     }
 
+    /// Something the user should know of what was written so far, once. Asked after each batch.
+    fn remark(&mut self) -> Option<String> {
+        None
+    }
+
     /// Finishes: flushes what is buffered and closes, by `deadline`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! Whatever cannot be written is counted and tried again from the next step's rows on.
 
 mod file;
+mod growth;
 mod layout;
 mod number;
 mod rows;
@@ -19,6 +20,7 @@ use trainmon_core::config::{Config, Csv, Dialect, Plan};
 use trainmon_core::{Kind, Record, Statistic, StepBatch, StepCalls, TensorInfo};
 
 use self::file::LineFile;
+use self::growth::Growth;
 use self::layout::{FileClass, file_class, run_to_continue};
 use self::rows::{Lines, Style};
 #[cfg(test)]
@@ -38,6 +40,7 @@ pub struct CsvExporter {
     open: HashMap<&'static str, LineFile>,
     steps: StepsFile,
     has_chunks: bool,
+    growth: Growth,
 }
 
 impl CsvExporter {
@@ -64,6 +67,7 @@ impl CsvExporter {
             directory,
             open: HashMap::new(),
             has_chunks: false,
+            growth: Growth::new(config.window.step_interval),
         }
     }
 
@@ -115,6 +119,7 @@ impl CsvExporter {
         }
         let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };
         let written = file.append(&bytes);
+        self.growth.bytes += bytes.len() as u64;
         if written.is_err() || self.csv.steps_per_file() == 1 {
             // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
             self.open.remove(class.prefix);
@@ -147,6 +152,7 @@ impl Exporter for CsvExporter {
                 }
             }
         }
+        self.growth.end_step(batch);
         if let Err(source) = self.steps.append(batch) {
             failure.get_or_insert(ExportFailure { lost_records: 0, source });
         }
@@ -155,6 +161,10 @@ impl Exporter for CsvExporter {
 
     fn takes_alerts(&self) -> bool {
         false
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        self.growth.remark()
     }
 
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
