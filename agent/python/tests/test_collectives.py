@@ -113,6 +113,14 @@ class StragglerListener:
         self.scalars[name] = value
 
 
+def test_a_sparse_tensor_has_the_bytes_that_are_sent(tmp_path: Path) -> None:
+    said = run_alone("communication_sparse.py", tmp_path)
+    assert "checked" in said, said
+    (file,) = (one for one in tmp_path.glob("*-*/rank_0/comm_time_*.csv") if not one.is_symlink())
+    # Three rows of eight float32, and the places of the rows; then ten float32.
+    assert sorted(pd.read_csv(file)["bytes"]) == [10 * 4, 3 * 8 * 4 + 3 * 8]
+
+
 def test_several_tensors_on_a_device_are_counted_and_none_stands_for_all(tmp_path: Path) -> None:
     said = run_alone("communication_several.py", tmp_path)
     assert "checked" in said and "a tensor on `meta` has no memory" in said, said

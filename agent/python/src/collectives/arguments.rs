@@ -253,5 +253,24 @@ fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>, may_be_on_cuda: bool
         None => tensor.call_method0(intern!(py, "element_size"))?.extract()?,
     };
     let is_on_cuda = may_be_on_cuda && tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()?;
-    Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes: elements.saturating_mul(element), is_on_cuda })
+    let bytes = match bytes_of_sparse(tensor, element)? {
+        Some(bytes) => bytes,
+        None => elements.saturating_mul(element),
+    };
+    Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes, is_on_cuda })
+}
+
+/// Of an index of a sparse tensor: an int64.
+const INDEX_BYTES: u64 = 8;
+
+/// What a sparse tensor (COO) holds, indices and values: that is what is sent, not the elements it stands for.
+fn bytes_of_sparse(tensor: &Bound<'_, PyAny>, element: u64) -> PyResult<Option<u64>> {
+    let py = tensor.py();
+    if !tensor.getattr(intern!(py, "is_sparse"))?.is_truthy()? {
+        return Ok(None);
+    }
+    let count = |part: &Bound<'_, PyAny>| part.call_method0(intern!(py, "numel"))?.extract::<u64>();
+    let indices = count(&tensor.call_method0(intern!(py, "_indices"))?)?;
+    let values = count(&tensor.call_method0(intern!(py, "_values"))?)?;
+    Ok(Some(indices.saturating_mul(INDEX_BYTES).saturating_add(values.saturating_mul(element))))
 }
