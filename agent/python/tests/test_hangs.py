@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from torch import distributed
 
 from support.ranks import free_port, run_ranks
+from trainmon.hang_store import PromptHangStore, StoreSilentError
 from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.hangs import HangWatch
 
@@ -58,7 +60,7 @@ def test_stragglers_and_hangs_are_told_again_after_the_process_group_was_made_an
     assert "entered by rank 0, not by rank 1" in told
 
 
-@pytest.mark.parametrize("store", ["tcp", "file", "gone"])
+@pytest.mark.parametrize("store", ["tcp", "file", "gone", "stopped"])
 def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, store: str) -> None:
     said = run_ranks("hang_train.py", 2, tmp_path, store)
     assert_alert(tmp_path, said, "entered by rank 0, not by rank 1")
@@ -69,6 +71,26 @@ def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, s
     for file in files:
         published = Whereabouts.read(file.read_text())
         assert (list(published.inside.values()), list(published.sizes.values())) == (["all_reduce"], [12])
+
+
+def test_a_call_that_is_not_answered_is_given_up_and_no_other_is_made() -> None:
+    answered, calls = threading.Event(), []
+
+    class Store(dict[str, bytes]):
+        def check(self, keys: list[str]) -> bool:
+            calls.append(keys)
+            return answered.wait(60)
+
+    inner = Store()
+    store = PromptHangStore(lambda: inner, 0.1)  # type: ignore[arg-type, return-value]
+    store.open()
+    with pytest.raises(StoreSilentError, match=r"has not answered for 0\.1 s"):
+        store.check(["a"])
+    with pytest.raises(StoreSilentError, match="does not answer"):
+        store.check(["b"])
+    assert calls == [["a"]] and store.is_silent
+    answered.set()
+    store.close()
 
 
 class Rank:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -17,6 +20,86 @@ class HangStore(Protocol):
     def get(self, key: str, /) -> bytes: ...
     def check(self, keys: list[str], /) -> bool: ...
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+
+
+class StoreSilentError(Exception):
+    """The store takes calls and does not answer: who hosts it was stopped, or its machine has gone."""
+
+
+#: A call of the store may take so long.
+ANSWER_S = 10.0
+
+
+class PromptHangStore:
+    """A store whose calls end in time. Torch's may wait for ever for the answer of a process that was stopped.
+
+    Calls are made on a thread of their own; one that does not come back is left there, and no other is made."""
+
+    def __init__(self, open_store: Callable[[], HangStore], seconds: float = ANSWER_S) -> None:
+        """`open_store` gives the store of the process group there is; it is called for each call, on that thread."""
+        self._open_store = open_store
+        self._seconds = seconds
+        self._calls: queue.SimpleQueue[tuple[Callable[[HangStore], Any], _Answer] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.is_silent = False
+
+    def open(self) -> None:
+        """Connects to the store, while it answers. Raises what that raises."""
+        self._call(lambda _store: None)
+
+    def set(self, key: str, value: str, /) -> None:
+        """As `HangStore.set`; as all of these, raises `StoreSilentError` where there is no answer."""
+        self._call(lambda store: store.set(key, value))
+
+    def get(self, key: str, /) -> bytes:
+        """As `HangStore.get`."""
+        found: bytes = self._call(lambda store: store.get(key))
+        return found
+
+    def check(self, keys: list[str], /) -> bool:
+        """As `HangStore.check`."""
+        return bool(self._call(lambda store: store.check(keys)))
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """As `HangStore.compare_set`."""
+        found: bytes = self._call(lambda store: store.compare_set(key, expected, desired))
+        return found
+
+    def close(self) -> None:
+        """Ends the thread once its call is over; another call begins a new one."""
+        self._calls.put(None)
+        self._thread = None
+
+    def _call(self, call: Callable[[HangStore], Any]) -> Any:
+        if self.is_silent:
+            raise StoreSilentError("the store does not answer")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="trainmon-hang-store", daemon=True)
+            self._thread.start()
+        answer = _Answer()
+        self._calls.put((call, answer))
+        if not answer.is_there.wait(self._seconds):
+            self.is_silent = True
+            raise StoreSilentError(f"the store has not answered for {self._seconds:g} s")
+        if answer.error is not None:
+            raise answer.error
+        return answer.found
+
+    def _serve(self) -> None:
+        while (asked := self._calls.get()) is not None:
+            call, answer = asked
+            try:
+                answer.found = call(self._open_store())
+            except Exception as error:
+                answer.error = error
+            answer.is_there.set()
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self.is_there = threading.Event()
+        self.found: Any = None
+        self.error: Exception | None = None
 
 
 class FileHangStore:

@@ -9,6 +9,7 @@ here takes part in a collective, and nobody is waited for.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 import time
 import weakref
@@ -18,7 +19,7 @@ from typing import Any
 
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.hang_store import HangStore, shared_store
+from trainmon.hang_store import HangStore, PromptHangStore, shared_store
 from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.replicas.store import FileStoreError, OwnStore
 
@@ -56,6 +57,7 @@ class HangWatch:
         own = OwnStore()
         self._open_store = open_store or own.get
         self._close_store = own.close
+        self._store = PromptHangStore(self._open_store)
         #: Stands for a store that cannot be reached.
         self._files: HangStore | None = None
         self._changed = threading.Condition()
@@ -92,6 +94,8 @@ class HangWatch:
                 self._monitor.findings.set_hang(None)
                 # Whoever could not reach the store may reach the one of a process group that was made since.
                 self._files = None
+                if self._store.is_silent:
+                    self._store = PromptHangStore(self._open_store)
             self._forget_stall()
             if self._thread is None and not self._is_over:
                 self._thread = threading.Thread(target=self._run, name="trainmon-hangs", daemon=True)
@@ -122,8 +126,12 @@ class HangWatch:
         return max(least, factor * usual)
 
     def _run(self) -> None:
+        # Now, while it answers: who hosts it may be the one that stops. What that raises is met again in a look.
+        with contextlib.suppress(Exception):
+            self._store.open()
         while self._await_look() and self._has_looked():
             pass
+        self._store.close()
         self._close_store()
         with self._changed:
             # The process group may have been destroyed: the step after it was made anew begins anew.
@@ -172,7 +180,7 @@ class HangWatch:
             for op, group, ranks, number, size, caller, seconds in self._monitor.open_collectives()
         ]
         begun = self._begun()
-        store = self._files or self._open_store()
+        store = self._files or self._store
         store.set(_key(rank), Whereabouts.of(step, [] if begun is None else begun(), inside).text())
         # An operation is looked at for as long as the job may do without a step: others come and go.
         late = [one for one in inside if one.seconds >= self.allowed]

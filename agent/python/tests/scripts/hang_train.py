@@ -1,7 +1,8 @@
 """Trains on several ranks; one stays away from an all-reduce after step 5 until the others have said so:
 `hang_train.py OUTPUT STORE`.
 
-The store is torch's own (`tcp`), a `file`, or one of which the process is killed before the job hangs (`gone`). In
+The store is torch's own (`tcp`), a `file`, or one of which the process is killed before the job hangs (`gone`), or
+stopped, so that it takes connections and never answers (`stopped`). In
 `skip` (`tcp`) the rank leaves the call out and goes on to its next one, of another group: nobody gets any further, and
 the processes end once the alert is there. Of the same group it cannot be: gloo aborts where sizes differ.
 """
@@ -9,6 +10,7 @@ the processes end once the alert is there. Of the same group it cannot be: gloo 
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -105,7 +107,7 @@ with trainmon.watch(model, optimizer, config=config, output_dir=str(output)):
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         if step == AT and server is not None:
-            server.kill()
+            os.kill(server.pid, signal.SIGSTOP if sys.argv[2] == "stopped" else signal.SIGKILL)
         if step == AT and pair is not None:
             ending = threading.Thread(target=end_once_alerted, args=(output, rank, distributed.get_world_size()))
             ending.start()
@@ -121,7 +123,9 @@ with trainmon.watch(model, optimizer, config=config, output_dir=str(output)):
             assert pair is not None and step == AT
             ending.join()
         assert mark.tolist() == [distributed.get_world_size()] * 3
-if sys.argv[2] == "gone":
+if sys.argv[2] in ("gone", "stopped"):
+    if server is not None:
+        server.kill()
     sys.stdout.flush()
     os._exit(0)
 finish()
