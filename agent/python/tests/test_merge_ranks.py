@@ -36,7 +36,13 @@ def merged(run: Path, out: Path, ranks: int = 2) -> Path:
     return out / "rank_0"
 
 
-def assert_equal(found: Path, single: Path, relative: float = 2e-4, kinds: Sequence[str] = KINDS) -> None:
+def assert_equal(
+    found: Path,
+    single: Path,
+    relative: float = 2e-4,
+    kinds: Sequence[str] = KINDS,
+    columns: Sequence[str] = COLUMNS,
+) -> None:
     """Every row of every kind that is a whole model's."""
     for kind in kinds:
         rows = {(row["name"], row["step"]): row for row in runs.rows(found, kind)}
@@ -44,14 +50,14 @@ def assert_equal(found: Path, single: Path, relative: float = 2e-4, kinds: Seque
         assert expected, kind
         assert set(rows) == set(expected), (kind, set(rows) ^ set(expected))
         for key, row in rows.items():
-            assert_row(row, expected[key], relative, f"{kind} of {key}")
+            assert_row(row, expected[key], relative, f"{kind} of {key}", columns)
 
 
-def assert_row(row: runs.Row, expected: runs.Row, relative: float, what: str) -> None:
+def assert_row(row: runs.Row, expected: runs.Row, relative: float, what: str, columns: Sequence[str] = COLUMNS) -> None:
     assert row["shape"] == expected["shape"], what
     elements = math.prod(int(one) for one in row["shape"].strip("[]").split(",") if one.strip())
     scale = float(expected["norm"]) / math.sqrt(elements)
-    for column in COLUMNS:
+    for column in columns:
         one, other = float(row[column]), float(expected[column])
         if math.isnan(other):
             assert math.isnan(one), (what, column)
@@ -102,6 +108,37 @@ def test_hybrid_shards_equal_copies(tmp_path: Path) -> None:
     found = {case: merged(tmp_path / case, tmp_path / f"merged_{case}", 4) for case in cases}
     for case in cases[1:]:
         assert_equal(found[case], found["ddp"])
+
+
+def test_stages_of_torchs_pipelines_are_put_together_though_nothing_tells_of_them(tmp_path: Path) -> None:
+    """Each parameter is one rank's alone: it has all of it. The norm is that of all gradients, not of one stage's."""
+    run_alone("pipeline_train.py", tmp_path / "single", "single")
+    run_ranks("pipeline_train.py", 2, tmp_path / "pipeline", "pipeline")
+    single, pipeline = tmp_path / "single/run", tmp_path / "pipeline/run"
+    found = merged(pipeline, tmp_path / "merged")
+    assert_equal(found, single / "rank_0", kinds=KINDS[:-1], columns=COLUMNS[:4])
+    norms = [[float(line["grad_norm"]) for line in runs.steps(place)] for place in (found, single / "rank_0")]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    own = [float(line["grad_norm"]) for line in runs.steps(pipeline / "rank_0")]
+    assert all(stage < 0.9 * whole for stage, whole in zip(own, norms[1], strict=True)), "a stage's own is another"
+    done = trainmon("compare", pipeline, single, "--json")
+    said = json.loads(done.stdout)
+    assert (said["first"], done.returncode) == (None, 0), said
+    four = tmp_path / "four"
+    run_ranks("pipeline_train.py", 4, four, "pipeline")
+    said = json.loads(trainmon("compare", four / "run", pipeline, "--json").stdout)
+    assert said["first"] is None, said
+
+
+def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> None:
+    """Nothing tells which part of a layer a rank has: its norm is not the run's, and nothing is said to agree."""
+    run_alone("pipeline_train.py", tmp_path / "whole", "whole")
+    run_ranks("pipeline_train.py", 2, tmp_path / "shared", "shared")
+    done = trainmon("compare", tmp_path / "shared/run", tmp_path / "whole/run", "--json")
+    said = json.loads(done.stdout)
+    assert said["first"] is None, said["first"]
+    assert (said["verdict"]["answer"], done.returncode) == ("cannot_tell", 1), "what was not compared is no agreement"
+    assert any("of a part that layout.json does not know" in warning for warning in said["warnings"]), said["warnings"]
 
 
 def test_a_rank_whose_files_are_lost_is_told(output: Path, tmp_path: Path) -> None:

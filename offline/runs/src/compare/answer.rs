@@ -1,5 +1,7 @@
 //! The answer: where runs part, in a sentence, and what to do next.
 
+use std::path::Path;
+
 use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, leader_of, place_of, quantile, short};
 
 use super::comparison::RankComparison;
@@ -48,6 +50,17 @@ pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], g
 
 fn verdict(answer: Answer, level: Level, sentence: String, next: Option<String>) -> Verdict {
     Verdict { answer, level, sentence, reasons: Vec::new(), next }
+}
+
+/// Of a run whose ranks' rows are parts of something that nobody knows.
+pub(super) fn ranks_apart(run: &Path) -> Verdict {
+    let sentence = format!(
+        "cannot tell: nothing says which part of the model each rank of `{}` has, so that its rows cannot be held against the \
+         other run's",
+        run.display()
+    );
+    let next = "compare it with a run of as many ranks that share the model alike: those are compared rank by rank";
+    verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()))
 }
 
 fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {

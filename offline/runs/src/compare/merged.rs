@@ -16,6 +16,8 @@ pub(super) struct Sides {
     /// What was put together, and what of it is missing, a sentence each.
     pub(super) remarks: Vec<String>,
     pub(super) warnings: Vec<String>,
+    /// The runs of whose ranks no row could be put together.
+    pub(super) apart: Vec<PathBuf>,
     /// Holds what was made, while it is read.
     made: Option<TempDir>,
 }
@@ -29,7 +31,7 @@ impl Sides {
     ) -> Result<Self, CompareRunsError> {
         let (target, golden) = (target.to_path_buf(), golden.to_vec());
         let (remarks, warnings) = (Vec::new(), Vec::new());
-        let mut sides = Self { target, golden, remarks, warnings, made: None };
+        let mut sides = Self { target, golden, remarks, warnings, apart: Vec::new(), made: None };
         if !sides.golden.iter().any(|golden| are_laid_out_otherwise(&sides.target, golden)) {
             return Ok(sides);
         }
@@ -51,6 +53,9 @@ impl Sides {
         std::fs::create_dir_all(out).map_err(|source| OutputError::write(out, source))?;
         let merged = merge_into(path, out, tell)?;
         let ranks = merged.ranks.len();
+        if merged.records == 0 {
+            self.apart.push(path.to_path_buf());
+        }
         self.remarks.push(format!("the rows of {ranks} ranks of `{}` are compared put together", path.display()));
         self.warnings.extend(merged.missing().into_iter().map(|missing| format!("`{}`: {missing}", path.display())));
         Ok(out.to_path_buf())

@@ -76,6 +76,14 @@ pub fn compare(
             rank.golden = golden.first().cloned().unwrap_or_default();
         }
         (comparison.target, comparison.golden) = (target.to_path_buf(), golden.to_vec());
+        if comparison.parted.is_empty()
+            && let Some(apart) = sides.apart.first()
+        {
+            comparison.verdict = answer::ranks_apart(apart);
+        } else if !sides.warnings.is_empty() && comparison.verdict.level == Level::Fine {
+            // What could not be put together was not compared.
+            comparison.verdict.level = Level::Warning;
+        }
         comparison.notes.extend(sides.remarks);
         comparison.warnings.extend(sides.warnings);
     }

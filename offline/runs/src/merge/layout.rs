@@ -1,6 +1,6 @@
 //! `layout.json`: which part of each parameter a rank's rows are of.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -206,6 +206,11 @@ impl RankLayout {
         Some((place(parameter)?, &name[name.len() - state.len() - 1..]))
     }
 
+    /// Whether the part of some parameter is not known.
+    fn has_unknown(&self) -> bool {
+        self.held.iter().any(|held| held.groups.contains(&NO_GROUP))
+    }
+
     /// The parameter at a place.
     pub(super) fn parameter(&self, place: usize) -> Option<&Parameter> {
         self.parameters.get(place)
@@ -218,6 +223,24 @@ impl RankLayout {
         let elements = held.elements.get(place).copied().filter(|&elements| elements != NOT_TOLD);
         Some(Part { first_rank, elements })
     }
+}
+
+/// Parameters that one rank alone of all has, by their names in the whole model. It has all of each, whether or not it tells:
+/// stages of a pipeline, say, whose ranks nobody told of one another.
+pub(super) fn held_by_one<'l>(layouts: impl Iterator<Item = &'l RankLayout> + Clone) -> HashSet<Box<str>> {
+    let (ranks, whole) = layouts.clone().fold((0, 0), |(ranks, _), layout| (ranks + 1, layout.world_size));
+    // A rank that is not here may have the same.
+    if ranks != whole || !layouts.clone().any(RankLayout::has_unknown) {
+        return HashSet::new();
+    }
+    let mut ranks_with: HashMap<&str, u32> = HashMap::new();
+    for layout in layouts {
+        let names: HashSet<&str> = layout.parameters.iter().map(Parameter::name).collect();
+        for name in names {
+            *ranks_with.entry(name).or_default() += 1;
+        }
+    }
+    ranks_with.into_iter().filter(|(_, ranks)| *ranks == 1).map(|(name, _)| name.into()).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One step's records of all ranks as those of one model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use trainmon_core::{
     Content, GradNorm, Kind, MicroStep, Reading, Record, Shape, StepBatch, TensorId, TensorInfo, TensorStats,
@@ -49,6 +49,8 @@ type Key = (Kind, TensorId, MicroStep);
 /// Puts steps together, and remembers names. Of a step it holds what it has made of the ranks so far, not their rows.
 #[derive(Default)]
 pub(super) struct Merger {
+    /// Parameters that one rank alone has.
+    held_by_one: HashSet<Box<str>>,
     pub(super) names: Vec<TensorInfo>,
     ids: HashMap<String, TensorId>,
     pub(super) left_out: LeftOut,
@@ -62,12 +64,18 @@ pub(super) struct Merger {
 }
 
 impl Merger {
+    /// Knows of parameters that one rank alone has.
+    pub(super) fn knowing(held_by_one: HashSet<Box<str>>) -> Self {
+        Self { held_by_one, ..Self::default() }
+    }
+
     /// The records of one rank's step; lower ranks first. `names` are those of its records.
     pub(super) fn add(&mut self, layout: &RankLayout, names: &[TensorInfo], batch: &StepBatch) {
         self.facts.add(batch);
         for record in &batch.records {
             if let Err(reason) = self.add_record(layout, names, record) {
                 self.leave_out(record.kind, reason, 1);
+                self.facts.lacks_gradients |= reason.is_loss() && is_gradient(record.kind);
             }
         }
     }
@@ -77,9 +85,10 @@ impl Merger {
         let (Some(info), Some(reading)) = (names.get(tensor.index()), reading) else { return Ok(()) };
         let content = Content::of(*kind).ok_or(Reason::OfEachRank)?;
         let (place, rest) = layout.find(*kind, info.vpp_stage, &info.name).ok_or(Reason::NoParameter)?;
-        let (Some(parameter), Some(part)) = (layout.parameter(place), layout.part(place, content)) else {
-            return Err(Reason::UnknownPart);
-        };
+        let parameter = layout.parameter(place).ok_or(Reason::NoParameter)?;
+        let is_whole = || self.held_by_one.contains(parameter.name());
+        let whole = || Part { first_rank: 0, elements: Some(parameter.shape.elements() as u64) };
+        let part = layout.part(place, content).or_else(|| is_whole().then(whole)).ok_or(Reason::UnknownPart)?;
         let id = self.id(parameter.name(), rest);
         let key = (*kind, id, *micro_step);
         let next = self.rows.len();
@@ -94,7 +103,7 @@ impl Merger {
     /// Every rank that has the step was added: its records.
     pub(super) fn finish(&mut self, into: &mut StepBatch) {
         into.reset();
-        self.facts.take().put(into);
+        let mut facts = self.facts.take();
         self.places.clear();
         for (key, row) in std::mem::take(&mut self.rows) {
             let (kind, tensor, micro_step) = key;
@@ -103,12 +112,14 @@ impl Merger {
                 Err(Unwritten::NotOfParts) => self.leave_out(kind, Reason::NotOfParts, 1),
                 Err(Unwritten::Incomplete { found, whole }) => {
                     self.incomplete += 1;
+                    facts.lacks_gradients |= is_gradient(kind);
                     let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
                     self.first_incomplete
                         .get_or_insert_with(|| format!("{kind} of `{name}`: {found} of {whole} elements"));
                 }
             }
         }
+        facts.put(into);
         into.collected = !into.records.is_empty();
     }
 
@@ -257,11 +268,23 @@ fn share_of(reading: &Reading) -> f64 {
     share.unwrap_or(f64::NAN)
 }
 
-/// Numbers of the step itself. Every rank has the same norm and rate; each tells the loss of its own data.
+fn is_gradient(kind: Kind) -> bool {
+    matches!(kind, Kind::GradUnreduced | Kind::GradReduced)
+}
+
+/// Norms of one model that ranks have exchanged are the same but for this.
+const SAME_NORM: f64 = 1e-6;
+
+/// Numbers of the step itself. Every rank has the same rate; each tells the loss of its own data. Ranks that have the norm of
+/// the whole model have the same; where they differ, each has that of its own part, and the norm is that of all rows.
 #[derive(Default)]
 struct Facts {
     /// Of the lowest rank that has the step.
     first: Option<StepBatch>,
+    /// Whether the ranks' norms differ.
+    are_norms_own: bool,
+    /// Whether gradients of the step could not be put together.
+    lacks_gradients: bool,
     loss: f64,
     losses: u32,
 }
@@ -291,8 +314,12 @@ impl Facts {
         first.duration = first.duration.max(batch.duration);
         first.learning_rate = first.learning_rate.or(batch.learning_rate);
         first.framework_grad_norm = first.framework_grad_norm.or(batch.framework_grad_norm);
-        if matches!(first.grad_norm, GradNorm::OfRecords) {
-            first.grad_norm = known(batch.grad_norm);
+        match (first.grad_norm, known(batch.grad_norm)) {
+            (GradNorm::OfRecords, other) => first.grad_norm = other,
+            (GradNorm::Known(one), GradNorm::Known(other)) => {
+                self.are_norms_own |= (one - other).abs() > SAME_NORM * one.abs().max(other.abs());
+            }
+            _ => {}
         }
         first.bytes_read += batch.bytes_read;
         first.skipped_steps = first.skipped_steps.max(batch.skipped_steps);
@@ -304,6 +331,10 @@ impl Facts {
         let records = std::mem::take(&mut into.records);
         *into = StepBatch { records, ..first };
         into.loss = (self.losses > 0).then(|| self.loss / f64::from(self.losses));
+        if self.are_norms_own {
+            into.grad_norm = if self.lacks_gradients { GradNorm::Unknown } else { GradNorm::OfRecords };
+            into.framework_grad_norm = None;
+        }
     }
 }
 
