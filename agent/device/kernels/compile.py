@@ -70,7 +70,7 @@ KERNELS = [
     Kernel("words", fingerprint.words, {"table": "*i64", "chunks": "*i64", "sums": "*i64"}, {}),
     Kernel("join_words", fingerprint.join_words, {"table": "*i64", "sums": "*i64", "out": "*i64"}, {}),
     Kernel("copies", copies.copies, {"table": "*i64", "chunks": "*i64"}, {}),
-    Kernel("put", one.put, {"table": "*i64", **{name: "i64" for name in "abcdefghi"}}, {}),
+    Kernel("put", one.put, {"table": "*i64", **dict.fromkeys("abcdefghi", "i64")}, {}),
 ]
 
 
@@ -112,7 +112,7 @@ def report(kernel: Kernel, target: GPUTarget) -> str:
 
 def bytes_read(kernel: Kernel) -> str:
     """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of
-    bfloat16, of other 16 bits and (of pairs) of 8 bits one after the other, over the elements that it has of the tile."""
+    bfloat16, of other 16 bits and (of pairs) of 8 bits one after the other, over the elements it has of the tile."""
     widths = {"v4.b32": 16, "v2.b32": 8}
     loads = re.findall(r"ld\.global\.(v[24]\.b32)", carried(kernel))
     block = reductions.BLOCK_OF_PAIRS if kernel.constants["PAIRS"] else reductions.BLOCK_OF_ONE

@@ -125,8 +125,8 @@ def singles(address, code, offsets, BLOCK: tl.constexpr):
         e, f, g, h = _four(address, offsets, tl.int16, BLOCK)
         a, b, c, d = _of_half(e, code), _of_half(f, code), _of_half(g, code), _of_half(h, code)
     else:
-        i, j, k, l = _four(address, offsets, tl.int8, BLOCK)
-        a, b, c, d = _of_byte(i, code), _of_byte(j, code), _of_byte(k, code), _of_byte(l, code)
+        i, j, k, m = _four(address, offsets, tl.int8, BLOCK)
+        a, b, c, d = _of_byte(i, code), _of_byte(j, code), _of_byte(k, code), _of_byte(m, code)
     return a, b, c, d
 
 

@@ -13,8 +13,8 @@ from elements import ALIGNMENT, FIRST_WIDE, single, singles, singles_of_two, wid
 
 #: Elements of a chunk: `src/table.rs` cuts tensors by it.
 CHUNK: tl.constexpr = tl.constexpr(32768)
-#: Elements that a block of threads holds at once, four times as many of which are asked for together: of one tensor, and
-#: of pairs. Fewer of one tensor, so that eight blocks fit on a multiprocessor: an H100 read 1e9 elements of bfloat16 in
+#: Elements that a block of threads holds at once, four times as many of which are asked for together: of one tensor,
+#: and of pairs. Fewer of one tensor, so that eight blocks fit on a multiprocessor: an H100 read 1e9 of bfloat16 in
 #: 0.81 ms, with 1024 and four blocks in 0.92 (float32, which waits for memory either way: 0.68 and 0.66 ms for 5e8).
 #: Chunks of twice the size take 0.78 ms, but half as long again for a tensor of 8e6 elements, as layers have them.
 BLOCK_OF_ONE: tl.constexpr = tl.constexpr(512)
@@ -109,8 +109,8 @@ def _add(x, total, lost):
 @triton.jit
 def _add_square(x, total, lost):
     """As `_add`, of `x * x`, which is not rounded before it is added. Written with `fma`: a product that is added to
-    something becomes one in the compiler's hands, in some places and not in others, and what was dropped would be counted
-    twice (as was seen on an H100)."""
+    something becomes one in the compiler's hands, in some places and not in others, and what was dropped would be
+    counted twice (as was seen on an H100)."""
     t = tl.fma(x, x, total)
     part = t - total
     return t, lost + ((total - (t - part)) + tl.fma(x, x, -part))
@@ -163,8 +163,8 @@ def place_of(offsets, inner, step):
 def partial(table, chunks, found, first, total, factor, factor_code, factor_value, PAIRS: tl.constexpr):
     """What one chunk holds, into column `chunk` of `found`: float64, `(9, total)`: min, max, sum, squares, centred
     squares, NaN, infinities, zeros, and the unit that squares are counted in (a power of two, squared)."""
-    BLOCK: tl.constexpr = BLOCK_OF_PAIRS if PAIRS else BLOCK_OF_ONE
-    TILE: tl.constexpr = 4 * BLOCK
+    block: tl.constexpr = BLOCK_OF_PAIRS if PAIRS else BLOCK_OF_ONE
+    tile: tl.constexpr = 4 * block
     chunk = first + tl.program_id(0)
     place = tl.load(chunks + chunk)
     row = table + (place >> 32) * ROW
@@ -206,18 +206,18 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
 
     if not is_wide:
         limit = _at_least(bound)
-        lanes = tl.arange(0, BLOCK)
-        s = tl.zeros((BLOCK,), tl.float32)
-        s_lost = tl.zeros((BLOCK,), tl.float32)
-        q = tl.zeros((BLOCK,), tl.float32)
-        q_lost = tl.zeros((BLOCK,), tl.float32)
-        low = tl.full((BLOCK,), _INFINITY, tl.float32)
-        high = tl.full((BLOCK,), -_INFINITY, tl.float32)
-        none = tl.zeros((BLOCK,), tl.int32)
-        for start in range(begin, end, TILE):
+        lanes = tl.arange(0, block)
+        s = tl.zeros((block,), tl.float32)
+        s_lost = tl.zeros((block,), tl.float32)
+        q = tl.zeros((block,), tl.float32)
+        q_lost = tl.zeros((block,), tl.float32)
+        low = tl.full((block,), _INFINITY, tl.float32)
+        high = tl.full((block,), -_INFINITY, tl.float32)
+        none = tl.zeros((block,), tl.int32)
+        for start in range(begin, end, tile):
             offsets = start + lanes
-            if is_aligned & (start + TILE <= end):
-                a, b, c, d = _tile(address, other, codes, offsets, PAIRS, BLOCK)
+            if is_aligned & (start + tile <= end):
+                a, b, c, d = _tile(address, other, codes, offsets, PAIRS, block)
                 s, s_lost, q, q_lost = _include(a, s, s_lost, q, q_lost)
                 s, s_lost, q, q_lost = _include(b, s, s_lost, q, q_lost)
                 s, s_lost, q, q_lost = _include(c, s, s_lost, q, q_lost)
@@ -228,7 +228,7 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
                     none += (tl.abs(a) < limit).to(tl.int32) + (tl.abs(b) < limit).to(tl.int32)
                     none += (tl.abs(c) < limit).to(tl.int32) + (tl.abs(d) < limit).to(tl.int32)
             else:
-                for part in range(start, tl.minimum(start + TILE, end), BLOCK):
+                for part in range(start, tl.minimum(start + tile, end), block):
                     some = part + lanes
                     mask = some < end
                     at = place_of(some, inner, step)
