@@ -371,6 +371,5 @@ impl Recorder {
 }
 
 fn is_broken_gradient(record: &Record) -> bool {
-    matches!(record.kind, Kind::GradUnreduced | Kind::GradReduced)
-        && matches!(&record.reading, Some(Reading::Tensor(stats)) if stats.shows_nonfinite())
+    record.kind.is_gradient() && matches!(&record.reading, Some(Reading::Tensor(stats)) if stats.shows_nonfinite())
 }

@@ -90,7 +90,7 @@ fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
     let has_series = config.prometheus.is_some() || config.otlp.is_some();
     let mut own = if has_series { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
     // The global norm in `steps.csv` is built from the tensors' norms, the ratio of a change from its own.
-    if matches!(kind, Kind::GradUnreduced | Kind::GradReduced | Kind::Update) {
+    if kind.is_gradient() || kind == Kind::Update {
         own = own.with(Statistic::Norm);
     }
     own = own.union(config.alert.statistics(kind));

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use trainmon_service::Notices;
+
 use crate::worker::WorkerThread;
 
 /// What to do where a thread cannot be started.
@@ -27,4 +29,26 @@ fn address_space_left() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let used = pages.split(' ').next()?.parse::<u64>().ok()?.checked_mul(rustix::param::page_size() as u64)?;
     Some(limit.saturating_sub(used))
+}
+
+/// Outputs for which there was no thread, and why.
+#[derive(Default)]
+pub(crate) struct Threadless(Vec<(&'static str, io::Error)>);
+
+impl Threadless {
+    /// What has its thread.
+    pub(crate) fn keep<T>(&mut self, what: &'static str, made: Result<T, io::Error>) -> Option<T> {
+        made.map_err(|error| self.0.push((what, error))).ok()
+    }
+
+    /// One warning, however many there are.
+    pub(crate) fn tell(&self, notices: &Notices) {
+        let Some((_, error)) = self.0.first() else { return };
+        let names: Vec<_> = self.0.iter().map(|(name, _)| *name).collect();
+        let message = format!(
+            "{}: no thread can be started ({error}): nothing is written there, the rest goes on",
+            names.join(", ")
+        );
+        notices.warn(message, Some(THREADS_HINT.to_owned()));
+    }
 }

@@ -28,7 +28,7 @@ use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::run_place::{RunNameError, RunPlace, run_info};
-use crate::shortage::{THREADS_HINT, worker_thread};
+use crate::shortage::{THREADS_HINT, Threadless, worker_thread};
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
 use crate::worker::{Worker, WorkerSinks, WorkerThread};
@@ -47,8 +47,8 @@ pub enum StartError {
 impl Monitor {
     /// Starts a monitor.
     ///
-    /// An exporter that cannot start (a port taken, say, or no thread left) is reported and left out; the others run. Where
-    /// there is no thread at all, that is said, and the monitor measures nothing.
+    /// An exporter that cannot start (a port taken, say, or no thread left) is reported and left out; the others run. If
+    /// no thread can be started at all, a warning says so and the monitor measures nothing.
     ///
     /// # Errors
     /// The rank cannot be told, or the run cannot be called so.
@@ -304,28 +304,6 @@ struct StartedSinks {
     /// The journal, for who reads it while it is written.
     view: Option<JournalView>,
     sinks: Vec<Sink>,
-}
-
-/// Outputs for which there was no thread, and why.
-#[derive(Default)]
-struct Threadless(Vec<(&'static str, std::io::Error)>);
-
-impl Threadless {
-    /// What has its thread.
-    fn keep<T>(&mut self, what: &'static str, made: Result<T, std::io::Error>) -> Option<T> {
-        made.map_err(|error| self.0.push((what, error))).ok()
-    }
-
-    /// One warning, however many there are.
-    fn tell(&self, notices: &Notices) {
-        let Some((_, error)) = self.0.first() else { return };
-        let names: Vec<_> = self.0.iter().map(|(name, _)| *name).collect();
-        let message = format!(
-            "{}: no thread can be started ({error}): nothing is written there, the rest goes on",
-            names.join(", ")
-        );
-        notices.warn(message, Some(THREADS_HINT.to_owned()));
-    }
 }
 
 /// The journal's thread, and one for each exporter. Those that have none are left out.

@@ -157,7 +157,7 @@ impl StepSummary {
         let Some(reading) = &record.reading else { return };
         let norm = reading.value(Statistic::Norm);
         let (kind, tensor) = (record.kind, record.tensor);
-        if self.wanted.0[GRAD] && matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
+        if self.wanted.0[GRAD] && kind.is_gradient() {
             self.take_gradient(record, norm);
         }
         if self.wanted.0[Kind::UpdateRatio as usize] {

@@ -6,7 +6,7 @@ use crate::{Kind, Statistic};
 /// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
 #[inline]
 pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
-    let is_gradient = matches!(kind, Kind::GradUnreduced | Kind::GradReduced);
+    let is_gradient = kind.is_gradient();
     match config.dialect {
         Dialect::V1 => {
             let every_micro_batch = config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);

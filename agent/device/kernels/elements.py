@@ -113,8 +113,8 @@ def _four(address, offsets, TYPE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def singles(address, code, offsets, BLOCK: tl.constexpr):
-    """As `single`, of a whole tile of four blocks at an aligned address. All of it is asked for before any of it is
-    converted: a conversion between two loads waits for the first, and then a thread has one load on its way, not four
+    """As `single`, for a whole tile of four blocks at an aligned address. All four loads are issued before any value is
+    converted: a conversion between two loads waits for the first, and a thread then has one load in flight, not four
     (measured on an H100: bfloat16 took 2.2 times as long as reading it)."""
     if code == F32:
         a, b, c, d = _four(address, offsets, tl.float32, BLOCK)

@@ -744,7 +744,7 @@ def test_nothing_in_a_step_waits_for_a_device(
                     tiny.loss_of(net, step, 0, micro, 2).backward()
                 torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
                 optimizer.step()
-    # All that can be measured is: of how much that is on the disk one is told.
+    # Everything is measured, so the notice about the size on disk comes too.
     begins, size, ends = heard
     assert begins.startswith("measures ") and size.startswith("csv: a measured step takes "), heard
     assert ends.startswith("ended before step "), heard

@@ -1,4 +1,4 @@
-"""What is said to the user: names cannot forge lines or move the cursor, and nobody's megabytes are printed."""
+"""Messages to the user: names cannot forge lines or move the cursor, and long input is cut."""
 
 from __future__ import annotations
 

@@ -152,6 +152,11 @@ impl Kind {
         matches!(self, Self::Comm | Self::CommTime)
     }
 
+    /// Whether this is a parameter's gradient, before or after it is aggregated.
+    pub const fn is_gradient(self) -> bool {
+        matches!(self, Self::GradUnreduced | Self::GradReduced)
+    }
+
     /// Whether this is optimizer state.
     pub const fn is_moment(self) -> bool {
         matches!(

@@ -2,7 +2,7 @@
 
 use trainmon_core::StepBatch;
 
-/// Of so many steps of the training the size is told.
+/// The size is told for this many steps of the training.
 const STEPS: u64 = 100_000;
 /// If it is at least this.
 const WORTH_TELLING: u64 = 5_000_000_000;

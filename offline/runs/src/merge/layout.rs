@@ -228,9 +228,9 @@ impl RankLayout {
 /// Parameters that one rank alone of all has, by their names in the whole model. It has all of each, whether or not it tells:
 /// stages of a pipeline, say, whose ranks nobody told of one another.
 pub(super) fn held_by_one<'l>(layouts: impl Iterator<Item = &'l RankLayout> + Clone) -> HashSet<Box<str>> {
-    let (ranks, whole) = layouts.clone().fold((0, 0), |(ranks, _), layout| (ranks + 1, layout.world_size));
+    let world_size = layouts.clone().next().map_or(0, |layout| layout.world_size);
     // A rank that is not here may have the same.
-    if ranks != whole || !layouts.clone().any(RankLayout::has_unknown) {
+    if layouts.clone().count() != world_size as usize || !layouts.clone().any(RankLayout::has_unknown) {
         return HashSet::new();
     }
     let mut ranks_with: HashMap<&str, u32> = HashMap::new();

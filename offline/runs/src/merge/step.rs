@@ -75,7 +75,7 @@ impl Merger {
         for record in &batch.records {
             if let Err(reason) = self.add_record(layout, names, record) {
                 self.leave_out(record.kind, reason, 1);
-                self.facts.lacks_gradients |= reason.is_loss() && is_gradient(record.kind);
+                self.facts.lacks_gradients |= reason.is_loss() && record.kind.is_gradient();
             }
         }
     }
@@ -112,7 +112,7 @@ impl Merger {
                 Err(Unwritten::NotOfParts) => self.leave_out(kind, Reason::NotOfParts, 1),
                 Err(Unwritten::Incomplete { found, whole }) => {
                     self.incomplete += 1;
-                    facts.lacks_gradients |= is_gradient(kind);
+                    facts.lacks_gradients |= kind.is_gradient();
                     let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
                     self.first_incomplete
                         .get_or_insert_with(|| format!("{kind} of `{name}`: {found} of {whole} elements"));
@@ -266,10 +266,6 @@ fn share_of(reading: &Reading) -> f64 {
     // A column of means may not have been asked for; the number is the same in all.
     let share = share.filter(|share| !share.is_nan()).or_else(|| Some(reading.tensor()?.norm));
     share.unwrap_or(f64::NAN)
-}
-
-fn is_gradient(kind: Kind) -> bool {
-    matches!(kind, Kind::GradUnreduced | Kind::GradReduced)
 }
 
 /// Norms of one model that ranks have exchanged are the same but for this.

@@ -167,8 +167,11 @@ fn config_of(ops: &[(Kind, Vec<Statistic>)]) -> Config {
     let is_feature = ops.iter().any(|(kind, _)| kind.is_feature());
     Config {
         signals: Signals {
-            weight_grad: signal(|kind| matches!(kind, Kind::GradUnreduced | Kind::GradReduced))
-                .map(|signal| WeightGrad { signal, every_micro_batch: false, micro_batches: None }),
+            weight_grad: signal(Kind::is_gradient).map(|signal| WeightGrad {
+                signal,
+                every_micro_batch: false,
+                micro_batches: None,
+            }),
             moments: signal(Kind::is_moment),
             param: signal(|kind| matches!(kind, Kind::ParamOrigin | Kind::ParamUpdated)),
             activations: signal(|kind| matches!(kind, Kind::Actv | Kind::ActvGrad)).map(|signal| Activations {

@@ -143,12 +143,13 @@ class Collectives:
         if not tensors:
             why = "tensors of one operation, some on the host and some on a device, are not put together"
             self._monitor.observe_unsupported(tensor_id, kind, why)
-        elif len(tensors) == 1:
-            self._measurer.measure(Label(tensor_id, kind, call), tensors[0])
-            self._measurer.launch()
+            return
+        label = Label(tensor_id, kind, call)
+        if len(tensors) == 1:
+            self._measurer.measure(label, tensors[0])
         else:
-            self._measurer.queue.enqueue_together(Label(tensor_id, kind, call), tensors)
-            self._measurer.launch()
+            self._measurer.queue.enqueue_together(label, tensors)
+        self._measurer.launch()
 
     def before_step(self) -> None:
         """A step's operations have been made: what has ended since is booked."""

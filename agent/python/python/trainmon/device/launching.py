@@ -169,15 +169,15 @@ class Launching:
             launcher = self._launchers.of(device)
             if launcher is None:
                 return False
-            wants = self._wants(target)
-            shown = (target.tensor, None, VALUES, wants.eps if wants.zeros else None, wants.std)
+            # It is one row: nothing is held against another.
+            [(_, shown, entry)] = self._rows_of(target)
             with quietly(device.type):
-                page = self._transfers.page_for(device, [target.entry])
+                page = self._transfers.page_for(device, [entry])
                 if page is None:
                     return True
                 if not launcher.launch_one(shown, page.free_address, target.factor):
                     return False
-                page.take([target.entry])
+                page.take([entry])
                 self._keep([target])
         except Exception as error:  # as below
             self._launchers.refuse(device, first_line(error))
