@@ -47,7 +47,7 @@ class Run:
             output_dir=str(place),
             listener=lambda *it: self.said.append(it),
         )
-        self.norm = GlobalNorm(self.monitor, slow)
+        self.norm = GlobalNorm(self.monitor, lambda: slow)
 
     def step(self, norm: float) -> None:
         part = StepNorm()

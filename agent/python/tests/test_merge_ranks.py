@@ -11,6 +11,7 @@ import pytest
 
 from support import runs
 from support.command import trainmon
+from support.matrix import full_matrix_only
 from support.ranks import run_alone, run_ranks
 
 KINDS = ("grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated", "update")
@@ -110,7 +111,7 @@ def test_hybrid_shards_equal_copies(tmp_path: Path) -> None:
         assert_equal(found[case], found["ddp"])
 
 
-def test_stages_of_torchs_pipelines_are_put_together_though_nothing_tells_of_them(tmp_path: Path) -> None:
+def test_stages_are_put_together_though_nothing_tells_of_them(tmp_path: Path) -> None:
     """Each parameter is one rank's alone: it has all of it. The norm is that of all gradients, not of one stage's."""
     run_alone("pipeline_train.py", tmp_path / "single", "single")
     run_ranks("pipeline_train.py", 2, tmp_path / "pipeline", "pipeline")
@@ -128,6 +129,44 @@ def test_stages_of_torchs_pipelines_are_put_together_though_nothing_tells_of_the
     run_ranks("pipeline_train.py", 4, four, "pipeline")
     said = json.loads(trainmon("compare", four / "run", pipeline, "--json").stdout)
     assert said["first"] is None, said
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("meshes")
+    run_alone("mesh_train.py", place, "single")
+    return place / "run"
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [
+        ("tp2", 2),
+        ("tp2.groups", 2),
+        ("fsdp2.tp2", 4),
+        ("ddp2.tp2.groups", 4),
+        ("pp2.tp2", 4),
+        ("pp2.fsdp2", 4),
+        ("pp2.ddp2", 4),
+        pytest.param("pp2.fsdp2.tp2", 8, marks=full_matrix_only("eight ranks; four of two dimensions stand for it")),
+    ],
+)
+def test_torchs_meshes_and_pipelines_equal_one_process(
+    one_process: Path, case: str, ranks: int, tmp_path: Path
+) -> None:
+    """Each row, and on each rank, while it trains, the norm of the whole model."""
+    said = run_ranks("mesh_train.py", ranks, tmp_path, case)
+    assert "ReplicaMismatch" not in said, said
+    found, single = merged(tmp_path / "run", tmp_path / "merged", ranks), one_process / "rank_0"
+    assert_equal(found, single, kinds=KINDS[:-1], columns=COLUMNS[:4])
+    expected = [float(line["grad_norm"]) for line in runs.steps(single)]
+    for rank in range(ranks):
+        own = [float(line["grad_norm"]) for line in runs.steps(tmp_path / f"run/rank_{rank}")]
+        assert own == pytest.approx(expected, rel=1e-5), rank
+    losses = [[float(line["loss"]) for line in runs.steps(place)] for place in (found, single)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    compared = json.loads(trainmon("compare", tmp_path / "run", one_process, "--json").stdout)
+    assert (compared["first"], compared["verdict"]["answer"]) == (None, "no_divergence"), compared
 
 
 def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> None:

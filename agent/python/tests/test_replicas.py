@@ -70,6 +70,21 @@ def test_what_tensor_parallel_ranks_hold_double_is_compared_and_their_shards_are
     assert "not compared" not in said, said
 
 
+@pytest.mark.parametrize(
+    ("case", "ranks", "sides"),
+    [("tp2", 2, "rank 0 and rank 1"), ("fsdp2.tp2", 4, "rank 2 and rank 3"), ("tp2.groups", 2, "rank 0 and rank 1")],
+)
+def test_a_plain_parameter_beside_split_ones_is_named_before_what_its_flip_changed(
+    tmp_path: Path, case: str, ranks: int, sides: str
+) -> None:
+    """By the end of the step its gradients have changed copies that come before it in the model."""
+    said = run_ranks("mesh_train.py", ranks, tmp_path, case, "layers.2.ln.weight")
+    (told,) = re.findall(r"ReplicaMismatch: (.*)", said)
+    assert told.startswith(f"parameter `layers.2.ln.weight` differs between {sides}: "), told
+    assert "copies differ, this is the first, then " in told, told
+    assert re.search(r"`layers\.[01]\.", told), told
+
+
 @pytest.mark.parametrize(("stage", "ranks"), [(0, 3), (2, 2)])
 def test_a_copy_of_deepspeeds_is_compared(tmp_path: Path, stage: int, ranks: int) -> None:
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
@@ -96,8 +111,8 @@ def test_a_clean_run_is_compared_and_raises_no_alarm(
     assert "not compared" not in said, said
     assert mismatches(tmp_path) == []
     compared = {int(rank): json.loads(found) for rank, found in re.findall(r"rank (\d) compared (.*)", said)}
-    # After every fifth step, the first included: of six parameters the values and two moments each.
-    expected = [[] if group is None else [[group, 18]] * (steps // 5) for group in groups]
+    # After every fifth step, the first included: of six parameters the values before and after it and two moments each.
+    expected = [[] if group is None else [[group, 24]] * (steps // 5) for group in groups]
     assert [compared[rank] for rank in range(ranks)] == expected
 
 

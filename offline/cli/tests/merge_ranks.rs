@@ -158,6 +158,25 @@ fn rows_that_are_lost_are_told_and_decide_the_exit_code() {
     }
 }
 
+/// Copies that a layout takes for parts, or parameters of several stages under one name.
+#[test]
+fn more_elements_than_a_parameter_has_are_an_error_of_their_own() {
+    let folder = TempDir::new().expect("a temporary directory");
+    write_run(&folder.path().join("run"), 2, &[]);
+    for rank in 0..2 {
+        let path = folder.path().join(format!("run/rank_{rank}/layout.json"));
+        let text = fs::read_to_string(&path).expect("it was written").replace("[1, 4]", "[0, 4]");
+        fs::write(path, text).expect("room");
+    }
+    let said = trainmon(folder.path(), &["merge-ranks", "run", "-o", "whole"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("3 rows of exp_avg are not written: its parts have more elements than"), "{said:?}");
+    assert!(said.err.contains("of `layers.0.bias`: 8 elements, it has 4"), "{said:?}");
+    assert!(!said.err.contains("8 of 4"), "{said:?}");
+    let written = lines(&folder.path().join("whole"), "exp_avg");
+    assert!(written.iter().all(|line| line.starts_with("0,layers.0.weight")), "{written:?}");
+}
+
 #[test]
 fn rows_that_are_each_ranks_own_are_no_loss() {
     let folder = TempDir::new().expect("a temporary directory");

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trainmon._guard import Guard
 from trainmon._hooks import Hook, in_backward
-from trainmon.frameworks.base import Job
+from trainmon.frameworks.job import Job
 from trainmon.modules import tensors_of
 from trainmon.names import child
 

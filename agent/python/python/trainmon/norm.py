@@ -76,12 +76,18 @@ class StepNorm:
 class GlobalNorm:
     """Turns a step's sum of squares into the step's norm, at once where possible."""
 
-    def __init__(self, monitor: Monitor, exchange: Exchange | None) -> None:
+    def __init__(self, monitor: Monitor, exchange: Callable[[], Exchange | None]) -> None:
+        """`exchange` gives what adds up the ranks' parts. It is asked when the first step ends: a script may make the
+        stages of its pipeline after it has called `watch`."""
         self._monitor = monitor
-        self._exchange = exchange
+        self._find_exchange: Callable[[], Exchange | None] | None = exchange
+        self._exchange: Exchange | None = None
 
     def settle(self, part: StepNorm) -> float | None:
         """The norm, if it is known now; None if it follows. Call before the step is ended."""
+        if self._find_exchange is not None:
+            find, self._find_exchange = self._find_exchange, None
+            self._exchange = find()
         if part.is_partial and self._exchange is None:
             return None
         if self._exchange is None and part.is_whole:

@@ -63,6 +63,7 @@ def watch(
     output_dir: str | os.PathLike[str] | None = None,
     tp_group: Any = None,
     dp_group: Any = None,
+    pp_group: Any = None,
     **keys: Any,
 ) -> Watch:
     """Watches a training.
@@ -75,7 +76,9 @@ def watch(
     gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
     of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
     the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does.
-    `grad_acc_steps`: backward passes per optimizer step.
+    `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`, `pp_group`: the process groups of
+    tensor, data and pipeline parallelism where a loop is parallel by its own means. What DDP, FSDP, DTensors, torch's
+    pipelines, Megatron and DeepSpeed do needs none of them.
 
     Raises `ConfigError` for a faulty config, `TypeError` and `ValueError` for arguments that are not these, such as the
     optimizer of another model, and `RuntimeError` for process groups before torch.distributed is initialised and where
@@ -87,7 +90,7 @@ def watch(
     arguments.check(model, optimizer)
     grad_acc_steps = arguments.check_number("grad_acc_steps", grad_acc_steps, 1)
     start_iteration = arguments.check_number("start_iteration", start_iteration, 0)
-    arguments.check_groups(tp_group=tp_group, dp_group=dp_group)
+    arguments.check_groups(tp_group=tp_group, dp_group=dp_group, pp_group=pp_group)
     # Before anything is closed for it.
     arguments.check_name(name)
     parsed = parse_config(config, keys, output_dir=output_dir)
@@ -103,7 +106,7 @@ def watch(
             "call `watch` once for a model and its optimizer, or `close()` the watch before the next",
         )
     is_usual = config is None and not keys
-    options = {"grad_acc_steps": grad_acc_steps, "tp_group": tp_group, "dp_group": dp_group}
+    options = {"grad_acc_steps": grad_acc_steps, "tp_group": tp_group, "dp_group": dp_group, "pp_group": pp_group}
     return Watch(model, optimizer, monitor, is_usual=is_usual, **options)
 
 

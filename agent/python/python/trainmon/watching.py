@@ -59,6 +59,7 @@ class Watch:
         grad_acc_steps: int = 1,
         tp_group: Any = None,
         dp_group: Any = None,
+        pp_group: Any = None,
         params_have_main_grad: bool | None = None,
         manual_steps: bool = False,
         device_only: bool = False,
@@ -79,7 +80,9 @@ class Watch:
         monitor.follow_targets()
         models, self.given_optimizer = models_of(model), optimizer
         steps = settings.micro_batches or max(1, grad_acc_steps)
-        job = Job(models, optimizer, monitor, guard, settings, steps, tp_group, dp_group, params_have_main_grad)
+        job = Job(
+            models, optimizer, monitor, guard, settings, steps, tp_group, dp_group, pp_group, params_have_main_grad
+        )
         self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
         # A framework may know the optimizer of its model.
         has_optimizer = framework.job.optimizer is not None
@@ -102,7 +105,7 @@ class Watch:
         self.collectives = Collectives(monitor, guard, settings, self.measurer, framework)
         self.structure = Structure(monitor, guard, settings)
         self.stacks = Stacks(monitor, guard, settings)
-        self.norm = GlobalNorm(monitor, guard.run("global norm", framework.exchange))
+        self.norm = GlobalNorm(monitor, functools.partial(guard.run, "global norm", framework.whole_exchange))
         self.losses = BackwardLoss(self.measurer, self.gradients)
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
@@ -181,6 +184,7 @@ class Watch:
         self.guard.run("collectives", self.collectives.before_step)
         self.guard.run("stragglers", self.collectives.compare_ranks)
         self.guard.run("reduced gradients", self._measure_reduced)
+        self.guard.run("replica check", self.replicas.before_step)
         self.guard.run("state before the step", self.optimizer_step.before)
         self.guard.run("device statistics", self.measurer.launch)
         self.guard.run("loss scale", self.loss_scale.step_is_made)

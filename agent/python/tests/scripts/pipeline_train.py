@@ -1,5 +1,5 @@
-"""Trains one net in one process, over the stages of torch's own pipelines, or with a layer that ranks share in a way
-that nothing tells of: `pipeline_train.py OUTPUT single|pipeline|whole|shared`; `whole` is `shared` in one process."""
+"""Trains one net in one process, over the stages of a pipeline, or with layers that ranks share, both in a way that
+nothing tells of: `pipeline_train.py OUTPUT single|pipeline|whole|shared`; `whole` is `shared` in one process."""
 
 from __future__ import annotations
 
@@ -50,22 +50,29 @@ def alone(net: Net, output: Path) -> None:
 
 
 def over_stages(net: Net, output: Path) -> None:
-    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
-
+    """Each micro-batch goes from rank to rank and back, one after the other."""
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     for place in range(LAYERS):
         if place * ranks // LAYERS != rank:
             del net.layers[str(place)]
-    stage = PipelineStage(net, rank, ranks, torch.device("cpu"))
-    schedule = ScheduleGPipe(stage, MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(output), name="run"):
         for x, y in batches():
             optimizer.zero_grad()
-            if rank == 0:
-                schedule.step(x)
-            else:
-                schedule.step(target=y)
+            for part, target in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES), strict=True):
+                if rank > 0:
+                    distributed.recv(part := torch.empty_like(part), rank - 1)
+                    part.requires_grad_()
+                found = net(part)
+                if rank == ranks - 1:
+                    (nn.functional.mse_loss(found, target) / MICRO_BATCHES).backward()
+                else:
+                    distributed.send(found.detach(), rank + 1)
+                    distributed.recv(gradient := torch.empty_like(found), rank + 1)
+                    found.backward(gradient)
+                if rank > 0:
+                    assert part.grad is not None
+                    distributed.send(part.grad, rank - 1)
             optimizer.step()
 
 

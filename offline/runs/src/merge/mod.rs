@@ -175,6 +175,7 @@ pub(crate) fn merge_into(
         lacking_ranks: lacking,
         incomplete: merger.incomplete,
         first_incomplete: merger.first_incomplete,
+        first_surplus: merger.first_surplus,
         left_out: LeftOutRows::of(&merger.left_out),
         warnings,
     })

@@ -39,6 +39,8 @@ pub struct MergedRun {
     pub incomplete: u64,
     /// The first of them.
     pub first_incomplete: Option<String>,
+    /// The first row whose parts have more elements than the parameter.
+    pub first_surplus: Option<String>,
     /// Rows that have no place in a merged run.
     pub left_out: Vec<LeftOutRows>,
     /// What is not as it should be in the files, a sentence each.
@@ -97,6 +99,7 @@ impl MergedRun {
         for LeftOutRows { kind, rows, why, .. } in self.left_out.iter().filter(|left_out| left_out.is_loss) {
             missing.push(format!("{rows} rows of {kind} are not written: {why}"));
         }
+        missing.extend(self.first_surplus.iter().map(|first| format!("the first with more elements: {first}")));
         if let Some(first) = &self.first_incomplete {
             let rows = self.incomplete;
             missing.push(format!(

@@ -22,6 +22,7 @@ pub(super) enum Reason {
     /// It would have one, if the run had told more.
     NoParameter,
     UnknownPart,
+    MoreThanWhole,
 }
 
 impl Reason {
@@ -31,13 +32,16 @@ impl Reason {
             Self::NotOfParts => "not to be had of parts",
             Self::NoParameter => "of no parameter that layout.json names",
             Self::UnknownPart => "of a part that layout.json does not know",
+            Self::MoreThanWhole => {
+                "its parts have more elements than the parameter; layout.json takes copies for parts, or ranks have other parameters of one name"
+            }
         }
     }
 
     /// Whether something of the whole model is missing for it.
     pub(super) fn is_loss(self) -> bool {
         match self {
-            Self::NoParameter | Self::UnknownPart => true,
+            Self::NoParameter | Self::UnknownPart | Self::MoreThanWhole => true,
             Self::OfEachRank | Self::NotOfParts => false,
         }
     }
@@ -57,6 +61,8 @@ pub(super) struct Merger {
     /// Rows that lack a part, with the first of them.
     pub(super) incomplete: u64,
     pub(super) first_incomplete: Option<String>,
+    /// The first row whose parts are more than the whole.
+    pub(super) first_surplus: Option<String>,
     /// The step's rows, in the order in which they came.
     rows: Vec<(Key, Row)>,
     places: HashMap<Key, usize>,
@@ -110,6 +116,13 @@ impl Merger {
             match row.reading(kind) {
                 Ok(reading) => into.records.push(Record { tensor, kind, micro_step, reading: Some(reading) }),
                 Err(Unwritten::NotOfParts) => self.leave_out(kind, Reason::NotOfParts, 1),
+                Err(Unwritten::MoreThanWhole { found, whole }) => {
+                    self.leave_out(kind, Reason::MoreThanWhole, 1);
+                    facts.lacks_gradients |= kind.is_gradient();
+                    let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
+                    self.first_surplus
+                        .get_or_insert_with(|| format!("{kind} of `{name}`: {found} elements, it has {whole}"));
+                }
                 Err(Unwritten::Incomplete { found, whole }) => {
                     self.incomplete += 1;
                     facts.lacks_gradients |= kind.is_gradient();
@@ -149,6 +162,7 @@ impl Merger {
 enum Unwritten {
     NotOfParts,
     Incomplete { found: u64, whole: u64 },
+    MoreThanWhole { found: u64, whole: u64 },
 }
 
 /// What the ranks' rows of one tensor have come to.
@@ -220,6 +234,8 @@ impl Row {
         if let Some(found) = self.elements.filter(|&found| found != whole) {
             return Err(if self.is_of_other_shape {
                 Unwritten::NotOfParts
+            } else if found > whole {
+                Unwritten::MoreThanWhole { found, whole }
             } else {
                 Unwritten::Incomplete { found, whole }
             });

@@ -85,7 +85,8 @@ class Collectives:
         if patterns or log_only:
             self._callers = Callers(patterns, log_only=log_only)
         job = self._framework.job
-        told = {id(group): role for group, role in ((job.tp_group, "tp"), (job.dp_group, "dp")) if group is not None}
+        roles = ((job.tp_group, "tp"), (job.dp_group, "dp"), (job.pp_group, "pp"))
+        told = {id(group): role for group, role in roles if group is not None}
         # The methods are the process's and hold what they call: a watch that nobody holds any more must be free to go.
         guard, measure = self._guard, weakref.WeakMethod(self._measure_on_device)
         self._hooks = hooks = self._monitor.collectives(

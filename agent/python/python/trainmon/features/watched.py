@@ -21,7 +21,7 @@ from trainmon.device.chunks import refusal
 from trainmon.device.unobserved import quietly
 from trainmon.eager_modules import eager_modules
 from trainmon.features import numbers
-from trainmon.frameworks.base import Job
+from trainmon.frameworks.job import Job
 from trainmon.measurer import Label, Measurer, local_part
 
 Numbers = Sequence[torch.Tensor]

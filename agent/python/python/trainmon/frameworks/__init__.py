@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trainmon.frameworks.base import Framework, Job
+from trainmon.frameworks.base import Framework
+from trainmon.frameworks.job import Job
 
 if TYPE_CHECKING:
     import torch

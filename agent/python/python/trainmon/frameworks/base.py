@@ -6,33 +6,15 @@ import abc
 import enum
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from trainmon._guard import Guard
-from trainmon._settings import Settings
-from trainmon._trainmon import Monitor
+from trainmon.frameworks.job import Job, alone, world_size
+from trainmon.frameworks.pipelines import Pipeline
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter, named_parameters
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(slots=True)
-class Job:
-    """What is watched, as the user gave it."""
-
-    models: Sequence[torch.nn.Module]
-    optimizer: Any
-    monitor: Monitor
-    guard: Guard
-    settings: Settings
-    grad_acc_steps: int
-    tp_group: Any = None
-    dp_group: Any = None
-    params_have_main_grad: bool | None = None
-    """msprobe's constructor argument; None lets the framework find out."""
 
 
 class Removable(Protocol):
@@ -72,11 +54,16 @@ class Framework(abc.ABC):
     #: Whether torch's `zero_grad` is how a loop throws gradients away.
     zero_grad_clears: bool = False
 
+    #: Whether its norm is that of all pipeline stages.
+    knows_stages: bool = False
+
     #: Whether `grad` holds the gradient from the backward pass to the step, on every rank.
     grad_is_whole: bool = False
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        #: torch's own pipeline that the models are stages of.
+        self.pipeline = Pipeline(job)
         self.handles: list[Removable] = []
         #: To be called when the optimizer, asked for a step, left it out (an overflow). Never raises; set by the watch.
         self.left_out: Callable[[], None] = _nothing
@@ -154,7 +141,7 @@ class Framework(abc.ABC):
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
         """The ranks of the world, in order and this one among them, whose `reduced`, `moments` or `values` of the
         parameter are the same elements as this rank's; empty where that is not known. Asks torch's objects, no rank."""
-        return alone() if _world_size() == 1 else ()
+        return alone() if world_size() == 1 else ()
 
     def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
         """The groups of ranks over which `copied_values`, or `moments`, are to be the same bits after a step: the
@@ -183,6 +170,10 @@ class Framework(abc.ABC):
         """What adds up the ranks' sums of squares to the global norm; None if this rank knows it alone."""
         return None
 
+    def whole_exchange(self) -> Exchange | None:
+        """What adds up the global norm also over the stages of torch's own pipelines."""
+        return self.exchange() if self.knows_stages else self.pipeline.exchange(self.exchange())
+
     def reported_norm(self) -> torch.Tensor | float | None:
         """The global norm the framework computed itself for the step just made, before clipping, if it did."""
         return None
@@ -204,28 +195,6 @@ class Framework(abc.ABC):
         """Removes every hook. Removing twice does nothing."""
         while self.handles:
             self.handles.pop().remove()
-
-
-def _world_size() -> int:
-    from torch import distributed
-
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def alone() -> tuple[int, ...]:
-    """This rank only."""
-    from torch import distributed
-
-    return (distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0,)
-
-
-def ranks_of(group: Any) -> tuple[int, ...]:
-    """The ranks of a process group, in order; of None all of the world."""
-    from torch import distributed
-
-    if group is None:
-        return tuple(range(_world_size()))
-    return tuple(sorted(distributed.get_process_group_ranks(group)))
 
 
 def weakly(sink: GradientSink) -> Callable[[], GradientSink | None]:

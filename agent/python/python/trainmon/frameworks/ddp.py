@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmon.frameworks.base import Content, GradientSink, Job, alone, innermost, ranks_of, weakly
-from trainmon.frameworks.plain import Plain
+from trainmon.frameworks.base import Content, GradientSink, innermost, weakly
+from trainmon.frameworks.job import Job, alone, ranks_of
+from trainmon.frameworks.meshes import crossed
+from trainmon.frameworks.plain import Plain, is_tensor_parallel
 from trainmon.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ class Ddp(Plain):
         if wrapper is None or id(parameter.tensor) in self._ignored or averages_later:
             return super().copies(parameter, what)
         # Each state is kept on one rank.
-        is_split = what is Content.MOMENTS and self._splits_state
-        return alone() if is_split else ranks_of(wrapper.process_group)
+        if what is Content.MOMENTS and self._splits_state:
+            return alone()
+        tensor = alone() if is_tensor_parallel(parameter) else self._tensor_ranks
+        return crossed(alone()[0], [ranks_of(wrapper.process_group), tensor or alone()])
 
     def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
         self._accumulations.append(one)

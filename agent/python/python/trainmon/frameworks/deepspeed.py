@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
+from trainmon.frameworks.base import Content, GradientSink, inner_optimizer
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, WholeParameters, is_deepspeeds, layout_of
 from trainmon.frameworks.experts import Numbered, numbered_experts
+from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.norm import Exchange
@@ -38,6 +39,7 @@ class DeepSpeed(Plain):
     """A model is a DeepSpeed engine, or the optimizer is an engine's."""
 
     name = "deepspeed"
+    knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainmon import patches
-from trainmon.frameworks.base import Content, GradientSink, Job, alone, ranks_of
+from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after, listen_before
+from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.shared_params import Sharing
 from trainmon.names import clean_name

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon.frameworks.base import Content, GradientSink, Job
+from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after
+from trainmon.frameworks.job import Job, alone, ranks_of, world_size
+from trainmon.frameworks.meshes import Meshes, Ranks, crossed, holders, is_dtensor, mesh_ranks, root_lines, sharers
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.shared_params import Sharing
 from trainmon.measurer import local_part
@@ -47,12 +49,15 @@ class Fsdp2(Plain):
         self._group_of: dict[int, Any] = {}
         """What is aggregated at once, by id of the sharded parameter."""
         self._sharing = Sharing()
+        self._data_of: dict[int, Ranks] = {}
+        """The ranks over which `fully_shard` splits the batch, by id of the parameter."""
+        self._meshes = Meshes(0, (), {})
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
 
     @classmethod
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
         return any(
-            next(_groups(model), None) is not None or any(_is_dtensor(one) for one in model.parameters())
+            next(_groups(model), None) is not None or any(is_dtensor(one) for one in model.parameters())
             for model in models
         )
 
@@ -61,10 +66,13 @@ class Fsdp2(Plain):
         for group in (group for model in self.job.models for group in _groups(model)):
             self._managed += group.fsdp_params
             self._group_of.update((id(one.sharded_param), group) for one in group.fsdp_params)
+        self._data_of = {id(one.sharded_param): data_ranks(one) for one in self._managed}
         for _, _, tensor in self.named_parameters():
-            ranks = _holders(tensor)
+            ranks = holders(tensor)
             if ranks:
                 self._sharing.is_split(tensor, ranks)
+        tensors = [tensor for _, _, tensor in self.named_parameters()]
+        self._meshes = Meshes(alone()[0], tensors, self._data_of)
         return True
 
     def named_parameters(self) -> Iterator[tuple[int, str, torch.Tensor]]:
@@ -83,7 +91,7 @@ class Fsdp2(Plain):
 
         others = set(distributed.get_process_group_ranks(group)) - {distributed.get_rank()}
         for parameter in parameters:
-            is_split = bool(others & set(_holders(parameter.tensor))) or len(others) == 0
+            is_split = bool(others & set(holders(parameter.tensor))) or len(others) == 0
             parameter.is_replica = distributed.get_rank(group) != 0 and not is_split
 
     # Before aggregation.
@@ -130,9 +138,36 @@ class Fsdp2(Plain):
         return _filled(parameter.tensor)
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """Along the dimensions of the mesh over which the parameter is replicated: of a hybrid strategy, those with the
-        same shard. What is no DTensor is not aggregated."""
-        return _sharers(parameter.tensor) or super().copies(parameter, what)
+        """Along the dimensions of its mesh over which it is replicated (of a hybrid strategy: the ranks with the same
+        shard), over tensor-parallel ranks that its mesh leaves out, and over those of the `dp_group`. Not known where
+        ranks are left of which nothing tells whether they aggregate: a loop that does so by hand gives a `dp_group`."""
+        tensor, own = parameter.tensor, alone()[0]
+        held = sharers(tensor) if is_dtensor(tensor) else (own,)
+        if not held or not self._is_known:
+            return ()
+        here = mesh_ranks(tensor) or (own,)
+        over = self._meshes.across(here)
+        if id(tensor) in self._data_of:
+            data = self._data_of[id(tensor)]
+        else:
+            data = () if self.job.dp_group is None else ranks_of(self.job.dp_group)
+        if data and not set(here).intersection(data) - {own}:
+            over.append(data)
+        return crossed(own, [held, *over]) if self._has_all(tensor, crossed(own, [here, *over])) else ()
+
+    def _has_all(self, tensor: torch.Tensor, ranks: Ranks) -> bool:
+        """Whether these ranks, and those of other pipeline stages, are all that the model is laid out over."""
+        stages = self.pipeline.ranks
+        if not is_dtensor(tensor):
+            return len(ranks) * max(1, len(stages)) == world_size()
+        lines = root_lines(tensor.device_mesh)
+        return all(line == stages or set(line).issubset(ranks) for line in lines)
+
+    def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
+        """Tensor-parallel ranks have copies of plain parameters, whoever aggregates these."""
+        if self.copies(parameter, what) or is_dtensor(parameter.tensor) or not self._is_known:
+            return super().replicas(parameter, what)
+        return [ranks for ranks in [crossed(alone()[0], self._meshes.across(()))] if len(ranks) > 1]
 
     # The norm.
 
@@ -168,36 +203,10 @@ def _show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
         sink(parameter, local_part(gradient).detach())
 
 
-def _is_dtensor(tensor: object) -> bool:
-    return getattr(tensor, "_local_tensor", None) is not None and hasattr(tensor, "placements")
-
-
-def _holders(tensor: Any) -> tuple[int, ...]:
-    """The ranks over which a DTensor's elements are split; none for any other tensor. Read off the mesh."""
-    if not _is_dtensor(tensor):
-        return ()
-    mesh, place = tensor.device_mesh, tensor.device_mesh.get_coordinate()
-    if place is None:
-        return ()
-    index = tuple(
-        own if placement.is_replicate() else slice(None)
-        for own, placement in zip(place, tensor.placements, strict=True)
-    )
-    return tuple(int(rank) for rank in mesh.mesh[index].flatten().tolist())
-
-
-def _sharers(tensor: Any) -> tuple[int, ...]:
-    """The ranks that hold the same elements of a DTensor; none for any other tensor."""
-    if not _is_dtensor(tensor):
-        return ()
-    mesh, place = tensor.device_mesh, tensor.device_mesh.get_coordinate()
-    if place is None or any(placement.is_partial() for placement in tensor.placements):
-        return ()
-    index = tuple(
-        slice(None) if placement.is_replicate() else own
-        for own, placement in zip(place, tensor.placements, strict=True)
-    )
-    return tuple(sorted(int(rank) for rank in mesh.mesh[index].flatten().tolist()))
+def data_ranks(managed: Any) -> Ranks:
+    """The ranks over which `fully_shard` splits the batch of a parameter of its."""
+    mesh = getattr(getattr(managed, "mesh_info", None), "mesh", None)
+    return () if mesh is None else tuple(sorted(int(rank) for rank in mesh.mesh.flatten().tolist()))
 
 
 def _filled(tensor: torch.Tensor | None) -> torch.Tensor | None:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
-from trainmon.frameworks.base import Content, GradientSink, Job, alone
+from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
+from trainmon.frameworks.job import Job, alone
 from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
-from trainmon.frameworks.plain import Plain, is_moment
+from trainmon.frameworks.plain import Plain, is_moment, is_tensor_parallel
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
 
@@ -30,6 +31,7 @@ class Megatron(Plain):
     """At least one model is wrapped in Megatron's DistributedDataParallel, or the optimizer is Megatron's."""
 
     name = "megatron"
+    knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False
     shows_each_pass = False
@@ -230,7 +232,7 @@ class Megatron(Plain):
         later. Tensor-parallel ranks have copies of what is not split over them."""
         is_cut = self._is_sharded and (what is not Content.VALUES or self._gathers_later)
         groups = [] if is_cut else [self._data_ranks(parameter)]
-        if not is_cut and not _is_tensor_parallel(parameter):
+        if not is_cut and not is_tensor_parallel(parameter):
             standing = self._standing
             groups.append(standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks)
         return [ranks for ranks in groups if len(ranks) > 1]
@@ -249,7 +251,7 @@ class Megatron(Plain):
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         """Of a tensor-parallel parameter that of its parts together."""
         shape = list(parameter.tensor.shape)
-        if _is_tensor_parallel(parameter):
+        if is_tensor_parallel(parameter):
             standing = self._standing
             ranks = standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks
             dim = int(getattr(parameter.tensor, "partition_dim", 0))
@@ -283,7 +285,7 @@ class Megatron(Plain):
     def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:
             place = self._standing.expert_tensor if _is_expert(parameter) else self._standing.tensor
-            parameter.is_replica = place != 0 and not _is_tensor_parallel(parameter)
+            parameter.is_replica = place != 0 and not is_tensor_parallel(parameter)
 
     def reports_reduced(self, parameter: Parameter) -> bool:
         """With a `dp_group` given, only its first rank writes aggregated gradients, all ranks having the same; where
@@ -301,7 +303,7 @@ class Megatron(Plain):
             return False
         if getattr(parameter.tensor, "shared", False):
             return False
-        if self._standing.tensor != 0 and not _is_tensor_parallel(parameter):
+        if self._standing.tensor != 0 and not is_tensor_parallel(parameter):
             return False
         return self._standing.norm is not None or self._is_first_copy(parameter)
 
@@ -371,10 +373,6 @@ def _is_megatrons(one: type, name: str) -> bool:
 
 def _is_expert(parameter: Parameter) -> bool:
     return not getattr(parameter.tensor, "allreduce", True)
-
-
-def _is_tensor_parallel(parameter: Parameter) -> bool:
-    return bool(getattr(parameter.tensor, "tensor_model_parallel", False))
 
 
 def _is_captured(tensor: torch.Tensor) -> bool:

@@ -6,7 +6,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import MOMENTS, Kind, kind_of
@@ -17,7 +17,7 @@ from trainmon.frameworks.base import Content, Framework
 from trainmon.measurer import local_part
 from trainmon.parameters import Parameter
 from trainmon.replicas.verdict import Copy
-from trainmon.replicas.votes import ReplicaVotes, Submission
+from trainmon.replicas.votes import Arriving, ReplicaVotes, Submission
 
 if TYPE_CHECKING:
     import torch
@@ -27,11 +27,31 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.005
 
 
+@dataclass(slots=True, frozen=True)
+class _Look:
+    """What this rank holds of a group's copies at one moment."""
+
+    copies: Sequence[Copy]
+    arriving: Arriving
+
+    def then(self, later: _Look) -> _Look:
+        """This one and a later one."""
+
+        def both() -> Sequence[int | None] | None:
+            first, second = self.arriving(), later.arriving()
+            return None if first is None or second is None else [*first, *second]
+
+        return _Look([*self.copies, *later.copies], both)
+
+
 class ReplicaCheck:
     """Of one watch. What no other rank holds a copy of is not read; where there are no copies there is no thread.
 
-    Cost: in one step of `replica_interval`, one pass over the parameters and states that have copies, right after the
-    optimizer's step, when nobody writes them. The comparison goes on beside the training.
+    Parameters are looked at before the optimizer's step and after it, states after it. What was changed at rest (a bit
+    of the memory) differs alone before the update; the gradients of the step carry it to others.
+
+    Cost: in one step of `replica_interval`, two passes over the parameters and one over the states that have copies,
+    when nobody writes them. The comparison goes on beside the training.
     """
 
     def __init__(
@@ -51,8 +71,17 @@ class ReplicaCheck:
         self._votes: ReplicaVotes | None = None
         self._device: Any = None
         self._last: int | None = None
+        #: The step whose parameters were looked at before its update, and what was found, by group.
+        self._before: tuple[int, dict[tuple[int, ...], _Look]] = (-1, {})
         #: Computed on a device, under way to the host.
         self._under_way: deque[Submission] = deque()
+
+    def before_step(self) -> None:
+        """The optimizer is about to step."""
+        step = self._monitor.step
+        if not self._is_due(step) or is_capturing():
+            return
+        self._before = step, self._looks((Content.VALUES,), Kind.PARAM_ORIGIN)
 
     def after_step(self) -> None:
         """The optimizer has stepped."""
@@ -61,17 +90,28 @@ class ReplicaCheck:
             return
         self._hand_on()
         step = self._monitor.step
-        if self._interval == 0 or step % self._interval or step == self._last:
+        if not self._is_due(step):
             return
         self._last = step
-        by_group: dict[tuple[int, ...], list[tuple[Copy, torch.Tensor]]] = {}
-        for ranks, copy, tensor in self._held():
-            by_group.setdefault(ranks, []).append((copy, tensor))
-        for ranks, held in by_group.items():
-            arriving = self._fingerprints([tensor for _, tensor in held])
+        (looked_at, before), self._before = self._before, (-1, {})
+        for ranks, after in self._looks(tuple(Content), Kind.PARAM_UPDATED).items():
+            look = before[ranks].then(after) if looked_at == step and ranks in before else after
             moment = f"{step}-{operations_of(ranks)}"
-            self._under_way.append(Submission(ranks, moment, step, [copy for copy, _ in held], arriving))
+            self._under_way.append(Submission(ranks, moment, step, look.copies, look.arriving))
         self._hand_on()
+
+    def _is_due(self, step: int) -> bool:
+        return self._interval != 0 and step % self._interval == 0 and step != self._last
+
+    def _looks(self, contents: Sequence[Content], values: int) -> dict[tuple[int, ...], _Look]:
+        """What there is now, by group; `values`: as what parameters are told."""
+        by_group: dict[tuple[int, ...], list[tuple[Copy, torch.Tensor]]] = {}
+        for ranks, copy, tensor in self._held(contents, values):
+            by_group.setdefault(ranks, []).append((copy, tensor))
+        return {
+            ranks: _Look([copy for copy, _ in held], self._fingerprints([tensor for _, tensor in held]))
+            for ranks, held in by_group.items()
+        }
 
     def _hand_on(self) -> None:
         """Submits what has arrived. Only the training's own thread knows when a device may be asked."""
@@ -82,7 +122,9 @@ class ReplicaCheck:
             one = self._under_way.popleft()
             self._open().submit(replace(one, arriving=_known(found)))
 
-    def _held(self) -> Iterator[tuple[tuple[int, ...], Copy, torch.Tensor]]:
+    def _held(
+        self, contents: Sequence[Content], values_are: int
+    ) -> Iterator[tuple[tuple[int, ...], Copy, torch.Tensor]]:
         """What has copies, in model order: each parameter, then its states."""
         from trainmon.frameworks.plain import is_lazy
 
@@ -93,15 +135,15 @@ class ReplicaCheck:
             groups = framework.replicas(parameter, Content.VALUES)
             values = framework.copied_values(parameter) if groups else None
             if values is not None:
-                copy = Copy(Kind.PARAM_UPDATED, parameter.name, parameter.vpp_stage)
+                copy = Copy(values_are, parameter.name, parameter.vpp_stage)
                 yield from ((ranks, copy, local_part(values)) for ranks in groups)
-            groups = framework.replicas(parameter, Content.MOMENTS)
+            groups = framework.replicas(parameter, Content.MOMENTS) if Content.MOMENTS in contents else ()
             if groups:
                 for name, state in framework.moments(parameter).items():
                     copy, part = _copy_of_state(parameter, name), local_part(state)
                     yield from ((ranks, copy, part) for ranks in groups)
 
-    def _fingerprints(self, tensors: Sequence[torch.Tensor]) -> Callable[[], Sequence[int | None] | None]:
+    def _fingerprints(self, tensors: Sequence[torch.Tensor]) -> Arriving:
         """Those on the host are read now."""
         host = [place for place, one in enumerate(tensors) if one.is_cpu]
         found: list[int | None] = [None] * len(tensors)

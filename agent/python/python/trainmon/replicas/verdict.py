@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Ranks that a message names.
-_MOST_RANKS = 8
+from trainmon.names import listed
+
+#: Ranks that a message names, and copies.
+_MOST_RANKS, _MOST_COPIES = 8, 12
 
 
 class Copy(NamedTuple):
     """What is compared: one tensor of one rank."""
 
     kind: int
+    """Of a parameter `PARAM_ORIGIN` before the optimizer's step, `PARAM_UPDATED` after it."""
     name: str
     vpp_stage: int
 
@@ -39,7 +42,7 @@ class Verdict:
     first: int
     """The place of the first that differs."""
     differing: int
-    """How many copies differ on some rank."""
+    """Of how many tensors copies differ on some rank."""
     message: str
 
 
@@ -91,15 +94,19 @@ def judge(variants: Sequence[Variant], copies: Sequence[Copy], step: int, ranks:
     else:
         sides = " and ".join(_named([variant]) for variant in [reference, *wrong][:2])
         who = f"{what} differs between {sides}: neither has a majority of {ranks} ranks"
-    more = f"; {len(places)} of {len(copies)} copies differ, this is the first" if len(places) > 1 else ""
-    return Verdict(first, len(places), f"ReplicaMismatch: {who} after step {step}{more}")
+    # A parameter that differs before the update and after it is one.
+    differing = list(dict.fromkeys(_what(copies[place]) for place in places))
+    tensors = len({_what(copy) for copy in copies})
+    rest = listed(differing[1:], _MOST_COPIES)
+    more = f"; {len(differing)} of {tensors} copies differ, this is the first, then {rest}" if rest else ""
+    return Verdict(first, len(differing), f"ReplicaMismatch: {who} after step {step}{more}")
 
 
 def _what(copy: Copy) -> str:
     from trainmon._kinds import Kind
     from trainmon._trainmon import KINDS
 
-    what = "parameter" if copy.kind == Kind.PARAM_UPDATED else KINDS[copy.kind]
+    what = "parameter" if copy.kind in (Kind.PARAM_ORIGIN, Kind.PARAM_UPDATED) else KINDS[copy.kind]
     chunk = f" of model chunk {copy.vpp_stage}" if copy.vpp_stage else ""
     return f"{what} `{copy.name}`{chunk}"
 

@@ -1,0 +1,125 @@
+"""Device meshes: which ranks hold which elements of a DTensor, and of what is no DTensor in a model that has some.
+
+A line is the ranks that differ in one dimension of a mesh. Over some lines the batch is split: data parallelism, the
+dimensions that `fully_shard` was given. Over the others, those of tensor parallelism, ranks compute one model together.
+What is not split over such a line is the same on all of its ranks: also a plain parameter beside DTensors, and one that
+`fully_shard` splits over the data-parallel line alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+Ranks = tuple[int, ...]
+
+#: What a dimension of pipeline stages is called: each stage has parameters of its own.
+_STAGES = frozenset({"pp", "pipe", "pipeline"})
+
+
+def is_dtensor(tensor: object) -> bool:
+    """Whether it is a DTensor, of whatever torch."""
+    return getattr(tensor, "_local_tensor", None) is not None and hasattr(tensor, "placements")
+
+
+def holders(tensor: Any) -> Ranks:
+    """The ranks over which a DTensor's elements are split; none for any other tensor. Read off the mesh."""
+    return _along(tensor, lambda placement: not placement.is_replicate())
+
+
+def sharers(tensor: Any) -> Ranks:
+    """The ranks that hold the same elements of a DTensor, along its own mesh; none for any other tensor, and where each
+    has a part of a sum."""
+    if not is_dtensor(tensor) or any(placement.is_partial() for placement in tensor.placements):
+        return ()
+    return _along(tensor, lambda placement: bool(placement.is_replicate()))
+
+
+def _along(tensor: Any, varies: Callable[[Any], bool]) -> Ranks:
+    """The ranks of a DTensor's mesh that differ from this one in the dimensions of some placements only."""
+    if not is_dtensor(tensor):
+        return ()
+    mesh, place = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    if place is None:
+        return ()
+    index = tuple(
+        slice(None) if varies(placement) else own for own, placement in zip(place, tensor.placements, strict=True)
+    )
+    return _ranks_of(mesh.mesh[index])
+
+
+def lines_of(mesh: Any, but: Collection[str] = ()) -> list[Ranks]:
+    """Of each dimension the ranks that differ from this one in it alone; those of one rank are left out, and dimensions
+    of some names."""
+    place, names = mesh.get_coordinate(), mesh.mesh_dim_names
+    if place is None:
+        return []
+    lines = []
+    for dim in range(mesh.mesh.ndim):
+        if names is not None and names[dim] in but:
+            continue
+        index = tuple(slice(None) if at == dim else own for at, own in enumerate(place))
+        lines.append(_ranks_of(mesh.mesh[index]))
+    return [line for line in lines if len(line) > 1]
+
+
+def _ranks_of(part: Any) -> Ranks:
+    return tuple(sorted(int(rank) for rank in part.flatten().tolist()))
+
+
+def crossed(own: int, groups: Iterable[Sequence[int]]) -> Ranks:
+    """The ranks that are reached from this one along all of these groups, each of which has it: of two lines of a grid
+    the rectangle. Ranks of a grid are equally far apart in each of its lines, so distances add up."""
+    found = {own}
+    for group in groups:
+        found = {rank + other - own for rank in found for other in group}
+    return tuple(sorted(found))
+
+
+def root_lines(mesh: Any) -> list[Ranks]:
+    """The lines of the mesh that this one was taken from, but for pipeline stages; its own if torch tells of none."""
+    from torch.distributed import device_mesh
+
+    # Older versions of torch keep it outside of the mesh.
+    of_torch: Any = getattr(device_mesh, "_mesh_resources", None)
+    ask = getattr(mesh, "_get_root_mesh", None) or functools.partial(getattr(of_torch, "get_root_mesh", _itself), mesh)
+    return lines_of(ask(), _STAGES)
+
+
+def _itself(mesh: Any) -> Any:
+    return mesh
+
+
+class Meshes:
+    """The lines over which the ranks of a job compute one model together, read off its DTensors."""
+
+    def __init__(self, own: int, tensors: Iterable[Any], data_of: Mapping[int, Ranks]) -> None:
+        """`data_of`: by id of a tensor, the ranks over which `fully_shard` splits the batch."""
+        self._own = own
+        self._data_of = data_of
+        #: Those of tensor parallelism.
+        self.lines: list[Ranks] = []
+        for tensor in tensors:
+            if is_dtensor(tensor):
+                self._read(tensor)
+
+    def _read(self, tensor: Any) -> None:
+        data = set(self._data_of.get(id(tensor), ()))
+        for line in lines_of(tensor.device_mesh):
+            if line not in self.lines and not data.issuperset(line):
+                self.lines.append(line)
+
+    def across(self, ranks: Iterable[int]) -> list[Ranks]:
+        """The lines that leave these ranks at this one: over them, what the ranks hold is held once more."""
+        covered, found = set(ranks) | {self._own}, []
+        for line in self.lines:
+            if covered.intersection(line) == {self._own}:
+                found.append(line)
+                covered = set(crossed(self._own, [sorted(covered), line]))
+        return found
+
+
+def mesh_ranks(tensor: Any) -> Ranks:
+    """Every rank of a DTensor's mesh; none for any other tensor."""
+    return _ranks_of(tensor.device_mesh.mesh) if is_dtensor(tensor) else ()

@@ -1,0 +1,92 @@
+"""torch's own pipelines: which ranks hold the other stages of a model."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon.exchange import StoreExchange
+from trainmon.frameworks.job import Job, ranks_of
+from trainmon.norm import Exchange
+
+if TYPE_CHECKING:
+    import torch
+
+#: Where torch defines its stages, and their class.
+_MODULE, _STAGE = "torch.distributed.pipelining.stage", "_PipelineStageBase"
+
+
+class Pipeline:
+    """The pipeline that the models of a watch are stages of, if there is one.
+
+    It is looked for once, when it is first asked for: a script may make its stages after it has called `watch`. By the
+    end of the first step they are there.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._ranks: tuple[int, ...] | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the world whose stages make up the model, in order and this one among them; empty without a
+        pipeline. Cost: where torch's pipelines were imported, one walk over the objects of the process."""
+        if self._ranks is None:
+            self._ranks = self._find()
+        return self._ranks
+
+    def _find(self) -> tuple[int, ...]:
+        from torch import distributed
+
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return ()
+        if self._job.pp_group is not None:
+            return ranks_of(self._job.pp_group)
+        stage = next(_stages_of(self._job.models), None)
+        return () if stage is None else ranks_of(stage.group)
+
+    def exchange(self, of_stage: Exchange | None) -> Exchange | None:
+        """What adds up the norm over the stages, given what adds up that of this one; what was given without a
+        pipeline."""
+        if len(self.ranks) < 2:
+            return of_stage
+        over_stages = StoreExchange(self._job.monitor, self.ranks, "pp")
+        return over_stages if of_stage is None else InTurn(of_stage, over_stages)
+
+
+class InTurn:
+    """Adds up over the ranks of one exchange, and the sum over those of another."""
+
+    def __init__(self, first: Exchange, second: Exchange) -> None:
+        self._first, self._second = first, second
+
+    def submit(self, step: int, squares: float, done: Callable[[float | None], None]) -> None:
+        """Gives this rank's part; the sum of all comes to `done`. Without the first sum there is none."""
+
+        def added(total: float | None) -> None:
+            if total is None:
+                done(None)
+            else:
+                self._second.submit(step, total, done)
+
+        self._first.submit(step, squares, added)
+
+    def close(self, seconds: float) -> None:
+        """Waits at most this long for each of the two."""
+        self._first.close(seconds)
+        self._second.close(seconds)
+
+
+def _stages_of(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
+    """Torch's stages that run one of the models, or a part of it, or what it is a part of."""
+    base = getattr(sys.modules.get(_MODULE), _STAGE, None)
+    if base is None:
+        return
+    ours = {id(module) for model in models for module in model.modules()}
+    # By class: what stands in for an object may run code when it is asked what it is.
+    for stage in [one for one in gc.get_objects() if issubclass(type(one), base)]:
+        module = vars(stage).get("submod")
+        if module is not None and any(id(one) in ours for one in module.modules()):
+            yield stage
