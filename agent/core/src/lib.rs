@@ -12,6 +12,7 @@
 mod activation;
 mod batch;
 pub mod catalog;
+mod cells;
 mod columns;
 pub mod config;
 mod printable;
@@ -20,6 +21,7 @@ mod summary;
 
 pub use activation::{ActivationName, FiniteCalls, ModuleEnd, activation_name};
 pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
+pub use cells::{cell_of, text_of_cell};
 pub use columns::{is_number_column, micro_step_column};
 pub use printable::printable;
 pub use shell::shell_word;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 import trainmon
 from support import runs
+from support.command import trainmon as trainmon_program
 from trainmon.autodetect import Discovery
 from trainmon.integrations.attach import AttachOptions
 
@@ -171,3 +173,39 @@ def test_an_engine_knows_its_optimizer_and_only_wraps_its_model(
     assert names_in(directory, "grad_reduced") == [name for name, _ in Net().named_parameters()]
     said = capfd.readouterr().err
     assert "no optimizer" not in said and "not watched" not in said, said
+
+
+def test_a_name_is_no_formula_in_a_spreadsheet_and_is_read_back(tmp_path: Path) -> None:
+    """Of all text in a CSV file only a name may begin as a formula does."""
+    names = ["=SUM(A1)", "+a", "-2+3", "@cmd", " =b"]
+    for run, factor in (("one", 1.0), ("other", 1.5)):
+        torch.manual_seed(0)
+        net = nn.Sequential()
+        for name in names:
+            net.add_module(name, nn.Linear(2, 2))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(tmp_path / run)) as watch:
+            for step in range(3):
+                optimizer.zero_grad()
+                watch.log({"=1+1": step})
+                (net(torch.ones(1, 2)).sum() * factor).backward()
+                optimizer.step()
+    found = runs.run_directory(tmp_path / "one", 0)
+    cells = [cell for file in found.glob("*.csv") for row in csv.reader(file.open(encoding="utf-8")) for cell in row]
+    assert any(cell.startswith(" =SUM(A1)") for cell in cells)
+    assert any(cell.startswith(" =1+1") for cell in cells)
+    assert not [cell for cell in cells if cell[:1] in "=+-@" and cell[:1] and not is_number(cell)]
+    done = trainmon_program("compare", tmp_path / "other", tmp_path / "one", "-o", tmp_path / "report", "--json")
+    said = json.loads(done.stdout)
+    named = {one["name"] for one in said["parted"]}
+    assert {"=SUM(A1).weight", " =b.weight"} <= named, named
+    (table,) = (tmp_path / "report").glob("*.csv")
+    assert ", =SUM(A1).weight," in table.read_text()
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io::Write;
 
 use trainmon_core::config::Dialect;
-use trainmon_core::{CallsColumn, Kind, Reading, Record, Scalar, Statistic, Step, StepCalls, TensorInfo, TensorStats};
+use trainmon_core::{
+    CallsColumn, Kind, Reading, Record, Scalar, Statistic, Step, StepCalls, TensorInfo, TensorStats, cell_of,
+};
 
 use super::layout::Columns;
 use super::number::{push_float, round_decimals};
@@ -109,7 +111,7 @@ impl Lines {
         match self.style.dialect {
             Dialect::V1 => {
                 self.display(info.vpp_stage)?;
-                self.display(&info.name)?;
+                self.text(&info.name)?;
                 self.display(step)?;
                 if columns.micro_step {
                     self.display(record.micro_step)?;
@@ -136,9 +138,9 @@ impl Lines {
             kind => kind.name(),
         };
         if kind.is_moment() {
-            self.display(format_args!("{}.{scope}", info.name))?;
+            self.display(format_args!("{}.{scope}", cell_of(&info.name)))?;
         } else {
-            self.display(&info.name)?;
+            self.text(&info.name)?;
         }
         self.display(scope)
     }
@@ -220,6 +222,11 @@ impl Lines {
         self.cell.clear();
         write!(self.cell, "{value}")?;
         self.csv.write_field(&self.cell)
+    }
+
+    /// A name, whatever it begins with.
+    fn text(&mut self, text: &str) -> Result<(), csv::Error> {
+        self.csv.write_field(cell_of(text).as_bytes())
     }
 
     fn missing(&mut self) -> Result<(), csv::Error> {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
 use super::error::CheckpointError;
+use trainmon_core::cell_of;
 use trainmon_report::{comparison_as_json, first_of};
 
 /// So many tensors are shown to people, the worst first; files have them all.
@@ -166,7 +167,7 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
         "non_finite_golden",
     ])?;
     for row in &comparison.tensors {
-        let mut cells = vec![row.name.clone(), word(row.verdict).to_owned()];
+        let mut cells = vec![cell_of(&row.name).into_owned(), word(row.verdict).to_owned()];
         cells.extend(row.dtype.iter().cloned());
         cells.extend(row.shape.iter().map(|shape| format!("{shape:?}")));
         cells.push(row.numel[0].to_string());
@@ -191,7 +192,8 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
     }
     for (word, names) in [("target_only", &comparison.target_only), ("golden_only", &comparison.golden_only)] {
         for name in names {
-            let mut cells = vec![name.as_str(), word];
+            let name = cell_of(name);
+            let mut cells = vec![&*name, word];
             cells.resize(16, "");
             out.write_record(&cells)?;
         }

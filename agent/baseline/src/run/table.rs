@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use csv::StringRecord;
-use trainmon_core::end_of_last_line;
+use trainmon_core::{end_of_last_line, text_of_cell};
 
 use super::error::RunError;
 use super::file::{FileUse, TableFile};
@@ -154,7 +154,7 @@ impl<'a> Row<'a> {
 
     /// The text at a place.
     pub fn text(&self, place: usize) -> &'a str {
-        self.cells.get(place).unwrap_or("")
+        text_of_cell(self.cells.get(place).unwrap_or(""))
     }
 
     /// The integer at a place.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use calamine::{Data, Reader as _, Xlsx, open_workbook};
+use trainmon_core::text_of_cell;
 
 use super::error::MergeError;
 
@@ -135,7 +136,10 @@ fn is_csv(path: &Path) -> bool {
 fn csv_rows(path: &Path) -> Result<Vec<Vec<Cell>>, MergeError> {
     let failed = |source| MergeError::read(path, source);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(path).map_err(failed)?;
-    reader.records().map(|row| Ok(row.map_err(failed)?.iter().map(Cell::of_text).collect())).collect()
+    reader
+        .records()
+        .map(|row| Ok(row.map_err(failed)?.iter().map(|cell| Cell::of_text(text_of_cell(cell))).collect()))
+        .collect()
 }
 
 /// All sheets one after the other: parts have the headers each.

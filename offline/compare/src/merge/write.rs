@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rust_xlsxwriter::{Workbook, XlsxError};
+use trainmon_core::cell_of;
 use trainmon_report::unfinished_in;
 
 use super::error::MergeError;
@@ -93,7 +94,7 @@ fn lines(path: &Path, ranks: &[u64], table: &Merged) -> Result<(), csv::Error> {
     writer.write_record(headers(ranks))?;
     for (name, cells) in &table.rows {
         let cells = cells.iter().map(|cell| cell.as_ref().map_or("", Cell::text));
-        writer.write_record(std::iter::once(name.as_str()).chain(cells))?;
+        writer.write_record(std::iter::once(name.as_str()).chain(cells).map(|cell| cell_of(cell).into_owned()))?;
     }
     Ok(writer.flush()?)
 }

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use trainmon_core::cell_of;
+
 use super::pieces::{Channel, Sink, Source};
 use super::rows::{Rows, WriteError};
 
@@ -74,7 +76,7 @@ fn render(rows: &dyn Rows, which: Range<usize>, to: &mut Vec<u8>) {
     let mut room = String::new();
     for row in which {
         rows.visit(row, &mut |cell| {
-            _ = cell.with_csv(&mut room, |text| writer.write_field(text.as_bytes()));
+            _ = cell.with_csv(&mut room, |text| writer.write_field(cell_of(text).as_bytes()));
         });
         _ = writer.write_record(None::<&[u8]>);
     }

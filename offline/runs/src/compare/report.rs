@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use trainmon_report::{FreshDirectory, OutputError, answer_as_json};
 
 use trainmon_baseline::{Divergence, TensorKey, short};
+use trainmon_core::cell_of;
 
 use super::answer::place_in_words;
 use super::comparison::RunComparison;
@@ -92,7 +93,7 @@ fn table(divergences: &[Divergence]) -> io::Result<Vec<u8>> {
             step.to_string(),
             rank.to_string(),
             kind.clone(),
-            name.clone(),
+            cell_of(name).into_owned(),
             vpp_stage.to_string(),
             micro_step.map(|micro| micro.to_string()).unwrap_or_default(),
             statistic.clone(),
@@ -101,7 +102,7 @@ fn table(divergences: &[Divergence]) -> io::Result<Vec<u8>> {
             number(difference),
             number(bound),
             bound_source.words().to_owned(),
-            note.clone().unwrap_or_default(),
+            note.as_deref().map(cell_of).unwrap_or_default().into_owned(),
         ])?;
     }
     csv.into_inner().map_err(|error| io::Error::other(error.to_string()))

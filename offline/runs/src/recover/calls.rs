@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use trainmon_core::{Kind, Record, StepBatch, TensorInfo};
+use trainmon_core::{Kind, Record, StepBatch, TensorInfo, cell_of};
 
 use super::error::RecoverError;
 
@@ -72,8 +72,8 @@ impl CallsFile {
         rows.write_record([
             batch.step.to_string(),
             record.micro_step.to_string(),
-            op.to_owned(),
-            group.to_owned(),
+            cell_of(op).into_owned(),
+            cell_of(group).into_owned(),
             whole("sequence"),
             whole("bytes"),
             exact("seconds"),
@@ -82,7 +82,7 @@ impl CallsFile {
             exact("busbw"),
             reading.shape().to_string(),
             reading.dtype().to_string(),
-            caller.to_owned(),
+            cell_of(caller).into_owned(),
         ])
     }
 
