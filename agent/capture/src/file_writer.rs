@@ -31,6 +31,8 @@ pub(crate) struct Writing {
     pub(crate) compress: bool,
     /// Whether tensors that are the same share a file.
     pub(crate) shares: bool,
+    /// Whether a file is whole before the tensor's owner goes on.
+    pub(crate) durable: bool,
 }
 
 /// What tells tensors apart at a glance. Where it is equal the bytes are compared.
@@ -76,6 +78,11 @@ impl FileWriter {
     /// Whether files are compressed: that takes longer than writing them.
     pub(crate) fn compresses(&self) -> bool {
         self.writing.compress
+    }
+
+    /// Whether a file is whole before the tensor's owner goes on.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.writing.durable
     }
 
     /// Whether tensors of so many bytes that are the same share a file.

@@ -92,8 +92,21 @@ impl Files {
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
     /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, of the tensor.
-    /// `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
+    /// Durable files are whole when this returns. `false`: there is no memory for the copy (a tensor may be far larger than what
+    /// it is a view of).
     pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
+        let is_durable = self.writers.writer.is_durable();
+        if is_durable && self.write_in_place(file, &name, elements) {
+            return true;
+        }
+        let is_taken = self.take(file, name, size, elements);
+        if is_durable {
+            self.drain();
+        }
+        is_taken
+    }
+
+    fn take(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
         if self.writers.writer.shares(size) && self.name_copy(file, &name, elements) {
             return true;
         }
@@ -263,7 +276,7 @@ mod tests {
         let done = move |hole, written: Result<(&str, WrittenFile), WriteError>| {
             told.lock().push((hole, written.unwrap().0.to_owned()));
         };
-        let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true };
+        let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true, durable: false };
         let opened = OwnedFd::from(std::fs::File::open(directory).unwrap());
         Files::new(opened, writing, 1 << 30, SpareMemory::default(), DiskSpeed::default(), Box::new(done))
     }
@@ -298,6 +311,25 @@ mod tests {
         assert_eq!(*told.lock(), [(Hole(9), "9.npy".to_owned())]);
         let written = trainmon_dump::tensor_file::read_one(&directory.path().join("9.npy")).unwrap();
         assert_eq!(written.bytes(), tensor.bytes);
+    }
+
+    #[test]
+    fn durable_files_are_whole_when_the_tensor_is_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Arc::default();
+        let mut files = without_threads(directory.path(), &told);
+        let opened = OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
+        let writing = Writing { format: TensorFormat::Npy, compress: false, shares: true, durable: true };
+        Arc::get_mut(&mut files.writers).unwrap().writer = FileWriter::new(opened, writing);
+        let mut strided = Given { lie_in_order: false, ..Given::of(9) };
+        put(&files, 0, &mut strided);
+        assert_eq!((strided.copies, told.lock().len(), files.waiting()), (1, 1, (0, 0)));
+        let mut tensor = Given::of(7);
+        put(&files, 1, &mut tensor);
+        put(&files, 2, &mut tensor);
+        assert_eq!((tensor.copies, told.lock().len(), files.waiting()), (0, 3, (0, 0)), "written of the tensor itself");
+        let inode = |name: &str| std::fs::metadata(directory.path().join(name)).unwrap().ino();
+        assert_eq!(inode("1.npy"), inode("2.npy"), "equal ones still share a file");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn the_incumbents_whole_sample_loads_and_each_idle_block_says_what_to_use() {
 fn every_key_reaches_the_config() {
     let text = r#"{"task": "tensor", "dump_path": "d", "rank": ["0-3", 7], "step": [1], "level": "mix", "async_dump": true,
         "dump_enable": true, "extra_info": false, "precision": "low", "risk_level": "CORE", "custom_op_namespaces": ["mine"],
-        "compress": true, "share_files": false, "disk_budget_mib": 10, "pool_mib": 20,
+        "compress": true, "share_files": false, "disk_budget_mib": 10, "pool_mib": 20, "durable": true,
         "tensor": {"scope": ["Module.a.A.forward.0", "Tensor.add.3.forward"], "list": ["x"], "data_mode": ["forward", "input"],
             "slice": [{"dim": 1, "begin": -2, "end": -1, "size": 8}], "request_id": "r", "summary_mode": "xor",
             "file_format": "safetensors", "diff_nums": -1, "overflow_nums": 4}}"#;
@@ -91,6 +91,7 @@ fn every_key_reaches_the_config() {
         share_files: false,
         disk_budget_mib: Some(10),
         pool_mib: 20,
+        durable: true,
         ..config(r#"{"task": "tensor", "dump_path": "d", "rank": ["0-3", 7], "step": [1]}"#)
     };
     assert_eq!(config(text), expected);

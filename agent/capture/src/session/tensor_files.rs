@@ -59,7 +59,12 @@ impl Session {
         }
         let config = self.plan.config();
         let started = self.directory.lock().tensors().and_then(|directory| {
-            let writing = Writing { format: config.file_format, compress: config.compress, shares: config.share_files };
+            let writing = Writing {
+                format: config.file_format,
+                compress: config.compress,
+                shares: config.share_files,
+                durable: config.durable,
+            };
             let bound = usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX);
             let records = Arc::clone(&self.records);
             let done =

@@ -25,7 +25,9 @@ KILLS = int(os.environ.get("TRAINMON_KILLS", "4"))
 SCRIPT = """
 import sys, torch, trainmon
 place, size, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-keys = {"task": "tensor"} if way == "tensor" else {"task": "statistics", "summary_mode": way}
+keys = {"task": "statistics", "summary_mode": way}
+if way in ("tensor", "durable"):
+    keys = {"task": "tensor", "durable": way == "durable"}
 x = torch.arange(size, dtype=torch.float32)
 with trainmon.capture(dump_path=place, level="L1", risk_level="ALL", quiet=True, **keys):
     print("on", flush=True)
@@ -88,6 +90,22 @@ def test_what_is_said_to_be_missing_of_tensors_is_what_is_missing(tmp_path: Path
         "stack.json",
     ]
     assert not list(directory.glob("dump_tensor_data/.*"))
+
+
+@pytest.mark.parametrize("attempt", range(KILLS))
+@pytest.mark.parametrize("size", [64, 300_000])
+def test_durable_tensors_are_lost_of_the_call_under_way_alone(tmp_path: Path, size: int, attempt: int) -> None:
+    after = random.Random(f"durable {size} {attempt}").uniform(0.02, 0.4)
+    directory = killed(tmp_path, size, "durable", after)
+    said = trainmon("recover", tmp_path, "--json")
+    [answer] = json.loads(said.stdout)["captures"]
+    data = json.loads((directory / "dump.json").read_text())["data"]
+    *whole, last = data
+    assert whole, "the process lived too shortly to tell"
+    assert not [one for one in answer["missing"] if one["entry"] != last], answer["missing"]
+    for number, name in enumerate(whole):
+        assert check(directory, size, number, data[name]) == 0, name
+
 
 
 @pytest.mark.parametrize("way", ["md5", "xor"])

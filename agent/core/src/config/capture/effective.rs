@@ -248,4 +248,6 @@ pub struct CaptureConfig {
     /// At most so many MiB of tensors wait to be written.
     #[default(DEFAULT_CAPTURE_POOL_MIB)]
     pub pool_mib: u64,
+    /// Whether each tensor is written before the call it is of returns.
+    pub durable: bool,
 }

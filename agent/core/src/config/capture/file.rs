@@ -74,6 +74,9 @@ pub(in crate::config) struct CaptureFile {
     #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written before the training goes on"))]
     #[default(DEFAULT_CAPTURE_POOL_MIB)]
     pub(in crate::config) pool_mib: u64,
+    /// Write each tensor before the call it is of returns: a killed process loses none. The training waits for the disk.
+    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written so, unless `async_dump` is set"))]
+    pub(in crate::config) durable: bool,
     /// The keys of the task `statistics`.
     pub(in crate::config) statistics: Option<BlockFile>,
     /// The keys of the task `tensor`.

@@ -67,6 +67,7 @@ pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut
         share_files: file.share_files,
         disk_budget_mib: file.disk_budget_mib,
         pool_mib: file.pool_mib,
+        durable: file.durable,
     }
 }
 
