@@ -11,8 +11,8 @@ use super::noise::{BoundSource, is_in_order};
 /// A series beyond its bound, at the first step where it is.
 #[derive(Clone, Debug, Serialize)]
 pub struct Divergence {
-    /// The rank.
-    pub rank: u32,
+    /// The rank; `None`: of the rows of all ranks, put together.
+    pub rank: Option<u32>,
     /// The step.
     pub step: u64,
     /// What was measured.

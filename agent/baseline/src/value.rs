@@ -229,7 +229,7 @@ impl Judge {
         let Excess { statistic, values: [target, golden], difference, bound, note, is_faint } = excess;
         let tensor = pair.target.0.tensor;
         let divergence = Divergence {
-            rank: self.rank,
+            rank: Some(self.rank),
             step: pair.target.1.step,
             tensor: names.key(tensor),
             statistic: statistic.to_owned(),

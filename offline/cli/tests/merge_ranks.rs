@@ -178,6 +178,29 @@ fn more_elements_than_a_parameter_has_are_an_error_of_their_own() {
 }
 
 #[test]
+fn what_differs_between_all_ranks_together_is_of_no_single_rank() {
+    let folder = TempDir::new().expect("a temporary directory");
+    write_run(&folder.path().join("run"), 2, &[]);
+    let said = trainmon(folder.path(), &["merge-ranks", "run", "-o", "single"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let path = folder.path().join("run/rank_1/param_origin_0-9999.csv");
+    let mut text = HEADER.to_owned();
+    for step in 0..STEPS {
+        row(&mut text, "layers.0.weight", step, &[1.0, 9.5], "[1, 2]");
+        row(&mut text, "layers.0.bias", step, &BIAS, "[4]");
+    }
+    fs::write(path, text).expect("room");
+    let said = trainmon(folder.path(), &["compare", "run", "single"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("param_origin of `layers.0.weight`: "), "{said:?}");
+    assert!(!said.out.contains("rank 0"), "{said:?}");
+    let said = trainmon(folder.path(), &["compare", "run", "single", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert!(found["first"]["rank"].is_null() && found["ranks"][0]["rank"].is_null(), "{found}");
+    assert_eq!(found["first"]["name"], "layers.0.weight");
+}
+
+#[test]
 fn rows_that_are_each_ranks_own_are_no_loss() {
     let folder = TempDir::new().expect("a temporary directory");
     write_run(&folder.path().join("run"), 2, &[]);

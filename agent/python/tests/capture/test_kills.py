@@ -107,7 +107,6 @@ def test_durable_tensors_are_lost_of_the_call_under_way_alone(tmp_path: Path, si
         assert check(directory, size, number, data[name]) == 0, name
 
 
-
 @pytest.mark.parametrize("way", ["md5", "xor"])
 def test_what_is_said_to_be_missing_of_checksums_is_what_is_missing(tmp_path: Path, way: str) -> None:
     directory = killed(tmp_path, 300_000, way, 0.2)

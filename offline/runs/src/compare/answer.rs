@@ -214,7 +214,7 @@ pub(super) fn told(divergence: &Divergence) -> String {
     let Divergence { rank, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } = divergence;
     let place = place_in_words(tensor);
     if let Some(note) = note {
-        return format!("{place} on rank {rank}: {statistic} {note}");
+        return format!("{place}{}: {statistic} {note}", on(*rank));
     }
     let (mut shown, mut other) = (short(*target), short(*golden));
     if shown == other {
@@ -222,10 +222,15 @@ pub(super) fn told(divergence: &Divergence) -> String {
     }
     let values = format!("{statistic} {shown} against {other}");
     if *bound_source == BoundSource::NoBound {
-        return format!("{place} on rank {rank}: {values}");
+        return format!("{place}{}: {values}", on(*rank));
     }
     let (difference, bound, source) = (short(*difference), short(*bound), bound_source.words());
-    format!("{place} on rank {rank}: {values}, apart {difference}, bound {bound} ({source})")
+    format!("{place}{}: {values}, apart {difference}, bound {bound} ({source})", on(*rank))
+}
+
+/// Nothing of all ranks together: that they were put together is a note.
+fn on(rank: Option<u32>) -> String {
+    rank.map_or_else(String::new, |rank| format!(" on rank {rank}"))
 }
 
 pub(super) fn place_in_words(tensor: &TensorKey) -> String {
@@ -239,7 +244,7 @@ pub(super) fn place_in_words(tensor: &TensorKey) -> String {
 }
 
 fn how_many(divergences: &[Divergence]) -> String {
-    let mut tensors: Vec<(u32, &TensorKey)> =
+    let mut tensors: Vec<(Option<u32>, &TensorKey)> =
         divergences.iter().map(|divergence| (divergence.rank, &divergence.tensor)).collect();
     tensors.sort();
     tensors.dedup();

@@ -224,7 +224,7 @@ mod tests {
         let tensor = TensorKey { kind: "actv".to_owned(), name: "fc".to_owned(), vpp_stage: 0, micro_step: None };
         let numbered = values.iter().zip(0..);
         let points = numbered.map(|(&(target, golden), step)| Point { step, target, golden }).collect();
-        Curve { rank: 0, tensor, statistic: "norm".to_owned(), divergence: None, points }
+        Curve { rank: Some(0), tensor, statistic: "norm".to_owned(), divergence: None, points }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct RunComparison {
     /// Every series that parts, at its first step: by step; of the first step the leading one first and the others by how far
     /// they are beyond their bounds.
     pub parted: Vec<Divergence>,
-    /// One per rank that both have.
+    /// One per rank that both have; one where the rows of all ranks were put together.
     pub ranks: Vec<RankComparison>,
     /// What is on one side only, what was not judged.
     pub notes: Vec<String>,
@@ -40,8 +40,8 @@ pub struct RunComparison {
 /// One rank.
 #[derive(Debug, Serialize)]
 pub struct RankComparison {
-    /// The rank.
-    pub rank: u32,
+    /// The rank; `None`: those of all ranks together.
+    pub rank: Option<u32>,
     /// Where its files lie.
     pub target: PathBuf,
     /// As above, of the first golden run.
@@ -101,4 +101,9 @@ impl RunComparison {
     pub fn differs(&self) -> bool {
         self.verdict.level == Level::Error
     }
+}
+
+/// A rank's number; of all ranks together a word.
+pub(super) fn in_a_cell(rank: Option<u32>) -> String {
+    rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string())
 }

@@ -7,7 +7,7 @@ use trainmon_baseline::{Divergence, short};
 
 use super::answer::place_in_words;
 use super::chart::svg;
-use super::comparison::{RankComparison, RunComparison};
+use super::comparison::{RankComparison, RunComparison, in_a_cell};
 use super::replay::Curve;
 use super::verdict::Level;
 
@@ -59,7 +59,10 @@ fn charts(curves: &[Curve]) -> Markup {
                 "\n"
                 @for curve in curves {
                     figure {
-                        figcaption { "rank " (curve.rank) ": " (curve.statistic) " of " (place_in_words(&curve.tensor)) }
+                        figcaption {
+                            @if let Some(rank) = curve.rank { "rank " (rank) ": " }
+                            (curve.statistic) " of " (place_in_words(&curve.tensor))
+                        }
                         // Lines between numbers, and words of ours.
                         (PreEscaped(svg(curve)))
                     }
@@ -105,7 +108,7 @@ fn group_table(group: &[&Divergence]) -> Markup {
     // What is the same of all of them is said once.
     let first = group.first().map(|divergence| why(divergence)).unwrap_or_default();
     let is_one_reason = group.iter().all(|divergence| why(divergence) == first);
-    let ranks: Vec<u32> = group.iter().map(|divergence| divergence.rank).collect();
+    let ranks: Vec<Option<u32>> = group.iter().map(|divergence| divergence.rank).collect();
     let is_one_rank = ranks.iter().all(|rank| *rank == ranks[0]);
     html! {
         @if is_one_reason { p class="muted" { "The bound of each: " (first) "." } "\n" }
@@ -120,7 +123,7 @@ fn group_table(group: &[&Divergence]) -> Markup {
                 "\n"
                 @for divergence in group.iter().take(ROWS) {
                     tr {
-                        @if !is_one_rank { td class="number" { (divergence.rank) } }
+                        @if !is_one_rank { td class="number" { (in_a_cell(divergence.rank)) } }
                         td { (place_in_words(&divergence.tensor)) }
                         td { (divergence.statistic) }
                         @for value in [divergence.target, divergence.golden, divergence.difference, divergence.bound] {
@@ -151,7 +154,7 @@ fn ranks_table(ranks: &[RankComparison]) -> Markup {
             "\n"
             @for rank in ranks {
                 tr {
-                    td class="number" { (rank.rank) }
+                    td class="number" { (in_a_cell(rank.rank)) }
                     td {
                         @match rank.steps.range {
                             None => "none",

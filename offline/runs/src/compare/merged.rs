@@ -1,5 +1,6 @@
 //! Runs whose ranks hold other parts of the model: the rows of their ranks are put together before they are compared.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -18,6 +19,8 @@ pub(super) struct Sides {
     pub(super) warnings: Vec<String>,
     /// The runs of whose ranks no row could be put together.
     pub(super) apart: Vec<PathBuf>,
+    /// Kinds that were left out because each rank has its own.
+    pub(super) of_each_rank: BTreeSet<&'static str>,
     /// Holds what was made, while it is read.
     made: Option<TempDir>,
 }
@@ -31,7 +34,8 @@ impl Sides {
     ) -> Result<Self, CompareRunsError> {
         let (target, golden) = (target.to_path_buf(), golden.to_vec());
         let (remarks, warnings) = (Vec::new(), Vec::new());
-        let mut sides = Self { target, golden, remarks, warnings, apart: Vec::new(), made: None };
+        let mut sides =
+            Self { target, golden, remarks, warnings, apart: Vec::new(), of_each_rank: BTreeSet::new(), made: None };
         if !sides.golden.iter().any(|golden| are_laid_out_otherwise(&sides.target, golden)) {
             return Ok(sides);
         }
@@ -56,7 +60,11 @@ impl Sides {
         if merged.records == 0 {
             self.apart.push(path.to_path_buf());
         }
-        self.remarks.push(format!("the rows of {ranks} ranks of `{}` are compared put together", path.display()));
+        let own: Vec<&'static str> =
+            merged.left_out.iter().filter(|left_out| !left_out.is_loss).map(|left_out| left_out.kind).collect();
+        let but = if own.is_empty() { String::new() } else { format!("; not compared: {}", own.join(", ")) };
+        self.of_each_rank.extend(own);
+        self.remarks.push(format!("the rows of {ranks} ranks of `{}` are compared put together{but}", path.display()));
         self.warnings.extend(merged.missing().into_iter().map(|missing| format!("`{}`: {missing}", path.display())));
         Ok(out.to_path_buf())
     }

@@ -68,7 +68,7 @@ pub fn compare(
     tell: &mut dyn FnMut(Progress),
 ) -> Result<RunComparison, CompareRunsError> {
     let sides = Sides::of(target, golden, tell)?;
-    let mut comparison = compare_sides(&sides.target, &sides.golden, options, tell)?;
+    let mut comparison = compare_sides(&sides, options, tell)?;
     if sides.are_made() {
         // What was made of the runs is gone when this returns.
         for rank in &mut comparison.ranks {
@@ -91,11 +91,11 @@ pub fn compare(
 }
 
 fn compare_sides(
-    target: &Path,
-    golden: &[PathBuf],
+    sides: &Sides,
     options: Options,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<RunComparison, CompareRunsError> {
+    let Sides { target, golden, .. } = sides;
     let (target_ranks, newest) = ranks_in(target)?;
     let golden_sides = golden.iter().map(|path| ranks_in(path)).collect::<Result<Vec<_>, _>>()?;
     let (golden_ranks, newest_golden): (Vec<_>, Vec<_>) = golden_sides.into_iter().unzip();
@@ -115,22 +115,26 @@ fn compare_sides(
         done += bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>();
         warnings.extend(found.warnings);
         let mut judged = found.judged;
+        let rank = (!sides.are_made()).then_some(target.rank);
+        for divergence in &mut judged.divergences {
+            divergence.rank = rank;
+        }
         parted.append(&mut judged.divergences);
         closest.extend(std::mem::take(&mut judged.closest).into_iter().map(|(share, tensor, statistic)| {
-            (share, replay::SeriesKey { rank: target.rank, tensor, statistic, divergence: None })
+            (share, replay::SeriesKey { rank, tensor, statistic, divergence: None })
         }));
-        notes.extend(notes_of(target.rank, &found.steps, &judged));
-        remarks.extend(remark_of(target.rank, &judged));
-        remarks.extend(writers_of(target.rank, &judged));
-        remarks.extend(unsure_of(target.rank, &judged, &parted));
-        remarks.extend(jumps_of(target.rank, &judged, &parted));
+        let of_rank = |said: String| rank.map_or_else(|| said.clone(), |rank| format!("rank {rank}: {said}"));
+        notes.extend(notes_of(&found.steps, &judged, &sides.of_each_rank).into_iter().map(of_rank));
+        let remarked =
+            [remark_of(&judged), writers_of(&judged), unsure_of(&judged, &parted), jumps_of(&judged, &parted)];
+        remarks.extend(remarked.into_iter().flatten().map(of_rank));
         let noise = noise_of(&judged, &parted);
         let moments_missing = moments_missing(&judged);
         let activations_missing = judged.gaps[0].get("actv").and_then(|gap| gap.steps);
         let Judged { values, equal, coarse, blow_up, tensors_at_start, rows_at_start, .. } = judged;
         let (micro_batches, only_target, only_golden) = (judged.micro_batches, judged.only_target, judged.only_golden);
         let (steps, rounded_to) = (found.steps, found.rounded_to);
-        let (rank, target, golden) = (target.rank, target.path.clone(), golden[0].path.clone());
+        let (target, golden) = (target.path.clone(), golden[0].path.clone());
         ranks.push(RankComparison {
             rank,
             target,
@@ -163,7 +167,7 @@ fn compare_sides(
     }
     let wanted = replay::wanted(&parted, closest);
     let curves = replay::curves(&pairs, &wanted)?;
-    let (target, golden) = (target.to_path_buf(), golden.to_vec());
+    let (target, golden) = (target.clone(), golden.clone());
     let (first, warnings) = (parted.first().cloned(), warnings.into_iter().collect());
     Ok(RunComparison { target, golden, newest, verdict, first, parted, ranks, notes, warnings, curves })
 }
@@ -199,7 +203,7 @@ fn one_sided_ranks(target: &[RankSource], golden: Option<&Vec<RankSource>>) -> V
         .collect()
 }
 
-fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
+fn notes_of(steps: &StepRange, judged: &Judged, of_each_rank: &BTreeSet<&str>) -> Vec<String> {
     let mut notes = Vec::new();
     for (side, count, range) in
         [("the target", steps.only_target, steps.target), ("the golden run", steps.only_golden, steps.golden)]
@@ -208,19 +212,19 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
             && let Some((first, last)) = range
         {
             let steps = if count == 1 { "step" } else { "steps" };
-            notes.push(format!("rank {rank}: {count} {steps} that only {side} has (it has steps {first} to {last})"));
+            notes.push(format!("{count} {steps} that only {side} has (it has steps {first} to {last})"));
         }
     }
     if let Some(median) = judged.coarse_start {
         notes.push(format!(
-            "rank {rank}: the runs are {} apart in the first step already (median), more than sums in float32 are: if neither was computed \
+            "the runs are {} apart in the first step already (median), more than sums in float32 are: if neither was computed \
              in half precision or TF32, a part of one of them was. `--computed-in bf16` says that both were",
             trainmon_baseline::short(median)
         ));
     }
     if let Some([target, golden]) = judged.micro_batches {
         notes.push(format!(
-            "rank {rank}: the target divides a step into {target} micro-batches, the golden run into {golden}: activations and their \
+            "the target divides a step into {target} micro-batches, the golden run into {golden}: activations and their \
              gradients are not compared"
         ));
     }
@@ -228,11 +232,12 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
         let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         // Calls of further micro-batches are not one side's own.
         let is_told = |tensor: &&TensorKey| judged.micro_batches.is_some() && tensor.name.contains('@');
-        for tensor in tensors.iter().filter(|tensor| !is_told(tensor)) {
+        let is_own = |tensor: &&TensorKey| of_each_rank.contains(tensor.kind.as_str());
+        for tensor in tensors.iter().filter(|tensor| !is_told(tensor) && !is_own(tensor)) {
             by_kind.entry(&tensor.kind).or_default().push(&tensor.name);
         }
         for (kind, names) in by_kind {
-            notes.push(format!("rank {rank}: {kind} that only {side} has: {}", listed(&names)));
+            notes.push(format!("{kind} that only {side} has: {}", listed(&names)));
         }
     }
     for (side, kinds) in ["the target", "the golden run"].into_iter().zip(&judged.gaps) {
@@ -240,7 +245,7 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
             if let Some((first, last)) = steps {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 notes.push(format!(
-                    "rank {rank}: {rows} rows of {kind} are missing in {side}, in steps {first} to {last}: {}",
+                    "{rows} rows of {kind} are missing in {side}, in steps {first} to {last}: {}",
                     listed(&names)
                 ));
             }
@@ -248,11 +253,11 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
     }
     for (side, statistics) in ["the target", "the golden run"].into_iter().zip(&judged.statistics) {
         for (kind, statistic) in statistics {
-            notes.push(format!("rank {rank}: {statistic} of {kind} is measured in {side} only"));
+            notes.push(format!("{statistic} of {kind} is measured in {side} only"));
         }
     }
     if judged.other_types > 0 {
-        notes.push(format!("rank {rank}: {} tensors have another element type", judged.other_types));
+        notes.push(format!("{} tensors have another element type", judged.other_types));
     }
     notes
 }
@@ -265,11 +270,11 @@ fn moments_missing(judged: &Judged) -> Option<(String, u64)> {
 }
 
 /// What msprobe and trainmon measure otherwise.
-fn writers_of(rank: u32, judged: &Judged) -> Option<String> {
+fn writers_of(judged: &Judged) -> Option<String> {
     let measures: Vec<&str> = judged.other_measures.iter().copied().collect();
     (!measures.is_empty()).then(|| {
         format!(
-            "rank {rank}: msprobe wrote one of the runs; not compared, since the two monitors measure it differently on purpose: {} \
+            "msprobe wrote one of the runs; not compared, since the two monitors measure it differently on purpose: {} \
              (docs/msprobe-compatibility.md)",
             measures.join(", ")
         )
@@ -277,20 +282,20 @@ fn writers_of(rank: u32, judged: &Judged) -> Option<String> {
 }
 
 /// What is as it should be and worth a word all the same.
-fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
+fn remark_of(judged: &Judged) -> Option<String> {
     let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
     let why = "not judged, since the gradient is too small to be more than round-off";
-    (!names.is_empty()).then(|| format!("rank {rank}: {why}: {}", listed(&names)))
+    (!names.is_empty()).then(|| format!("{why}: {}", listed(&names)))
 }
 
 /// What nobody can tell from rounding that an optimizer made large.
-fn unsure_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
+fn unsure_of(judged: &Judged, parted: &[Divergence]) -> Option<String> {
     let end = first_parting(parted);
     let before = judged.unsure.iter().filter(|(_, step)| **step <= end);
     let names: Vec<String> = before.map(|((kind, name), _)| format!("{kind} of `{name}`")).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "rank {rank}: not told apart from rounding: {}. The part of an attention's fused bias that is the keys' has no gradient but \
+            "not told apart from rounding: {}. The part of an attention's fused bias that is the keys' has no gradient but \
              rounding, and an adaptive optimizer makes full updates of it. A second golden run tells more: `compare TARGET GOLDEN \
              GOLDEN2`",
             first_of(names.iter(), NAMES_SHOWN)
@@ -299,7 +304,7 @@ fn unsure_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String
 }
 
 /// What a `ReLU` makes of rounding in one step.
-fn jumps_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String> {
+fn jumps_of(judged: &Judged, parted: &[Divergence]) -> Option<String> {
     // Behind the place where the runs part anything may differ.
     let end = first_parting(parted);
     let jumps: Vec<&Divergence> = judged.jumps.iter().filter(|jump| jump.step < end).collect();
@@ -310,7 +315,7 @@ fn jumps_of(rank: u32, judged: &Judged, parted: &[Divergence]) -> Option<String>
         more => format!(", and so in {more} more steps"),
     };
     Some(format!(
-        "rank {rank}: in step {step} gradients alone differ, from `{}` on by {difference:.1e}, and in the next step they agree \
+        "in step {step} gradients alone differ, from `{}` on by {difference:.1e}, and in the next step they agree \
          again{more}. Rounding does that where it takes an input of a ReLU to the other side of zero",
         tensor.name
     ))

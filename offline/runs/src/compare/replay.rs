@@ -27,8 +27,8 @@ pub struct Point {
 /// A series over all common steps.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// The rank.
-    pub rank: u32,
+    /// The rank; `None`: of all ranks together.
+    pub rank: Option<u32>,
     /// The tensor.
     pub tensor: TensorKey,
     /// Which statistic.
@@ -59,7 +59,7 @@ impl Curve {
 /// Which series to read.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesKey {
-    pub(super) rank: u32,
+    pub(super) rank: Option<u32>,
     pub(super) tensor: TensorKey,
     pub(super) statistic: String,
     pub(super) divergence: Option<Divergence>,
@@ -68,7 +68,7 @@ pub(super) struct SeriesKey {
 /// The leading series, one per tensor.
 pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, SeriesKey)>) -> Vec<SeriesKey> {
     let mut found: Vec<SeriesKey> = Vec::new();
-    let is_known = |found: &[SeriesKey], rank: u32, tensor: &TensorKey| {
+    let is_known = |found: &[SeriesKey], rank: Option<u32>, tensor: &TensorKey| {
         found.iter().any(|known| known.rank == rank && known.tensor == *tensor)
     };
     for divergence in divergences.iter().filter(|divergence| divergence.note.is_none()) {
@@ -98,7 +98,7 @@ pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[SeriesKey]) -> Result<Vec
     let mut curves: Vec<CurveReader> = wanted.iter().map(CurveReader::new).collect();
     for (target, golden) in pairs {
         let of_rank: Vec<&mut CurveReader> =
-            curves.iter_mut().filter(|curve| curve.curve.rank == target.rank).collect();
+            curves.iter_mut().filter(|curve| curve.curve.rank.is_none_or(|rank| rank == target.rank)).collect();
         if of_rank.is_empty() {
             continue;
         }
@@ -145,7 +145,10 @@ fn follow(
 /// A series of a rank in both runs, of all their steps.
 pub(super) fn series(pairs: &[RankPair<'_>], wanted: &SeriesKey) -> Result<[BTreeMap<u64, f64>; 2], CompareRunsError> {
     let mut found: [BTreeMap<u64, f64>; 2] = Default::default();
-    let Some((target, golden)) = pairs.iter().find(|(target, _)| target.rank == wanted.rank) else { return Ok(found) };
+    let Some((target, golden)) = pairs.iter().find(|(target, _)| wanted.rank.is_none_or(|rank| rank == target.rank))
+    else {
+        return Ok(found);
+    };
     let prefixes: BTreeSet<String> = prefixes_of(&wanted.tensor.kind).into_iter().collect();
     for (source, found) in [*target, golden[0]].into_iter().zip(&mut found) {
         let mut names = Names::default();

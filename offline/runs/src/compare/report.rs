@@ -10,7 +10,7 @@ use trainmon_baseline::{Divergence, TensorKey, short};
 use trainmon_core::cell_of;
 
 use super::answer::place_in_words;
-use super::comparison::RunComparison;
+use super::comparison::{RunComparison, in_a_cell};
 use super::error::CompareRunsError;
 use super::html;
 
@@ -91,7 +91,7 @@ fn table(divergences: &[Divergence]) -> io::Result<Vec<u8>> {
         let number = |value: &f64| if value.is_nan() { "nan".to_owned() } else { value.to_string() };
         csv.write_record([
             step.to_string(),
-            rank.to_string(),
+            rank.map_or_else(String::new, |rank| rank.to_string()),
             kind.clone(),
             cell_of(name).into_owned(),
             vpp_stage.to_string(),
@@ -132,6 +132,7 @@ fn markdown(comparison: &RunComparison) -> String {
             [divergence.target, divergence.golden, divergence.difference, divergence.bound].map(short).join(" | ");
         let source = note.as_deref().unwrap_or(bound_source.words());
         let place = place_in_words(tensor).replace('|', "\\|");
+        let rank = in_a_cell(*rank);
         text.push(format!("| {step} | {rank} | {place} | {statistic} | {numbers} | {source} |\n"));
     }
     if parted.len() > ROWS {
