@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::CaptureOrder;
 use trainmon_core::{Alert, Step};
@@ -143,6 +144,8 @@ pub struct CaptureSchedule {
     agreed: AtomicU32,
     /// Bytes of this rank's files of captures that are over.
     bytes: AtomicU64,
+    /// Wakes who agrees on captures.
+    wake: OnceLock<Sender<()>>,
     inner: Mutex<Inner>,
 }
 
@@ -166,6 +169,7 @@ impl Default for CaptureSchedule {
             due: AtomicU64::new(NEVER),
             agreed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            wake: OnceLock::new(),
             inner: Mutex::default(),
         }
     }
@@ -188,13 +192,26 @@ impl CaptureSchedule {
         self.signals.fetch_add(1, FLAG);
     }
 
-    /// An alert asks for a capture.
+    /// An alert asks for a capture. Whoever agrees on it is woken: the step that it is about is past, and what is wrong may
+    /// be gone in a tenth of a second.
     pub fn ask_by_alert(&self, alert: &Alert) {
         let mut inner = self.lock();
         // The first of many says more than those that follow.
         if inner.alerts.len() < KEPT {
             inner.alerts.push_back(alert.clone());
         }
+        drop(inner);
+        if let Some(wake) = self.wake.get() {
+            // One that is under way serves this alert, too.
+            let _woken = wake.try_send(()).is_ok();
+        }
+    }
+
+    /// Tells of alerts that ask for a capture. The first caller's; a later one's tells of nothing.
+    pub(crate) fn wakes(&self) -> Receiver<()> {
+        let (wake, woken) = bounded(1);
+        let is_first = self.wake.set(wake).is_ok();
+        if is_first { woken } else { never() }
     }
 
     /// What was asked for on this rank since the last call: the first alert, or else a signal.

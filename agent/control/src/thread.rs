@@ -125,7 +125,8 @@ impl ControlStart<'_> {
         let (notices, pause) = (self.notices.clone(), pause(run.world_size));
         let part =
             Part::Follows { follower, rank_store: ReportingRankStore::new(rank_store, notices.clone()), notices };
-        Control::run(part, bounded(1).1, pause, None, Vec::new())
+        let asked = Asked { requests: bounded(1).1, woken: self.sources.live.captures().wakes() };
+        Control::run(part, asked, pause, None, Vec::new())
     }
 
     fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
@@ -170,7 +171,8 @@ impl ControlStart<'_> {
         let watch = watch
             .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, notices.clone()));
         let part = Part::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
-        Control::run(part, incoming, pause(world), server, whereabouts)
+        let asked = Asked { requests: incoming, woken: sources.live.captures().wakes() };
+        Control::run(part, asked, pause(world), server, whereabouts)
     }
 }
 
@@ -211,7 +213,7 @@ fn open(
 impl Control {
     fn run(
         part: Part,
-        requests: Receiver<ChangeRequest>,
+        asked: Asked,
         pause: Duration,
         server: Option<Server>,
         whereabouts: Vec<String>,
@@ -221,7 +223,7 @@ impl Control {
         let thread = std::thread::Builder::new().name("trainmon-agree".to_owned()).spawn(move || {
             // Dropped when the thread ends, however it ends.
             let _alive: Sender<()> = alive;
-            part.run(&requests, &stopped, pause);
+            part.run(asked, &stopped, pause);
         });
         let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
         Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _place: None })
@@ -273,6 +275,14 @@ impl ReportingRankStore {
     }
 }
 
+/// What the thread is woken by.
+struct Asked {
+    /// Changes that the service was asked for.
+    requests: Receiver<ChangeRequest>,
+    /// Alerts that ask for a capture.
+    woken: Receiver<()>,
+}
+
 /// What the thread does.
 enum Part {
     Leads {
@@ -290,13 +300,19 @@ enum Part {
 }
 
 impl Part {
-    fn run(mut self, requests: &Receiver<ChangeRequest>, stopped: &Receiver<()>, pause: Duration) {
-        // The service may be gone: nobody requests then.
-        let mut requests = requests.clone();
+    fn run(mut self, asked: Asked, stopped: &Receiver<()>, pause: Duration) {
+        let Asked { mut requests, mut woken } = asked;
         loop {
             let request = select! {
                 recv(stopped) -> _ => return,
+                recv(woken) -> word => {
+                    if word.is_err() {
+                        woken = crossbeam_channel::never();
+                    }
+                    None
+                }
                 recv(requests) -> request => {
+                    // The service may be gone: nobody requests then.
                     if request.is_err() {
                         requests = crossbeam_channel::never();
                     }

@@ -5,8 +5,21 @@ use trainmon_core::{
 };
 
 use super::Job;
+use crate::captures::CaptureSchedule;
 use crate::leader::LeaderEvent;
 use crate::progress::Stage;
+
+#[test]
+fn an_alert_wakes_whoever_agrees_on_captures() {
+    let schedule = CaptureSchedule::default();
+    schedule.ask_by_alert(&alert(8));
+    let woken = schedule.wakes();
+    assert!(woken.try_recv().is_err(), "nobody listened: the next look finds it");
+    schedule.ask_by_alert(&alert(9));
+    schedule.ask_by_alert(&alert(10));
+    assert!(woken.try_recv().is_ok() && woken.try_recv().is_err(), "once for both");
+    assert!(schedule.wakes().try_recv().is_err());
+}
 
 fn alert(step: u64) -> Alert {
     Alert {
