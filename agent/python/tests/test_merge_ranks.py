@@ -144,6 +144,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tp2", 2),
         ("tp2.groups", 2),
         ("fsdp2.tp2", 4),
+        ("fsdp2.sp2", 4),
         ("ddp2.tp2.groups", 4),
         ("pp2.tp2", 4),
         ("pp2.fsdp2", 4),
@@ -167,6 +168,21 @@ def test_torchs_meshes_and_pipelines_equal_one_process(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     compared = json.loads(trainmon("compare", tmp_path / "run", one_process, "--json").stdout)
     assert (compared["first"], compared["verdict"]["answer"]) == (None, "no_divergence"), compared
+
+
+def test_a_term_of_a_sum_is_told_as_no_gradient(one_process: Path, tmp_path: Path) -> None:
+    """So torch leaves the gradients of `SequenceParallel` norms, on each rank; it adds them up in the optimizer."""
+    said = run_ranks("mesh_train.py", 2, tmp_path, "sp2")
+    assert "grad_reduced of `layers.0.ln.weight` is not measured: each rank has a term of it" in said, said
+    found, single = merged(tmp_path / "run", tmp_path / "merged"), one_process / "rank_0"
+    assert_equal(found, single, kinds=KINDS[1:-1], columns=COLUMNS[:4])
+    rows = {row["name"]: row for row in runs.rows(found, "grad_reduced") if row["step"] == "0"}
+    expected = {row["name"]: row for row in runs.rows(single, "grad_reduced") if row["step"] == "0"}
+    assert set(expected) - set(rows) == {name for name in expected if ".ln." in name}
+    for name, row in rows.items():
+        assert_row(row, expected[name], 2e-4, name, COLUMNS[:4])
+    places = [found, tmp_path / "run/rank_0", tmp_path / "run/rank_1"]
+    assert [line["grad_norm"] for place in places for line in runs.steps(place)] == [""] * 12, "of no part of them"
 
 
 def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ class Gradients:
         another rank writes the row: the norm is every rank's own."""
         gradient = self.framework.reduced(parameter)
         if gradient is None:
+            if self.framework.is_summand(parameter):
+                self.monitor.observe_unsupported(parameter.id, Kind.GRAD_REDUCED, _SUMMAND)
+                norm.leave_out()
             return None
         counts = self.framework.counts_in_norm(parameter)
         if self.framework.reports_reduced(parameter):
@@ -269,6 +272,11 @@ def _mark_of(gradient: torch.Tensor) -> tuple[int, int] | None:
 
 #: Why the gradient of one micro-batch is not shown.
 _MIXED = "an earlier backward pass of the step aggregated it already, and it holds other ranks' parts"
+
+_SUMMAND = (
+    "each rank has a term of it (a DTensor that is `Partial`, as `SequenceParallel` leaves it), and torch adds them up "
+    "inside of the optimizer; the gradient norm is not known either"
+)
 
 
 def _why_unknown(parameter: Parameter, passes: int) -> str:

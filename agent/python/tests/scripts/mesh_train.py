@@ -1,9 +1,10 @@
 """Trains one net in one process, or over torch's own device meshes: `mesh_train.py OUTPUT CASE [FLIPPED]`.
 
 `CASE` is `single`, or the dimensions of a mesh from the outermost on, each with its number of ranks, `pp2.fsdp2`: `pp`
-(stages of torch's pipelining), `ddp`, `fsdp` (`fully_shard`), `tp` (`parallelize_module`). Ranks of `ddp` and `fsdp`
-share the batch. With `.groups` behind it the loop does all that by hand, and gives the groups to the watch. `FLIPPED`:
-before step 3 a bit of this parameter is flipped on the last rank.
+(stages of torch's pipelining), `ddp`, `fsdp` (`fully_shard`), `tp` and `sp` (`parallelize_module`; of `sp` with norms
+that are `SequenceParallel`). Ranks of `ddp` and `fsdp` share the batch. With `.groups` behind it the loop does all that
+by hand, and gives the groups to the watch. `FLIPPED`: before step 3 a bit of this parameter is flipped on the last
+rank.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
 from support.flips import flip
 from support.ranks import finish
 
-STEPS, LAYERS, MICRO_BATCHES, WIDTH = 4, 4, 2, 16
+STEPS, LAYERS, MICRO_BATCHES, LENGTH, WIDTH = 4, 4, 2, 4, 16
 CONFIG: dict[str, Any] = {
     "wg_distribution": True,
     "mv_distribution": True,
@@ -59,7 +61,7 @@ class Net(nn.Module):
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(5)
-    shape = (8, WIDTH)
+    shape = (8, LENGTH, WIDTH)
     return [(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)) for _ in range(STEPS)]
 
 
@@ -108,11 +110,21 @@ def parallel(net: Net, mesh: DeviceMesh) -> nn.Module:
     if "tp" in names:
         for layer in net.layers.values():
             parallelize_module(layer, mesh["tp"], {"fc1": ColwiseParallel(), "fc2": RowwiseParallel()})
+    if "sp" in names:
+        plan = {"ln": SequenceParallel(), "fc1": ColwiseParallel(input_layouts=Shard(1)), "fc2": RowwiseParallel()}
+        for layer in net.layers.values():
+            layer.ln.register_forward_pre_hook(lambda _module, given: (sharded(given[0], mesh["sp"]),))
+            parallelize_module(layer, mesh["sp"], plan)
     if "fsdp" in names:
         for layer in net.layers.values():
             fully_shard(layer, mesh=mesh["fsdp"])
         return fully_shard(net, mesh=mesh["fsdp"])
     return DistributedDataParallel(net, process_group=mesh["ddp"].get_group()) if "ddp" in names else net
+
+
+def sharded(x: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+    """What all ranks have, along the sequence."""
+    return DTensor.from_local(x, mesh, [Replicate()]).redistribute(placements=[Shard(1)])
 
 
 class Loop:

@@ -211,6 +211,13 @@ impl RankLayout {
         self.held.iter().any(|held| held.groups.contains(&NO_GROUP))
     }
 
+    /// Whether there is a parameter of whose gradient nothing is known: of no rows the norm of all can be made then.
+    pub(super) fn has_unknown_gradient(&self, whole: &HashSet<Box<str>>) -> bool {
+        let gradients = &self.held[Content::Gradient as usize].groups;
+        let unknown = self.parameters.iter().zip(gradients).filter(|(_, group)| **group == NO_GROUP);
+        unknown.into_iter().any(|(parameter, _)| !whole.contains(parameter.name()))
+    }
+
     /// The parameter at a place.
     pub(super) fn parameter(&self, place: usize) -> Option<&Parameter> {
         self.parameters.get(place)

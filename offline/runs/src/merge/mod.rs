@@ -136,7 +136,8 @@ pub(crate) fn merge_into(
     let csv = Csv { layout: Some(FileLayout::Run), ..config.csv_layout.clone() };
     let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(ONLY_RANK));
     let held_by_one = layout::held_by_one(ranks.iter().map(|rank| &rank.layout));
-    let mut merger = Merger::knowing(held_by_one);
+    let lacks_gradients = ranks.iter().any(|rank| rank.layout.has_unknown_gradient(&held_by_one));
+    let mut merger = Merger::knowing(held_by_one, lacks_gradients);
     let (mut names, mut batch, mut into) = (Names::default(), StepBatch::default(), StepBatch::default());
     let (mut steps, mut records, mut range, mut lacking) = (0, 0, None, 0);
     while let Some(step) = ranks.iter().filter_map(|rank| rank.step).min() {

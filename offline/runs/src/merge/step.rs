@@ -55,6 +55,8 @@ type Key = (Kind, TensorId, MicroStep);
 pub(super) struct Merger {
     /// Parameters that one rank alone has.
     held_by_one: HashSet<Box<str>>,
+    /// Whether gradients are missing that have no row.
+    lacks_gradients: bool,
     pub(super) names: Vec<TensorInfo>,
     ids: HashMap<String, TensorId>,
     pub(super) left_out: LeftOut,
@@ -70,14 +72,15 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Knows of parameters that one rank alone has.
-    pub(super) fn knowing(held_by_one: HashSet<Box<str>>) -> Self {
-        Self { held_by_one, ..Self::default() }
+    /// Knows of parameters that one rank alone has, and whether ranks have gradients that no row is of.
+    pub(super) fn knowing(held_by_one: HashSet<Box<str>>, lacks_gradients: bool) -> Self {
+        Self { held_by_one, lacks_gradients, ..Self::default() }
     }
 
     /// The records of one rank's step; lower ranks first. `names` are those of its records.
     pub(super) fn add(&mut self, layout: &RankLayout, names: &[TensorInfo], batch: &StepBatch) {
         self.facts.add(batch);
+        self.facts.lacks_gradients |= self.lacks_gradients;
         for record in &batch.records {
             if let Err(reason) = self.add_record(layout, names, record) {
                 self.leave_out(record.kind, reason, 1);
@@ -344,8 +347,11 @@ impl Facts {
         *into = StepBatch { records, ..first };
         into.loss = (self.losses > 0).then(|| self.loss / f64::from(self.losses));
         if self.are_norms_own {
-            into.grad_norm = if self.lacks_gradients { GradNorm::Unknown } else { GradNorm::OfRecords };
+            into.grad_norm = GradNorm::OfRecords;
             into.framework_grad_norm = None;
+        }
+        if self.lacks_gradients && matches!(into.grad_norm, GradNorm::OfRecords) {
+            into.grad_norm = GradNorm::Unknown;
         }
     }
 }

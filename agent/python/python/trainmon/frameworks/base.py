@@ -98,6 +98,11 @@ class Framework(abc.ABC):
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         """The aggregated gradient as far as this rank holds it (a shard where sharded); None if there is none."""
 
+    def is_summand(self, parameter: Parameter) -> bool:
+        """Whether this rank has a term of the gradient, in a sum that is never made as a whole: `reduced` gives nothing
+        then."""
+        return False
+
     def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:
         """Before the step: this rank's own gradient of all the step's micro-batches, where it stays as the backward
         passes left it. None where it is aggregated, moved, or anybody may have written to it unseen."""

@@ -128,7 +128,13 @@ class Fsdp2(Plain):
     # Afterwards.
 
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
-        return _filled(parameter.tensor.grad)
+        return None if self.is_summand(parameter) else _filled(parameter.tensor.grad)
+
+    def is_summand(self, parameter: Parameter) -> bool:
+        """So torch leaves it where ranks with the same parameter compute with other parts of the input
+        (`SequenceParallel`): it adds up in each operation of the optimizer. We issue no collective."""
+        gradient: Any = parameter.tensor.grad
+        return is_dtensor(gradient) and any(placement.is_partial() for placement in gradient.placements)
 
     def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
         parts = {name: _filled(one) for name, one in super().moments(parameter).items()}
@@ -143,7 +149,7 @@ class Fsdp2(Plain):
         ranks are left of which nothing tells whether they aggregate: a loop that does so by hand gives a `dp_group`."""
         tensor, own = parameter.tensor, alone()[0]
         held = sharers(tensor) if is_dtensor(tensor) else (own,)
-        if not held or not self._is_known:
+        if not held or not self._is_known or (what is Content.GRADIENT and self.is_summand(parameter)):
             return ()
         here = mesh_ranks(tensor) or (own,)
         over = self._meshes.across(here)
