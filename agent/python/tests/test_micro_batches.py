@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import trainmon
 from support import bits, runs, tiny
 from trainmon._kinds import Kind
 from trainmon.starting import start_monitor
@@ -230,6 +231,32 @@ def test_what_is_trained_from_some_step_on_has_its_rows_in_that_step(tmp_path: P
         for name, gradient in gradients.items():
             runs.assert_shows(runs.by_name(reduced, step)[name], gradient)
             runs.assert_shows(runs.by_name(unreduced, step)[name], gradient)
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_gradients_that_the_optimizer_does_not_step_are_in_no_norm(tmp_path: Path, clips: bool) -> None:
+    """They gather until `add_param_group`: `zero_grad` of the optimizer leaves them alone."""
+    base, late = nn.Linear(4, 4), nn.Linear(4, 2)
+    net = nn.Sequential(base, late)
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
+    norms = []
+    with trainmon.watch(net, optimizer, config=GRADIENTS, output_dir=str(tmp_path)):
+        for step in range(6):
+            if step == 4:
+                late.zero_grad()
+                optimizer.add_param_group({"params": list(late.parameters())})
+            optimizer.zero_grad()
+            net(torch.ones(1, 4) * (step + 1)).square().sum().backward()
+            stepped = [one.grad for group in optimizer.param_groups for one in group["params"]]
+            norms.append(float(torch.nn.utils.get_total_norm(stepped)))
+            if clips:
+                # With the others: what this finds is no norm of the step's.
+                nn.utils.clip_grad_norm_(net.parameters(), 1e9)
+            optimizer.step()
+    run = runs.run_directory(tmp_path, 0)
+    assert [float(line["grad_norm"]) for line in runs.steps(run)] == pytest.approx(norms, rel=1e-5)
+    reported = [line.get("framework_grad_norm", "") for line in runs.steps(run)]
+    assert reported[:4] == [""] * 4, "it would be told as another norm than ours"
 
 
 def test_parameters_of_no_watched_module_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

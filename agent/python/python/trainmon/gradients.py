@@ -197,7 +197,7 @@ class Gradients:
                 self.monitor.observe_unsupported(parameter.id, Kind.GRAD_REDUCED, _SUMMAND)
                 norm.leave_out()
             return None
-        counts = self.framework.counts_in_norm(parameter)
+        counts = parameter.is_stepped and self.framework.counts_in_norm(parameter)
         if self.framework.reports_reduced(parameter):
             # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
             return Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last), gradient, counts

@@ -21,6 +21,7 @@ class NewParameters:
         self._is_shared = is_shared
         self._groups = self._look()
         self._is_told = False
+        self._mark_stepped()
 
     def _look(self) -> list[tuple[int, int]]:
         return [(id(group), len(group["params"])) for group in self._all_groups()]
@@ -50,9 +51,17 @@ class NewParameters:
         self._known.extend(new)
         if new:
             self._gradients.parameters_were_added(new)
+        self._mark_stepped()
         known.update(id(one.tensor) for one in new)
         came = [one for group in self._all_groups() if id(group) not in before for one in group["params"]]
         self._tell_of_strangers(sum(id(one) not in known for one in came))
+
+    def _mark_stepped(self) -> None:
+        """Of an optimizer that steps copies, or none of these, nothing is known."""
+        held = {id(one) for group in self._all_groups() for one in group["params"]}
+        if self._framework.grad_is_whole and any(id(one.tensor) in held for one in self._known):
+            for one in self._known:
+                one.is_stepped = id(one.tensor) in held
 
     def _tell_of_strangers(self, count: int) -> None:
         # Optimizers of some frameworks step flat copies of their own.

@@ -33,6 +33,8 @@ class Parameter:
     """Whether the config's targets ask for it. Others only count in the global norm."""
     is_replica: bool = False
     """Whether another tensor-parallel rank holds the same values and reports them."""
+    is_stepped: bool = True
+    """Whether the optimizer steps it, as far as is known: a gradient that gathers unused is not the step's."""
     firings: int = 0
     """How often a gradient was added in this step."""
     last_pass: int = -1

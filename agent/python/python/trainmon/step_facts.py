@@ -124,16 +124,18 @@ class Clipping:
         self._is_whole = False
 
     def concerns_us(self, clipped: Any) -> bool:
-        """Whether any of these, parameters or gradients, is ours. Remembers whether all of ours that have a gradient
-        are among them: clipping group by group gives no global norm."""
+        """Whether any of these, parameters or gradients, is ours. Remembers whether those of ours that are stepped and
+        have a gradient are all among them, and no others: clipping group by group gives no global norm."""
         identities = {id(one) for one in clipped} if isinstance(clipped, list) else {id(clipped)}
         with_gradient = [
-            id(one.tensor) in identities or id(one.tensor.grad) in identities
+            (id(one.tensor) in identities or id(one.tensor.grad) in identities, one.is_stepped)
             for one in self._parameters
             if one.tensor.grad is not None
         ]
-        self._is_whole = bool(with_gradient) and all(with_gradient)
-        return any(with_gradient)
+        self._is_whole = bool(with_gradient) and all(
+            is_clipped == is_stepped for is_clipped, is_stepped in with_gradient
+        )
+        return any(is_clipped for is_clipped, _ in with_gradient)
 
     def gives_the_norm(self) -> bool:
         """Whether the clipping in progress finds the norm of all gradients."""
