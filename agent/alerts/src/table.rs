@@ -104,10 +104,10 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::AlertRule;
+    use trainmon_core::{AlertRule, AlertSignal};
 
     fn series() -> Series {
-        Series { memory: Memory::new(AlertRule::Dead), standing: RuleStanding::default() }
+        Series { memory: Memory::new(AlertRule::Dead, AlertSignal::Grad), standing: RuleStanding::default() }
     }
 
     #[test]

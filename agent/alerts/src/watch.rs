@@ -226,7 +226,7 @@ impl Watch {
             return Some(series);
         }
         look.room = look.room.checked_sub(1)?;
-        Some(Series { memory: Memory::new(self.rule.rule), standing: RuleStanding::default() })
+        Some(Series { memory: Memory::new(self.rule.rule, self.memory_of()), standing: RuleStanding::default() })
     }
 
     fn admits_tensor(&mut self, tensor: TensorId, places: &Places) -> bool {
@@ -273,6 +273,11 @@ impl Watch {
         }
     }
 
+    /// The signal that its memory is for.
+    fn memory_of(&self) -> AlertSignal {
+        self.signal.unwrap_or(AlertSignal::Grad)
+    }
+
     /// How far a value is from the window's mean, for `Spike` on the whole run.
     pub(crate) fn zscore(&self, value: f64) -> Option<f64> {
         match &self.series.get(Which::Global)?.memory {
@@ -304,7 +309,7 @@ impl Watch {
     pub(crate) fn load(&mut self, saved: &SavedSeries) -> bool {
         let SavedSeries { watch, series, memory, standing } = saved;
         let is_looked_at = series.scope == AlertScope::Global || self.admits_name(&series.name);
-        let is_mine = *watch == self.name() && memory.fits(self.rule.rule) && is_looked_at;
+        let is_mine = *watch == self.name() && memory.fits(self.rule.rule, self.memory_of()) && is_looked_at;
         if is_mine {
             self.saved.insert(series.clone(), Series { memory: memory.clone(), standing: *standing });
         }

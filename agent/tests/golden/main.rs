@@ -17,12 +17,15 @@ mod deviations;
 mod left_out;
 mod order;
 mod replay;
+#[path = "../common/skipping.rs"]
+mod skipping;
 mod table;
 
 use std::path::{Path, PathBuf};
 
 use crate::case::{Case, Skipped};
 use crate::compare::Tally;
+use crate::skipping::skip;
 
 fn golden_root() -> PathBuf {
     std::env::var_os("TRAINMON_GOLDEN")
@@ -83,15 +86,5 @@ fn every_deviation_is_explained_in_the_compatibility_document() {
     for deviation in deviations::Deviation::ALL {
         let name = format!("`{}`", deviation.name());
         assert!(text.contains(&name), "{} does not explain {name}: {}", document.display(), deviation.reason());
-    }
-}
-
-/// Says that a check could not run: on standard output, and in the file that `TRAINMON_SKIP_LOG` names.
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    println!("SKIPPED {name}: {reason}");
-    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        writeln!(log, "{name}: {reason}").unwrap();
     }
 }

@@ -9,4 +9,6 @@ mod losses;
 mod outage;
 mod receiver;
 mod run;
+#[path = "../common/skipping.rs"]
+mod skipping;
 mod tls;

@@ -35,11 +35,7 @@ pub(crate) fn is_provisioned(test: &str) -> bool {
         return true;
     }
     let reason = "no Python with the OTLP definitions (`cargo xtask provision` makes one)";
-    println!("SKIPPED {test}: {reason}");
-    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        writeln!(log, "{test}: {reason}").unwrap();
-    }
+    crate::skipping::skip(test, reason);
     false
 }
 

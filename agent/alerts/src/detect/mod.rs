@@ -7,6 +7,7 @@ mod anomaly;
 mod average;
 mod level;
 mod logarithm;
+mod loss_spike;
 mod spike;
 mod tail;
 mod trend;
@@ -17,6 +18,7 @@ use trainmon_core::{AlertRule, AlertSignal, Expectation};
 
 use self::anomaly::Anomaly;
 use self::level::InARow;
+use self::loss_spike::LossSpike;
 pub(crate) use self::spike::Spike;
 use self::trend::Trend;
 
@@ -36,6 +38,8 @@ pub(crate) enum Memory {
     Anomaly(Anomaly),
     /// `Spike`: the window, and how far the residuals reach.
     Spike(Box<Spike>),
+    /// `Spike` on a loss: the window, and how frequent rises are.
+    LossSpike(Box<LossSpike>),
     /// `Dead`, `UpdateRatio`: how many steps in a row.
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
@@ -46,8 +50,9 @@ pub(crate) enum Memory {
 
 impl Memory {
     /// Before the first value.
-    pub(crate) fn new(rule: AlertRule) -> Self {
+    pub(crate) fn new(rule: AlertRule, signal: AlertSignal) -> Self {
         match rule {
+            AlertRule::Spike if signal == AlertSignal::Loss => Self::LossSpike(Box::default()),
             AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => Self::Anomaly(Anomaly::default()),
             AlertRule::Spike => Self::Spike(Box::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
@@ -67,6 +72,7 @@ impl Memory {
             (Self::Anomaly(average), AlertRule::AnomalyTurbulence) => average.turbulence(args, value),
             (Self::Anomaly(average), _) => average.nan_or_large(args, value),
             (Self::Spike(spike), _) => spike.observe(args, value),
+            (Self::LossSpike(spike), _) => spike.observe(args, value),
             (Self::InARow(row), AlertRule::Dead) => row.dead(args, value),
             (Self::InARow(row), _) => row.above(args, value),
             (Self::Trend(trend), AlertRule::Vanishing) => trend.vanishing(args, value),
@@ -79,9 +85,9 @@ impl Memory {
         expected.map(|expected| Finding { value, expected })
     }
 
-    /// Whether this is what that rule remembers.
-    pub(crate) fn fits(&self, rule: AlertRule) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(&Self::new(rule))
+    /// Whether this is what that rule remembers of such a series.
+    pub(crate) fn fits(&self, rule: AlertRule, signal: AlertSignal) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(&Self::new(rule, signal))
     }
 }
 
@@ -90,13 +96,14 @@ impl Memory {
 pub struct Detector {
     rule: AlertRule,
     args: RuleArgs,
+    signal: AlertSignal,
     memory: Memory,
 }
 
 impl Detector {
     /// The rule with these parameters, on a series of this signal. `Stall` and `Baseline` never find anything here.
     pub fn new(rule: AlertRule, args: RuleArgs, signal: AlertSignal) -> Self {
-        Self { rule, args: resolved(args, signal), memory: Memory::new(rule) }
+        Self { rule, args: resolved(args, signal), signal, memory: Memory::new(rule, signal) }
     }
 
     /// Takes the next step's value. Cost: at most one pass over the window.
@@ -118,7 +125,7 @@ impl Detector {
     /// The state is that of another rule, or none at all.
     pub fn load_state(&mut self, state: serde_json::Value) -> Result<(), serde_json::Error> {
         let memory: Memory = serde_json::from_value(state)?;
-        if !memory.fits(self.rule) {
+        if !memory.fits(self.rule, self.signal) {
             return Err(serde::de::Error::custom(format!("the state is not one of {}", self.rule)));
         }
         self.memory = memory;

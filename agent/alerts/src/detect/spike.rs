@@ -25,12 +25,12 @@ const DISORDER_STEPS: u32 = 64;
 
 /// The fourth root with its sign. Norms scatter in proportion to their level, rather like log-normal numbers; roots of
 /// them scatter evenly, and unlike logarithms they exist for zero and below. Exact to the last bit on every processor.
-fn root(value: f64) -> f64 {
+pub(super) fn root(value: f64) -> f64 {
     value.abs().sqrt().sqrt().copysign(value)
 }
 
 /// The value of a root.
-fn power(root: f64) -> f64 {
+pub(super) fn power(root: f64) -> f64 {
     let square = root * root;
     (square * square).copysign(root)
 }

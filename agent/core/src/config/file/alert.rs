@@ -79,7 +79,7 @@ pub(in crate::config) struct AlertRuleFile {
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct AlertArgsFile {
     /// The rule's threshold: a share (`AnomalyTurbulence`, `NormMismatch`, `Straggler`), a magnitude (`AnomalyNan`), standard
-    /// deviations (`Spike`), a factor (`Vanishing`, `Drift`, `Stall`), a ratio (`UpdateRatio`).
+    /// deviations (`Spike`; of a loss 2.5 median absolute deviations each), a factor (`Vanishing`, `Drift`, `Stall`), a ratio (`UpdateRatio`).
     #[schemars(range(min = 0))]
     pub(in crate::config) threshold: Option<f64>,
     /// `Spike`: the steps whose scatter counts.
@@ -90,7 +90,7 @@ pub(in crate::config) struct AlertArgsFile {
     #[schemars(range(min = 2, max = 1_000_000))]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) min_samples: Option<usize>,
-    /// `Spike`: the least multiple of the mean that is a spike, however calm the window is.
+    /// `Spike`: the least multiple of the mean (of a loss: of the median) that is a spike, however calm the window is.
     #[schemars(range(min = 1))]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) floor: Option<f64>,

@@ -1,0 +1,183 @@
+//! `Spike` on a loss: a rise far above the median of the last values.
+//!
+//! A loss has a scale of its own: it starts at the logarithm of the vocabulary and moves by a few hundredths of itself from
+//! batch to batch. A bad batch stands out of that by ten median deviations, in one step in some hundred; learnt as the tail of
+//! the series (as norms are, whose tails are heavy) such steps would hide one another.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::config::RuleArgs;
+use trainmon_core::{Expectation, number};
+
+use super::spike::{power, root};
+
+/// The limit in median absolute deviations, ten at the threshold that the rule has by default (4). Of normal values one in 10^11
+/// is as far.
+const DEVIATIONS_PER_THRESHOLD: f64 = 2.5;
+/// And so of fourth roots: near zero, at the end of a classification, losses scatter in proportion to themselves. At three
+/// hundredths of the level both limits are the same.
+const OF_ROOTS_PER_THRESHOLD: f64 = 2.2;
+/// Where rises are that frequent they are the series' way: public pretraining logs have one in 200 steps.
+const MOST_RISES: f64 = 0.0125;
+/// There the limit is this many times as far, and this many times as high as the rises are on average.
+const FREQUENT: f64 = 4.0;
+const HIGHER: f64 = 2.0;
+/// What the height of a rise counts for in their average.
+const SHARE_OF_LAST: f64 = 1.0 / 16.0;
+/// Steps over which their frequency is taken, and what is assumed before the first: none in so many.
+const HORIZON: f64 = 4_096.0;
+const ASSUMED: f64 = 1_024.0;
+
+/// The last values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LossSpike {
+    #[serde(with = "number::list")]
+    values: VecDeque<f64>,
+    /// Steps that count, older ones fading, and how many of them began a rise.
+    #[serde(with = "number")]
+    seen: f64,
+    #[serde(with = "number")]
+    rises: f64,
+    /// How high above the median these are, on average.
+    #[serde(with = "number")]
+    height: f64,
+    /// Whether the last value was one.
+    is_risen: bool,
+}
+
+impl Default for LossSpike {
+    fn default() -> Self {
+        Self { values: VecDeque::new(), seen: ASSUMED, rises: 0.0, height: 0.0, is_risen: false }
+    }
+}
+
+impl LossSpike {
+    /// Whether the value is above the limit. One that is not finite is neither a spike nor part of the window. Cost: two
+    /// partial sorts of the window.
+    pub(crate) fn observe(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
+        if !value.is_finite() {
+            return None;
+        }
+        let found = if self.values.len() < args.min_samples.max(1) { None } else { self.look(args, value) };
+        while self.values.len() >= args.window.max(1) {
+            self.values.pop_front();
+        }
+        self.values.push_back(value);
+        found
+    }
+
+    fn look(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
+        let mut room: Vec<f64> = self.values.iter().copied().collect();
+        let median = median_of(&mut room);
+        for one in &mut room {
+            *one = (*one - median).abs();
+        }
+        let threshold = args.threshold.unwrap_or_default();
+        let far =
+            (DEVIATIONS_PER_THRESHOLD * threshold * median_of(&mut room)).max(self.far_by_roots(threshold, median));
+        // However calm the window is.
+        let floor = (args.floor.unwrap_or(1.0) - 1.0) * median.abs();
+        let is_frequent = self.rises > MOST_RISES * self.seen;
+        let above = if is_frequent { (FREQUENT * far).max(HIGHER * self.height) } else { far };
+        self.count(value - median, far.max(floor));
+        // A level that comes back by rounding is no rise.
+        let upper = median + above.max(floor) + 1e-12 * median.abs();
+        (value > upper).then_some(Expectation { typical: Some(median), lower: None, upper: Some(upper) })
+    }
+
+    /// How far above the median the limit of the fourth roots is.
+    fn far_by_roots(&self, threshold: f64, median: f64) -> f64 {
+        let middle = root(median);
+        let mut distances: Vec<f64> = self.values.iter().map(|&value| (root(value) - middle).abs()).collect();
+        power(middle + OF_ROOTS_PER_THRESHOLD * threshold * median_of(&mut distances)) - median
+    }
+
+    /// A rise that lasts is one, and no way of the series'.
+    fn count(&mut self, height: f64, least: f64) {
+        let keep = 1.0 - 1.0 / HORIZON;
+        if self.seen > HORIZON {
+            self.seen *= keep;
+            self.rises *= keep;
+        }
+        self.seen += 1.0;
+        let is_rise = height > least;
+        if is_rise && !self.is_risen {
+            self.rises += 1.0;
+            let share = if self.height > 0.0 { SHARE_OF_LAST } else { 1.0 };
+            self.height += share * (height - self.height);
+        }
+        self.is_risen = is_rise;
+    }
+}
+
+/// The middle one, or of an even number the mean of the two. Zero of none.
+fn median_of(values: &mut [f64]) -> f64 {
+    let (middle, is_odd) = (values.len() / 2, values.len() % 2 == 1);
+    if values.is_empty() {
+        return 0.0;
+    }
+    let (lower, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let below = lower.iter().copied().max_by(f64::total_cmp).filter(|_| !is_odd);
+    below.map_or(upper, |below| f64::midpoint(below, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::calm;
+    use super::*;
+    use trainmon_core::AlertRule;
+
+    fn args() -> RuleArgs {
+        RuleArgs { floor: Some(1.1), ..RuleArgs::of_rule(AlertRule::Spike) }
+    }
+
+    /// The steps in which something is found.
+    fn found(values: impl IntoIterator<Item = f64>) -> Vec<usize> {
+        let mut spike = LossSpike::default();
+        let hits = values.into_iter().enumerate().filter(|&(_, value)| spike.observe(&args(), value).is_some());
+        hits.map(|(step, _)| step).collect()
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median_of(&mut []), 0.0);
+        assert_eq!(median_of(&mut [3.0]), 3.0);
+        assert_eq!(median_of(&mut [3.0, 1.0]), 2.0);
+        assert_eq!(median_of(&mut [9.0, 1.0, 5.0]), 5.0);
+        assert_eq!(median_of(&mut [4.0, 1.0, 9.0, 5.0]), 4.5);
+    }
+
+    #[test]
+    fn bad_batches_hide_no_later_one() {
+        let loss = |step: usize| 3.0 + 0.1 * (calm(step) - 1.0);
+        let is_bad = |step: usize| step >= 64 && step % 250 == 0;
+        let bad: Vec<usize> = (0..10_000).filter(|&step| is_bad(step)).collect();
+        assert_eq!(found((0..10_000).map(|step| if is_bad(step) { 4.5 } else { loss(step) })), bad);
+    }
+
+    #[test]
+    fn rises_that_come_all_the_time_are_the_series_way_and_a_large_one_is_still_told() {
+        let series = |step: usize| match step {
+            6_000 => 60.0,
+            _ if step % 40 == 0 => 3.0 + 1.0 + (step % 7) as f64 * 0.1,
+            _ => 3.0 + 0.3 * (calm(step) - 1.0),
+        };
+        let hits = found((0..8_000).map(series));
+        assert!(hits.iter().all(|&hit| hit < 2_000 || hit == 6_000) && hits.contains(&6_000), "{hits:?}");
+    }
+
+    #[test]
+    fn a_level_that_stays_is_told_until_the_window_has_it() {
+        let hits = found((0..600).map(|step| if step < 300 { calm(step) } else { 2.0 * calm(step) }));
+        assert!(hits.starts_with(&(300..340).collect::<Vec<_>>()) && hits.iter().all(|&hit| hit < 364), "{hits:?}");
+    }
+
+    #[test]
+    fn a_falling_and_a_constant_loss_are_calm_and_one_below_zero_has_a_band_too() {
+        assert!(found((0..2_000).map(|step| 10.0 / (1.0 + step as f64 / 50.0) + 0.1 * calm(step))).is_empty());
+        assert!(found(std::iter::repeat_n(2.5, 500)).is_empty());
+        let below = |step: usize| if step == 300 { -3.0 } else { -5.0 + 0.1 * calm(step) };
+        assert_eq!(found((0..400).map(below)), [300]);
+    }
+}
