@@ -27,7 +27,7 @@ fn folder() -> Option<PathBuf> {
 fn outliers(losses: &[f64]) -> Vec<usize> {
     let median = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
-        (values[WINDOW / 2 - 1] + values[WINDOW / 2]) / 2.0
+        f64::midpoint(values[WINDOW / 2 - 1], values[WINDOW / 2])
     };
     let stands_out = |&step: &usize| {
         let mut last = losses[step - WINDOW..step].to_vec();

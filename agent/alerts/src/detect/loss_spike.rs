@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn bad_batches_hide_no_later_one() {
         let loss = |step: usize| 3.0 + 0.1 * (calm(step) - 1.0);
-        let is_bad = |step: usize| step >= 64 && step % 250 == 0;
+        let is_bad = |step: usize| step >= 64 && step.is_multiple_of(250);
         let bad: Vec<usize> = (0..10_000).filter(|&step| is_bad(step)).collect();
         assert_eq!(found((0..10_000).map(|step| if is_bad(step) { 4.5 } else { loss(step) })), bad);
     }
@@ -160,7 +160,7 @@ mod tests {
     fn rises_that_come_all_the_time_are_the_series_way_and_a_large_one_is_still_told() {
         let series = |step: usize| match step {
             6_000 => 60.0,
-            _ if step % 40 == 0 => 3.0 + 1.0 + (step % 7) as f64 * 0.1,
+            _ if step.is_multiple_of(40) => 3.0 + 1.0 + (step % 7) as f64 * 0.1,
             _ => 3.0 + 0.3 * (calm(step) - 1.0),
         };
         let hits = found((0..8_000).map(series));
