@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +75,10 @@ class InTurn:
         self._first.submit(step, squares, added)
 
     def close(self, seconds: float) -> None:
-        """Waits at most this long for each of the two."""
+        """Waits at most this long for both."""
+        deadline = time.monotonic() + seconds
         self._first.close(seconds)
-        self._second.close(seconds)
+        self._second.close(max(0.0, deadline - time.monotonic()))
 
 
 def _stages_of(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
