@@ -48,6 +48,13 @@ def killed(place: Path, size: int, way: str, after: float) -> Path:
     return directory
 
 
+def recovered(directory: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], dict[str, Any]]:
+    """What `trainmon recover` gave, what it says of the capture, and the entries that it wrote."""
+    said = trainmon("recover", directory.parent.parent, "--json")
+    [answer] = json.loads(said.stdout)["captures"]
+    return said, answer, json.loads((directory / "dump.json").read_text())["data"]
+
+
 def check(directory: Path, size: int, number: int, entry: dict[str, Any]) -> int:
     """How many of an entry's two tensors have no file; those that have one must be what the script computed."""
     missing = 0
@@ -66,9 +73,7 @@ def check(directory: Path, size: int, number: int, entry: dict[str, Any]) -> int
 def test_what_is_said_to_be_missing_of_tensors_is_what_is_missing(tmp_path: Path, size: int, attempt: int) -> None:
     after = random.Random(f"{size} {attempt}").uniform(0.02, 0.4)
     directory = killed(tmp_path, size, "tensor", after)
-    said = trainmon("recover", tmp_path, "--json")
-    [answer] = json.loads(said.stdout)["captures"]
-    data = json.loads((directory / "dump.json").read_text())["data"]
+    said, answer, data = recovered(directory)
     truth = {}
     for number, (name, entry) in enumerate(data.items()):
         if "output" in entry:
@@ -97,9 +102,7 @@ def test_what_is_said_to_be_missing_of_tensors_is_what_is_missing(tmp_path: Path
 def test_durable_tensors_are_lost_of_the_call_under_way_alone(tmp_path: Path, size: int, attempt: int) -> None:
     after = random.Random(f"durable {size} {attempt}").uniform(0.02, 0.4)
     directory = killed(tmp_path, size, "durable", after)
-    said = trainmon("recover", tmp_path, "--json")
-    [answer] = json.loads(said.stdout)["captures"]
-    data = json.loads((directory / "dump.json").read_text())["data"]
+    _, answer, data = recovered(directory)
     *whole, last = data
     assert whole, "the process lived too shortly to tell"
     assert not [one for one in answer["missing"] if one["entry"] != last], answer["missing"]

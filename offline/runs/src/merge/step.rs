@@ -119,19 +119,18 @@ impl Merger {
             match row.reading(kind) {
                 Ok(reading) => into.records.push(Record { tensor, kind, micro_step, reading: Some(reading) }),
                 Err(Unwritten::NotOfParts) => self.leave_out(kind, Reason::NotOfParts, 1),
-                Err(Unwritten::MoreThanWhole { found, whole }) => {
-                    self.leave_out(kind, Reason::MoreThanWhole, 1);
+                Err(Unwritten::OfOtherSize { found, whole }) => {
                     facts.lacks_gradients |= kind.is_gradient();
                     let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
-                    self.first_surplus
-                        .get_or_insert_with(|| format!("{kind} of `{name}`: {found} elements, it has {whole}"));
-                }
-                Err(Unwritten::Incomplete { found, whole }) => {
-                    self.incomplete += 1;
-                    facts.lacks_gradients |= kind.is_gradient();
-                    let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
-                    self.first_incomplete
-                        .get_or_insert_with(|| format!("{kind} of `{name}`: {found} of {whole} elements"));
+                    if found > whole {
+                        self.first_surplus
+                            .get_or_insert_with(|| format!("{kind} of `{name}`: {found} elements, it has {whole}"));
+                        self.leave_out(kind, Reason::MoreThanWhole, 1);
+                    } else {
+                        self.first_incomplete
+                            .get_or_insert_with(|| format!("{kind} of `{name}`: {found} of {whole} elements"));
+                        self.incomplete += 1;
+                    }
                 }
             }
         }
@@ -164,8 +163,7 @@ impl Merger {
 /// Why a row is not written.
 enum Unwritten {
     NotOfParts,
-    Incomplete { found: u64, whole: u64 },
-    MoreThanWhole { found: u64, whole: u64 },
+    OfOtherSize { found: u64, whole: u64 },
 }
 
 /// What the ranks' rows of one tensor have come to.
@@ -237,10 +235,8 @@ impl Row {
         if let Some(found) = self.elements.filter(|&found| found != whole) {
             return Err(if self.is_of_other_shape {
                 Unwritten::NotOfParts
-            } else if found > whole {
-                Unwritten::MoreThanWhole { found, whole }
             } else {
-                Unwritten::Incomplete { found, whole }
+                Unwritten::OfOtherSize { found, whole }
             });
         }
         match (self.parts, self.elements) {

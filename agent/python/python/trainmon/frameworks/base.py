@@ -123,7 +123,7 @@ class Framework(abc.ABC):
 
         if distributed.get_rank(group) != 0:
             for parameter in parameters:
-                parameter.is_replica = not getattr(parameter.tensor, "tensor_model_parallel", False)
+                parameter.is_replica = not is_tensor_parallel(parameter)
 
     def reports_reduced(self, parameter: Parameter) -> bool:
         """Whether this rank writes rows for the aggregated gradient: not where another rank holds the same."""
@@ -200,6 +200,18 @@ class Framework(abc.ABC):
         """Removes every hook. Removing twice does nothing."""
         while self.handles:
             self.handles.pop().remove()
+
+
+def is_tensor_parallel(parameter: Parameter) -> bool:
+    """Whether tensor-parallel ranks have a part each of it, as Megatron marks it."""
+    return bool(getattr(parameter.tensor, "tensor_model_parallel", False))
+
+
+def shape_of_all(parameter: Parameter, ranks: int) -> list[int]:
+    """The sizes of a tensor-parallel parameter's parts on so many ranks together, as Megatron marks where it is cut."""
+    shape = list(parameter.tensor.shape)
+    shape[max(int(getattr(parameter.tensor, "partition_dim", 0)), 0)] *= ranks
+    return shape
 
 
 def weakly(sink: GradientSink) -> Callable[[], GradientSink | None]:

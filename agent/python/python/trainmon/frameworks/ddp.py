@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.base import Content, GradientSink, innermost, weakly
 from trainmon.frameworks.job import Job, alone, ranks_of
-from trainmon.frameworks.meshes import crossed
-from trainmon.frameworks.plain import Plain, is_tensor_parallel
+from trainmon.frameworks.plain import Plain
 from trainmon.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -69,8 +68,7 @@ class Ddp(Plain):
         # Each state is kept on one rank.
         if what is Content.MOMENTS and self._splits_state:
             return alone()
-        tensor = alone() if is_tensor_parallel(parameter) else self._tensor_ranks
-        return crossed(alone()[0], [ranks_of(wrapper.process_group), tensor or alone()])
+        return self.over_tensor_ranks(parameter, ranks_of(wrapper.process_group))
 
     def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
         self._accumulations.append(one)

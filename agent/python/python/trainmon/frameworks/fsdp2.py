@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any
 from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.job import Job, alone, ranks_of, world_size
-from trainmon.frameworks.meshes import Meshes, Ranks, crossed, holders, is_dtensor, mesh_ranks, root_lines, sharers
+from trainmon.frameworks.meshes import (
+    Meshes,
+    Ranks,
+    crossed,
+    holders,
+    is_dtensor,
+    is_summand,
+    mesh_ranks,
+    ranks_in,
+    root_lines,
+    sharers,
+)
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.shared_params import Sharing
 from trainmon.measurer import local_part
@@ -52,6 +63,8 @@ class Fsdp2(Plain):
         self._data_of: dict[int, Ranks] = {}
         """The ranks over which `fully_shard` splits the batch, by id of the parameter."""
         self._meshes = Meshes(0, (), {})
+        self._copies: dict[int, Ranks] = {}
+        """What was found for `copies`, by id of the parameter: looking into meshes is slow."""
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
 
     @classmethod
@@ -67,11 +80,11 @@ class Fsdp2(Plain):
             self._managed += group.fsdp_params
             self._group_of.update((id(one.sharded_param), group) for one in group.fsdp_params)
         self._data_of = {id(one.sharded_param): data_ranks(one) for one in self._managed}
-        for _, _, tensor in self.named_parameters():
+        tensors = [tensor for _, _, tensor in self.named_parameters()]
+        for tensor in tensors:
             ranks = holders(tensor)
             if ranks:
                 self._sharing.is_split(tensor, ranks)
-        tensors = [tensor for _, _, tensor in self.named_parameters()]
         self._meshes = Meshes(alone()[0], tensors, self._data_of)
         return True
 
@@ -134,7 +147,7 @@ class Fsdp2(Plain):
         """So torch leaves it where ranks with the same parameter compute with other parts of the input
         (`SequenceParallel`): it adds up in each operation of the optimizer. We issue no collective."""
         gradient: Any = parameter.tensor.grad
-        return is_dtensor(gradient) and any(placement.is_partial() for placement in gradient.placements)
+        return is_summand(gradient)
 
     def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
         parts = {name: _filled(one) for name, one in super().moments(parameter).items()}
@@ -147,9 +160,17 @@ class Fsdp2(Plain):
         """Along the dimensions of its mesh over which it is replicated (of a hybrid strategy: the ranks with the same
         shard), over tensor-parallel ranks that its mesh leaves out, and over those of the `dp_group`. Not known where
         ranks are left of which nothing tells whether they aggregate: a loop that does so by hand gives a `dp_group`."""
-        tensor, own = parameter.tensor, alone()[0]
+        if not self._is_known or (what is Content.GRADIENT and self.is_summand(parameter)):
+            return ()
+        found = self._copies.get(id(parameter.tensor))
+        if found is None:
+            found = self._copies[id(parameter.tensor)] = self._find_copies(parameter.tensor)
+        return found
+
+    def _find_copies(self, tensor: torch.Tensor) -> Ranks:
+        own = alone()[0]
         held = sharers(tensor) if is_dtensor(tensor) else (own,)
-        if not held or not self._is_known or (what is Content.GRADIENT and self.is_summand(parameter)):
+        if not held:
             return ()
         here = mesh_ranks(tensor) or (own,)
         over = self._meshes.across(here)
@@ -212,7 +233,7 @@ def _show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
 def data_ranks(managed: Any) -> Ranks:
     """The ranks over which `fully_shard` splits the batch of a parameter of its."""
     mesh = getattr(getattr(managed, "mesh_info", None), "mesh", None)
-    return () if mesh is None else tuple(sorted(int(rank) for rank in mesh.mesh.flatten().tolist()))
+    return () if mesh is None else ranks_in(mesh)
 
 
 def _filled(tensor: torch.Tensor | None) -> torch.Tensor | None:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
-from trainmon.frameworks.base import Content, GradientSink
+from trainmon.frameworks.base import Content, GradientSink, is_tensor_parallel, shape_of_all
 from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
 from trainmon.frameworks.job import Job, alone
 from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
-from trainmon.frameworks.plain import Plain, is_moment, is_tensor_parallel
+from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
 
@@ -254,8 +254,7 @@ class Megatron(Plain):
         if is_tensor_parallel(parameter):
             standing = self._standing
             ranks = standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks
-            dim = int(getattr(parameter.tensor, "partition_dim", 0))
-            shape[max(dim, 0)] *= max(1, len(ranks))
+            shape = shape_of_all(parameter, max(1, len(ranks)))
         if shape and _is_expert(parameter) and id(parameter.tensor) not in self._numbered_experts():
             shape[stacked_dim(self.job.models, parameter.tensor)] *= self._standing.expert_parts
         return tuple(shape)

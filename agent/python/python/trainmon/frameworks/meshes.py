@@ -23,6 +23,11 @@ def is_dtensor(tensor: object) -> bool:
     return getattr(tensor, "_local_tensor", None) is not None and hasattr(tensor, "placements")
 
 
+def is_summand(tensor: Any) -> bool:
+    """Whether it is a DTensor of which each rank has a term of a sum."""
+    return is_dtensor(tensor) and any(placement.is_partial() for placement in tensor.placements)
+
+
 def holders(tensor: Any) -> Ranks:
     """The ranks over which a DTensor's elements are split; none for any other tensor. Read off the mesh."""
     return _along(tensor, lambda placement: not placement.is_replicate())
@@ -31,7 +36,7 @@ def holders(tensor: Any) -> Ranks:
 def sharers(tensor: Any) -> Ranks:
     """The ranks that hold the same elements of a DTensor, along its own mesh; none for any other tensor, and where each
     has a part of a sum."""
-    if not is_dtensor(tensor) or any(placement.is_partial() for placement in tensor.placements):
+    if is_summand(tensor):
         return ()
     return _along(tensor, lambda placement: bool(placement.is_replicate()))
 
@@ -97,18 +102,18 @@ class Meshes:
     def __init__(self, own: int, tensors: Iterable[Any], data_of: Mapping[int, Ranks]) -> None:
         """`data_of`: by id of a tensor, the ranks over which `fully_shard` splits the batch."""
         self._own = own
-        self._data_of = data_of
         #: Those of tensor parallelism.
         self.lines: list[Ranks] = []
-        for tensor in tensors:
-            if is_dtensor(tensor):
-                self._read(tensor)
-
-    def _read(self, tensor: Any) -> None:
-        data = set(self._data_of.get(id(tensor), ()))
-        for line in lines_of(tensor.device_mesh):
-            if line not in self.lines and not data.issuperset(line):
-                self.lines.append(line)
+        # Thousands of parameters have few meshes, and looking into one is slow.
+        meshes = {
+            (id(tensor.device_mesh), data_of.get(id(tensor), ())): tensor.device_mesh
+            for tensor in tensors
+            if is_dtensor(tensor)
+        }
+        for (_, data), mesh in meshes.items():
+            for line in lines_of(mesh):
+                if line not in self.lines and not set(data).issuperset(line):
+                    self.lines.append(line)
 
     def across(self, ranks: Iterable[int]) -> list[Ranks]:
         """The lines that leave these ranks at this one: over them, what the ranks hold is held once more."""
@@ -122,4 +127,9 @@ class Meshes:
 
 def mesh_ranks(tensor: Any) -> Ranks:
     """Every rank of a DTensor's mesh; none for any other tensor."""
-    return _ranks_of(tensor.device_mesh.mesh) if is_dtensor(tensor) else ()
+    return ranks_in(tensor.device_mesh) if is_dtensor(tensor) else ()
+
+
+def ranks_in(mesh: Any) -> Ranks:
+    """Every rank of a mesh, in order."""
+    return _ranks_of(mesh.mesh)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
 from trainmon.exchange import StoreExchange
-from trainmon.frameworks.base import Content, Framework, GradientSink, optimizer_state, weakly
+from trainmon.frameworks.base import (
+    Content,
+    Framework,
+    GradientSink,
+    is_tensor_parallel,
+    optimizer_state,
+    shape_of_all,
+    weakly,
+)
 from trainmon.frameworks.job import Job, alone, ranks_of, world_size
 from trainmon.frameworks.meshes import crossed
 from trainmon.frameworks.optimizer_hooks import hook_step
@@ -72,25 +80,28 @@ class Plain(Framework):
         """The ranks of the `dp_group`: a loop that aggregates by hand gives one. Without it this rank alone, where the
         ranks of its pipeline and its `tp_group` are all that there are. What a `tp_group` does not split is the same on
         each of its ranks."""
-        tensor = self._tensor_ranks
         if self.job.dp_group is not None:
             data: tuple[int, ...] = ranks_of(self.job.dp_group)
-        elif max(1, len(tensor)) * max(1, len(self.pipeline.ranks)) == world_size():
+        elif len(self._tensor_ranks) * max(1, len(self.pipeline.ranks)) == world_size():
             data = alone()
         else:
             return ()
-        return crossed(alone()[0], [data] if is_tensor_parallel(parameter) else [data, tensor or alone()])
+        return self.over_tensor_ranks(parameter, data)
+
+    def over_tensor_ranks(self, parameter: Parameter, data: tuple[int, ...]) -> tuple[int, ...]:
+        """The ranks with the same part, given those along the data-parallel dimension: each rank of the `tp_group` has
+        what the group does not split."""
+        return data if is_tensor_parallel(parameter) else crossed(alone()[0], [data, self._tensor_ranks])
 
     @property
     def _tensor_ranks(self) -> tuple[int, ...]:
-        return () if self.job.tp_group is None else ranks_of(self.job.tp_group)
+        return alone() if self.job.tp_group is None else ranks_of(self.job.tp_group)
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         """Of what a `tp_group` splits over its ranks (`tensor_model_parallel`, as Megatron marks it) that of all."""
-        shape, tensor = list(super().whole_shape(parameter)), self._tensor_ranks
-        if tensor and shape and is_tensor_parallel(parameter):
-            shape[max(int(getattr(parameter.tensor, "partition_dim", 0)), 0)] *= len(tensor)
-        return tuple(shape)
+        if not parameter.tensor.shape or not is_tensor_parallel(parameter):
+            return super().whole_shape(parameter)
+        return tuple(shape_of_all(parameter, len(self._tensor_ranks)))
 
     def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:
         return None if self.aggregates else parameter.tensor.grad
@@ -127,11 +138,6 @@ def _accumulation_hook(
             tell(parameter, gradient)
 
     return accumulated
-
-
-def is_tensor_parallel(parameter: Parameter) -> bool:
-    """Whether tensor-parallel ranks have a part each of it, as Megatron marks it."""
-    return bool(getattr(parameter.tensor, "tensor_model_parallel", False))
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
