@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use trainmon_control::{AgreedCapture, CaptureState};
 use trainmon_core::Step;
-use trainmon_core::config::{Config, FileLayout};
+use trainmon_core::config::{CaptureOnDemand, Config, FileLayout};
 use trainmon_service::{Notice, Severity};
 
 use crate::captures::RequestFile;
@@ -23,8 +23,10 @@ const MIB: u64 = 1 << 20;
 /// A step that is to be captured.
 #[derive(Debug)]
 pub struct CaptureTicket {
-    /// The step.
+    /// The step: of one that is run again its own number.
     pub step: Step,
+    /// The step in progress.
+    at: Step,
     /// This rank, whose number the directory has.
     pub rank: u32,
     /// The config of the capture, as a text: level, task, scope, directory, how much it may write.
@@ -33,6 +35,15 @@ pub struct CaptureTicket {
     /// The directory of this rank's files of the step.
     place: PathBuf,
     began: SystemTime,
+}
+
+/// What a step that was run again came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOutcome {
+    /// Whether its losses have the bits that they had the first time; `None` where there is none to compare.
+    pub same_loss: Option<bool>,
+    /// Whether its losses and all its gradients are finite.
+    pub is_finite: bool,
 }
 
 impl CaptureTicket {
@@ -76,15 +87,32 @@ impl Monitor {
         self.inner().live.captures().states()
     }
 
-    /// The step in progress is captured. `None`: it cannot be, the user was told, and the capture is over.
+    /// The front keeps the step in progress, so that it can be run again. Gives the step that the front forgets for it.
+    pub fn keep_step(&self) -> Option<Step> {
+        let inner = self.inner();
+        let most = inner.config.capture.as_ref().map_or(0, CaptureOnDemand::kept_steps);
+        inner.live.captures().kept().keep(self.step().0, most as usize).map(Step)
+    }
+
+    /// The front keeps no step any more.
+    pub fn forget_steps(&self) {
+        self.inner().live.captures().kept().forget_all();
+    }
+
+    /// The step in progress is captured, or one that is over and run again. `None`: it cannot be, the user was told, and the
+    /// capture is over.
     pub fn begin_capture(&self, capture: &Arc<AgreedCapture>) -> Option<CaptureTicket> {
         let inner = self.inner();
-        let (step, rank) = (self.step(), inner.ranks.rank.0);
+        let (at, rank) = (self.step(), inner.ranks.rank.0);
+        let step = capture.replay.map_or(at, Step);
+        if rank == 0 && at.0 == capture.first {
+            inner.tell_what_is_captured_instead(capture);
+        }
         let root = root(inner);
         let budget_mib = match inner.disk_budget_mib(&root) {
             Ok(budget) => budget,
             Err(why) => {
-                inner.end_capture(capture, Some(why));
+                inner.end_capture(capture, Some(why), None);
                 return None;
             }
         };
@@ -92,49 +120,75 @@ impl Monitor {
         let config = capture.order.text(&root.to_string_lossy(), Some(budget_mib));
         inner.live.captures().begin(capture.id, place.clone());
         let (capture, began) = (Arc::clone(capture), SystemTime::now());
-        Some(CaptureTicket { step, rank, config, capture, place, began })
+        Some(CaptureTicket { step, at, rank, config, capture, place, began })
     }
 
     /// The captured step is over, with so many bytes of files, or none if its directory could not be had (it may be another
-    /// capture's); `why`: it is not whole. After the last step of a capture, and after one that is not whole, it is over.
-    pub fn end_capture(&self, ticket: CaptureTicket, bytes: Option<u64>, why: Option<String>) {
+    /// capture's); `why`: it is not whole; `replayed`: what a step that was run again came to. After the last step of a capture,
+    /// and after one that is not whole, it is over.
+    pub fn end_capture(
+        &self,
+        ticket: CaptureTicket,
+        bytes: Option<u64>,
+        why: Option<String>,
+        replayed: Option<ReplayOutcome>,
+    ) {
         let inner = self.inner();
         // Its threads and its files are the parent's.
         if inner.fork.is_child() {
             return;
         }
-        let CaptureTicket { step, capture, place, began, .. } = ticket;
+        let CaptureTicket { step, at, capture, place, began, .. } = ticket;
         let is_opened = bytes.is_some();
         let documents = ["dump.json", "stack.json", "construct.json"].map(|name| size_of(&place.join(name)));
         let bytes = bytes.map_or(0, |bytes| bytes + documents.iter().sum::<u64>());
         inner.live.captures().end_step(capture.id, bytes);
-        let is_last = step.0.saturating_add(1) >= capture.end();
+        let is_last = at.0.saturating_add(1) >= capture.end();
         if why.is_some() || is_last {
-            inner.end_capture(&capture, why.clone());
+            inner.end_capture(&capture, why.clone(), replayed);
         }
         if is_opened && place.is_dir() {
-            let before = (step.0 == capture.first).then(|| inner.captures.before.look(&inner.config, step));
+            let before = (at.0 == capture.first).then(|| inner.captures.before.look(&inner.config, step));
             let run = inner.run.clone();
             let (rank, world_size) = (inner.ranks.rank.0, inner.ranks.world_size);
-            let file = RequestFile { place, run, rank, world_size, capture, step, began, bytes, why, before };
+            let file = RequestFile { place, run, rank, world_size, capture, step, began, bytes, why, replayed, before };
             inner.captures.write(file);
         }
     }
 }
 
 impl Inner {
-    fn end_capture(&self, capture: &AgreedCapture, why: Option<String>) {
+    /// An alert wanted its step run again, and not every rank can.
+    fn tell_what_is_captured_instead(&self, capture: &AgreedCapture) {
+        if let (Some(wanted), None) = (capture.asked.replay(), capture.replay) {
+            self.notices.warn(
+                format!("step {wanted} cannot be run again: step {} is captured instead", capture.first),
+                Some("a step is kept where the loop calls it through `watch.step_fn` (docs/capture.md)".to_owned()),
+            );
+        }
+    }
+
+    fn end_capture(&self, capture: &AgreedCapture, why: Option<String>, replayed: Option<ReplayOutcome>) {
         let (words, first) = (capture.order.in_words(), capture.first);
         let root = root(self);
+        let what = capture.replay.map(|step| format!("of step {step}, run again before step {first},"));
         match &why {
             None if self.ranks.rank.0 == 0 => {
                 let hint = format!("`trainmon compare` and msprobe's tools read it: {}", root.display());
-                let message = format!("captured from step {first} on: {words}, asked for by {}", capture.asked);
+                let asked = &capture.asked;
+                let message = match capture.replay {
+                    Some(step) => format!(
+                        "captured step {step}, run again before step {first}: {words}, asked for by {asked}{}",
+                        replayed.map(in_words).unwrap_or_default()
+                    ),
+                    None => format!("captured from step {first} on: {words}, asked for by {asked}"),
+                };
                 self.notices.say(&Notice { severity: Severity::Info, message, hint: Some(hint) });
             }
             None => {}
             Some(why) => {
-                let message = format!("the capture from step {first} on is not whole: {why}");
+                let what = what.unwrap_or_else(|| format!("from step {first} on"));
+                let message = format!("the capture {what} is not whole: {why}");
                 self.notices.warn(message, Some("the training goes on; what was written is kept".to_owned()));
             }
         }
@@ -157,6 +211,17 @@ impl Inner {
         }
         Ok(left.min(half))
     }
+}
+
+/// What a step that was run again came to, behind a sentence.
+fn in_words(replayed: ReplayOutcome) -> String {
+    let loss = match replayed.same_loss {
+        Some(true) => "; its loss is the same as the first time",
+        Some(false) => "; its loss differs from the first time",
+        None => "",
+    };
+    let finite = if replayed.is_finite { "; its loss and gradients are finite" } else { "" };
+    format!("{loss}{finite}")
 }
 
 /// Where the steps' directories are: for all ranks the same where the run has a directory of its own.

@@ -99,6 +99,17 @@ impl Monitor {
         self.inner.live.is_collecting() && !self.inner.fork.is_child()
     }
 
+    /// What runs until [`resume`](Self::resume) is none of the step in progress: nothing of it is measured. Called by the training
+    /// thread alone.
+    pub fn suspend(&self) {
+        self.inner.live.suspend();
+    }
+
+    /// The step in progress goes on.
+    pub fn resume(&self) {
+        self.inner.live.resume();
+    }
+
     /// What is measured of a kind, nothing for a feature that the front computes; `None` if the config does not ask for
     /// it.
     pub fn request(&self, kind: Kind) -> Option<Request> {

@@ -100,7 +100,7 @@ impl Monitor {
             tensors: tensors.clone(),
             book: Arc::default(),
             notices: notices.clone(),
-            capture: Arc::new(|_| {}),
+            capture: Arc::new(|_, _| {}),
         });
         Self::assemble(Parts {
             requests: Requests::none(),
@@ -345,10 +345,10 @@ fn capture_desk(
     (desk, config.capture.is_some().then_some(recent))
 }
 
-/// An alert with the action `dump` asks for a capture.
+/// An alert with the action `dump` or `replay` asks for a capture.
 fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> AsksForCapture {
     let captures = Arc::clone(captures);
-    Arc::new(move |alert| captures.ask_by_alert(alert))
+    Arc::new(move |alert, actions| captures.ask_by_alert(alert, actions.replay))
 }
 
 fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {

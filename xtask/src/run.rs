@@ -79,6 +79,7 @@ pub fn bench(which: Bench) -> Result<()> {
     if wanted(Bench::Dump) {
         process::run_visibly(&mut python_bench_command(&root, "dump.py")?)?;
         process::run_visibly(&mut python_bench_command(&root, "captured_step.py")?)?;
+        process::run_visibly(&mut python_bench_command(&root, "replay.py")?)?;
     }
     if wanted(Bench::Collectives) {
         process::run_visibly(&mut python_bench_command(&root, "collectives.py")?)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use trainmon_core::config::Config;
+use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeverity, AlertTotals, Rank, Step, StepBatch, TensorInfo, TensorTable,
 };
@@ -48,8 +48,8 @@ pub struct Opening<'a> {
     pub capture: AsksForCapture,
 }
 
-/// Takes an alert whose rule has the action `dump`, when it begins. Called on a thread of the monitor's; does not wait.
-pub type AsksForCapture = Arc<dyn Fn(&Alert) + Send + Sync>;
+/// Takes an alert whose rule has the action `dump` or `replay`, when it begins. Called on a thread of the monitor's; does not wait.
+pub type AsksForCapture = Arc<dyn Fn(&Alert, AlertActions) + Send + Sync>;
 
 /// The alerts of a monitor.
 pub struct AlertManager {
@@ -236,8 +236,8 @@ impl AlertManager {
 
     fn speak(&self, said: Vec<RaisedAlert>) -> Vec<Alert> {
         for RaisedAlert { alert, actions } in &said {
-            if actions.dump && alert.phase == AlertPhase::Begins {
-                (self.capture)(alert);
+            if (actions.dump || actions.replay) && alert.phase == AlertPhase::Begins {
+                (self.capture)(alert, *actions);
             }
             if !actions.log {
                 continue;

@@ -67,7 +67,7 @@ impl Notifiers {
     /// Sends an alert where its rule wants it; what is to be said of it.
     pub(crate) fn send(&self, alert: &Alert, actions: AlertActions, run: &str) -> Vec<String> {
         // The manager itself writes the log and asks for captures.
-        let AlertActions { log: _, webhook, command, dump: _, stop: _ } = actions;
+        let AlertActions { log: _, webhook, command, dump: _, replay: _, stop: _ } = actions;
         let targets = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
         if targets.iter().all(Option::is_none) {
             return Vec::new();

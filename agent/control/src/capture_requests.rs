@@ -60,7 +60,8 @@ impl CaptureRequests {
         let first = order.at.unwrap_or(step.0 + 1);
         let (id, asked_at_ms) = (self.numbers.next(), now_ms());
         let (asked, asked_at_step) = (AskedBy::Config, step.0);
-        let capture = AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: false };
+        let capture =
+            AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: false, replay: None };
         self.is_agreed(&capture);
         schedule.count_agreed();
         schedule.schedule(&capture, step);
@@ -224,7 +225,16 @@ mod tests {
 
     fn agreed(first: u64, steps: u32) -> AgreedCapture {
         let order = order(None, steps);
-        AgreedCapture { id: 1, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0, may_shift: false }
+        AgreedCapture {
+            id: 1,
+            first,
+            order,
+            asked: AskedBy::Ctl,
+            asked_at_step: 0,
+            asked_at_ms: 0,
+            may_shift: false,
+            replay: None,
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::config::CaptureOrder;
 use trainmon_core::{Alert, Step};
 
+use crate::kept_steps::KeptSteps;
+
 /// Flags and counters publish no other memory: the lock does.
 const FLAG: Ordering = Ordering::Relaxed;
 /// No capture is due.
@@ -41,6 +43,9 @@ pub enum AskedBy {
         rank: u32,
         /// What it says.
         alert: Box<Alert>,
+        /// Whether the step that it is about is to be run again.
+        #[serde(default)]
+        replay: bool,
     },
 }
 
@@ -50,7 +55,9 @@ impl fmt::Display for AskedBy {
             Self::Ctl => write!(to, "trainmon ctl"),
             Self::Config => write!(to, "the config file"),
             Self::Signal { rank } => write!(to, "a signal to rank {rank}"),
-            Self::Alert { rank, alert } => write!(to, "{} at step {} on rank {rank}", alert.rule, alert.step),
+            Self::Alert { rank, alert, replay: _ } => {
+                write!(to, "{} at step {} on rank {rank}", alert.rule, alert.step)
+            }
         }
     }
 }
@@ -73,12 +80,25 @@ pub struct AgreedCapture {
     /// Whether a rank that learns of it after its first step takes a later one: it is the only rank, and no step was named.
     #[serde(default)]
     pub may_shift: bool,
+    /// The step that is run again before `first` begins, and captured in its place: every rank keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<u64>,
 }
 
 /// By its number and its steps: an alert may have numbers that equal nothing.
 impl PartialEq for AgreedCapture {
     fn eq(&self, other: &Self) -> bool {
         (self.id, self.first, &self.order) == (other.id, other.first, &other.order)
+    }
+}
+
+impl AskedBy {
+    /// The step that is to be run again, if one is.
+    pub fn replay(&self) -> Option<u64> {
+        match self {
+            Self::Alert { alert, replay: true, .. } => Some(alert.step.0),
+            _ => None,
+        }
     }
 }
 
@@ -146,6 +166,7 @@ pub struct CaptureSchedule {
     bytes: AtomicU64,
     /// Wakes who agrees on captures.
     wake: OnceLock<Sender<()>>,
+    kept: KeptSteps,
     inner: Mutex<Inner>,
 }
 
@@ -154,7 +175,8 @@ struct Inner {
     /// Those to come and the one under way, by their first step.
     captures: VecDeque<Arc<AgreedCapture>>,
     states: VecDeque<CaptureState>,
-    alerts: VecDeque<Alert>,
+    /// With whether the step is to be run again.
+    alerts: VecDeque<(Alert, bool)>,
     /// Signals that were taken up.
     signals_seen: u64,
     /// Those that were over last, the oldest first.
@@ -170,6 +192,7 @@ impl Default for CaptureSchedule {
             agreed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             wake: OnceLock::new(),
+            kept: KeptSteps::default(),
             inner: Mutex::default(),
         }
     }
@@ -187,18 +210,23 @@ impl CaptureSchedule {
         self.is_offered.load(FLAG)
     }
 
+    /// The steps that the front can run again.
+    pub fn kept(&self) -> &KeptSteps {
+        &self.kept
+    }
+
     /// A signal asks for a capture. Takes no lock: a handler may call it at any moment.
     pub fn ask_by_signal(&self) {
         self.signals.fetch_add(1, FLAG);
     }
 
-    /// An alert asks for a capture. Whoever agrees on it is woken: the step that it is about is past, and what is wrong may
+    /// An alert asks for a capture: with `replay` of the step that it is about, run again. Whoever agrees on it is woken: the step that it is about is past, and what is wrong may
     /// be gone in a tenth of a second.
-    pub fn ask_by_alert(&self, alert: &Alert) {
+    pub fn ask_by_alert(&self, alert: &Alert, replay: bool) {
         let mut inner = self.lock();
         // The first of many says more than those that follow.
         if inner.alerts.len() < KEPT {
-            inner.alerts.push_back(alert.clone());
+            inner.alerts.push_back((alert.clone(), replay));
         }
         drop(inner);
         if let Some(wake) = self.wake.get() {
@@ -221,7 +249,7 @@ impl CaptureSchedule {
         let is_signalled = std::mem::replace(&mut inner.signals_seen, signals) != signals;
         let alert = inner.alerts.pop_front();
         inner.alerts.clear();
-        let of_alert = alert.map(|alert| AskedBy::Alert { rank, alert: Box::new(alert) });
+        let of_alert = alert.map(|(alert, replay)| AskedBy::Alert { rank, alert: Box::new(alert), replay });
         of_alert.or(is_signalled.then_some(AskedBy::Signal { rank }))
     }
 }
@@ -343,6 +371,7 @@ impl CaptureSchedule {
         let mut inner = self.lock();
         inner.captures.retain(|capture| capture.id != id);
         inner.end(id, why);
+        self.kept.let_go();
         self.set_due(&inner);
     }
 
@@ -412,7 +441,16 @@ mod tests {
     fn capture(id: u64, first: u64, steps: u32) -> AgreedCapture {
         let request = CaptureRequest { steps: Some(steps), ..CaptureRequest::default() };
         let order = CaptureOnDemand::default().order(&request, "test").unwrap();
-        AgreedCapture { id, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0, may_shift: false }
+        AgreedCapture {
+            id,
+            first,
+            order,
+            asked: AskedBy::Ctl,
+            asked_at_step: 0,
+            asked_at_ms: 0,
+            may_shift: false,
+            replay: None,
+        }
     }
 
     fn due(schedule: &CaptureSchedule, step: u64) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rank_store::{Agreement, Happened, LeaderState, RankState, RankStore, WantedCapture};
+use super::rank_store::{Agreement, Happened, LeaderState, Proposal, RankState, RankStore, WantedCapture};
 use super::stop::WantsStop;
 use crate::live::{Live, Switched};
 
@@ -27,6 +27,8 @@ pub(super) struct Follower {
     /// What had happened here before this session.
     before: Option<Switched>,
     heard: u64,
+    /// Whether this rank keeps the step that the proposal heard last would have run again.
+    keeps_step: bool,
     /// The latest agreement this rank was sent on its way with.
     agreed: u64,
     /// What was asked for here last.
@@ -56,6 +58,7 @@ impl Follower {
             former: BTreeSet::new(),
             before: None,
             heard: 0,
+            keeps_step: false,
             agreed: 0,
             wants_capture: None,
             left: None,
@@ -90,9 +93,17 @@ impl Follower {
         let news = agreement.and_then(|agreement| self.follow(&agreement, is_new));
         // One after the other: a plan that waits for its step must not be overtaken.
         if let Some(proposal) = leader_state.proposal.filter(|_| self.live.awaited().is_none()) {
-            self.heard = self.heard.max(proposal.id);
+            self.hear(&proposal);
         }
         news
+    }
+
+    fn hear(&mut self, proposal: &Proposal) {
+        if proposal.id > self.heard {
+            self.heard = proposal.id;
+            let replay = proposal.capture.as_ref().and_then(|capture| capture.replay);
+            self.keeps_step = replay.is_some_and(|step| self.live.captures().kept().hold(step));
+        }
     }
 
     fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<FollowerEvent> {
@@ -138,6 +149,7 @@ impl Follower {
             step: self.live.step().0,
             seconds_per_step: self.live.pace().as_secs_f64(),
             switched,
+            keeps_step: self.keeps_step,
             wants_stop,
             wants_capture: self.wants_capture.clone(),
             captured,

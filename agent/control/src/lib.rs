@@ -10,7 +10,8 @@
 //!                              live: the letter the training thread opens when the agreed step begins
 //! ```
 //!
-//! A capture is agreed upon in the same way: `captures` holds those of a rank, `capture_requests` is rank 0's part.
+//! A capture is agreed upon in the same way: `captures` holds those of a rank, `capture_requests` is rank 0's part, and
+//! `kept_steps` knows which steps that are over can be run again.
 //!
 //! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
 //! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
@@ -27,6 +28,7 @@ mod communication;
 mod file_watch;
 mod files;
 mod follower;
+mod kept_steps;
 mod leader;
 mod live;
 mod members;
@@ -42,6 +44,7 @@ mod token;
 
 pub use captures::{AgreedCapture, AskedBy, CaptureSchedule, CaptureStage, CaptureState};
 pub use file_watch::ConfigFile;
+pub use kept_steps::KeptSteps;
 pub use live::{Live, Switch, Switched};
 pub use rank_store::{RankStore, SharedRankStore};
 pub use status::{SinkStatus, Sources};

@@ -50,6 +50,8 @@ pub struct Switched {
 pub struct Live {
     step: AtomicU64,
     collecting: AtomicBool,
+    /// Whether the step in progress is measured, while something runs that is none of it.
+    is_suspended: AtomicBool,
     sampling_stride: AtomicU32,
     /// Whether the front looks the targets up anew when they change.
     follows_targets: AtomicBool,
@@ -79,6 +81,7 @@ impl Live {
         Self {
             step: AtomicU64::new(step.0),
             collecting: AtomicBool::new(collecting),
+            is_suspended: AtomicBool::new(false),
             sampling_stride: AtomicU32::new(1),
             follows_targets: AtomicBool::new(false),
             plan: ArcSwap::from_pointee(plan),
@@ -139,6 +142,20 @@ impl Live {
     /// Measures nothing until the next step begins.
     pub fn stop_collecting(&self) {
         self.collecting.store(false, FLAG);
+    }
+
+    /// What runs until [`resume`](Self::resume) is none of the step in progress: nothing of it is measured. Called by the training
+    /// thread alone.
+    pub fn suspend(&self) {
+        let was_collecting = self.collecting.swap(false, FLAG);
+        self.is_suspended.fetch_or(was_collecting, FLAG);
+    }
+
+    /// The step in progress goes on.
+    pub fn resume(&self) {
+        if self.is_suspended.swap(false, FLAG) {
+            self.collecting.store(true, FLAG);
+        }
     }
 
     /// One layer in this many is measured in the step in progress; 1 measures all.

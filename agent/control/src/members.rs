@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::rank_store::{RankState, RankStore};
 
-/// Between looks at rank states that nothing waits for.
+/// Between looks for ranks that were never heard of.
 const ROLL_CALL_EVERY: Duration = Duration::from_secs(2);
-/// Known ranks looked at in a roll call, in turn: one that was started anew is found within a minute even in jobs of
-/// thousands, and a shared file system has its peace.
-const CALLED_AT_ONCE: usize = 64;
+/// Known ranks looked at each time although nothing waits for them, in turn: in a small job the alert of any rank is known at
+/// once, in one of a thousand a rank that was started anew is found within a minute or so, and a shared file system has its
+/// peace.
+const CALLED_AT_ONCE: usize = 16;
 
 /// The other ranks, as they told last.
 pub(super) struct Members {
@@ -66,16 +67,16 @@ impl Members {
         self.unreadable.get(&rank).map(String::as_str)
     }
 
-    /// The ranks to look at now although nothing waits for them, now and then: those never heard of, and some of those
-    /// that were, for they may have been started anew.
+    /// The ranks to look at now although nothing waits for them: some of those that were heard of, for they may ask for something
+    /// or have been started anew, and now and then those never heard of.
     pub(super) fn roll_call(&mut self, now: Instant, others: impl Iterator<Item = u32>) -> BTreeSet<u32> {
-        if self.called.is_some_and(|called| now.duration_since(called) < ROLL_CALL_EVERY) {
-            return BTreeSet::new();
-        }
-        self.called = Some(now);
         let from_next_on = self.rank_states.range(self.next_called..).chain(self.rank_states.range(..self.next_called));
         let in_turn: Vec<u32> = from_next_on.map(|(&rank, _)| rank).take(CALLED_AT_ONCE).collect();
         self.next_called = in_turn.last().map_or(0, |last| last + 1);
+        if self.called.is_some_and(|called| now.duration_since(called) < ROLL_CALL_EVERY) {
+            return in_turn.into_iter().collect();
+        }
+        self.called = Some(now);
         others.filter(|rank| !self.rank_states.contains_key(rank)).chain(in_turn).collect()
     }
 
@@ -133,6 +134,7 @@ mod tests {
             step: heard,
             seconds_per_step: 0.0,
             switched: None,
+            keeps_step: false,
             wants_stop: false,
             wants_capture: None,
             captured: Vec::new(),
@@ -161,7 +163,7 @@ mod tests {
         let mut now = Instant::now();
         assert_eq!(members.roll_call(now, 1..world).len(), world as usize - 1, "all that were never heard of");
         (1..world).for_each(|rank| members.take(rank, rank_state(&rank.to_string(), "now", 0)));
-        assert!(members.roll_call(now, 1..world).is_empty(), "not so soon");
+        assert_eq!(members.roll_call(now, 1..2 * world).len(), CALLED_AT_ONCE, "strangers not so soon");
         let mut called = BTreeSet::new();
         for _ in 0..3 {
             now += ROLL_CALL_EVERY;

@@ -196,6 +196,9 @@ pub(super) struct RankState {
     pub(super) seconds_per_step: f64,
     /// The latest switch of that session that happened here.
     pub(super) switched: Option<Happened>,
+    /// Whether it keeps the step that the latest proposal it knows would have run again.
+    #[serde(default)]
+    pub(super) keeps_step: bool,
     /// Whether an alert of this rank asks the training to end.
     #[serde(default)]
     pub(super) wants_stop: bool,

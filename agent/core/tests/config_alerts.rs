@@ -29,7 +29,8 @@ fn assert_refused(alert: &str, words: &[&str]) {
     }
 }
 
-const LOG: AlertActions = AlertActions { log: true, webhook: false, command: false, dump: false, stop: false };
+const LOG: AlertActions =
+    AlertActions { log: true, webhook: false, command: false, dump: false, replay: false, stop: false };
 
 #[test]
 fn a_config_without_a_word_about_alerts_looks_out_for_what_is_never_fine() {

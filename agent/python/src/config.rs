@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use trainmon_agent::ConfigFile;
 use trainmon_agent::core::AlertRule;
-use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
+use trainmon_agent::core::config::{self, CaptureOnDemand, Config, Dialect, Parsed};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
@@ -83,6 +83,8 @@ pub(crate) struct PySettings {
     /// Whether captures may be asked for, and whether by a signal: none where the config leaves it open.
     has_captures: bool,
     capture_signal: Option<bool>,
+    /// How many of the latest steps are kept, to be run again.
+    kept_steps: u32,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
     /// 0: never.
@@ -117,6 +119,7 @@ impl PySettings {
             is_live: config.control.is_some() || config.dynamic_on.is_some(),
             has_captures: config.capture.is_some(),
             capture_signal: config.capture.as_ref().and_then(|capture| capture.signal),
+            kept_steps: config.capture.as_ref().map_or(0, CaptureOnDemand::kept_steps),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
             replica_interval: config.replica_interval,

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
 use trainmon_agent::front::Label;
-use trainmon_agent::{Monitor, StepFacts, wait_as_usual, wait_at_most};
+use trainmon_agent::{Monitor, ReplayOutcome, StepFacts, wait_as_usual, wait_at_most};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::capture_ticket::PyCaptureTicket;
@@ -405,7 +405,28 @@ impl PyMonitor {
 
     #[getter]
     fn capture_is_due(&self) -> bool {
-        self.monitor().due_capture().is_some()
+        self.monitor().due_capture().is_some_and(|due| due.replay.is_none())
+    }
+
+    #[getter]
+    fn replay_is_due(&self) -> bool {
+        self.monitor().due_capture().is_some_and(|due| due.replay.is_some())
+    }
+
+    fn keep_step(&self) -> Option<u64> {
+        self.monitor().keep_step().map(|step| step.0)
+    }
+
+    fn forget_steps(&self) {
+        self.monitor().forget_steps();
+    }
+
+    fn suspend(&self) {
+        self.monitor().suspend();
+    }
+
+    fn resume(&self) {
+        self.monitor().resume();
     }
 
     fn begin_capture(&self) -> Option<PyCaptureTicket> {
@@ -414,11 +435,18 @@ impl PyMonitor {
         begun.flatten().map(PyCaptureTicket::new)
     }
 
-    #[pyo3(signature = (ticket, size, why = None))]
-    fn end_capture(&self, ticket: &PyCaptureTicket, size: Option<u64>, why: Option<String>) {
+    #[pyo3(signature = (ticket, size, why = None, *, replayed = None))]
+    fn end_capture(
+        &self,
+        ticket: &PyCaptureTicket,
+        size: Option<u64>,
+        why: Option<String>,
+        replayed: Option<(Option<bool>, bool)>,
+    ) {
         let monitor = self.monitor();
+        let replayed = replayed.map(|(same_loss, is_finite)| ReplayOutcome { same_loss, is_finite });
         if let Some(ticket) = ticket.take() {
-            monitor.guard("capture on demand", || monitor.end_capture(ticket, size, why));
+            monitor.guard("capture on demand", || monitor.end_capture(ticket, size, why, replayed));
         }
     }
 

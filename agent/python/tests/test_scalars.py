@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -151,3 +152,21 @@ def test_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.undo()
         assert asked == []
         optimizer.step()
+
+
+def test_a_loss_that_goes_back_under_a_torch_function_mode_counts_once(tmp_path: Path) -> None:
+    """As under `with torch.device(...)`, and in a captured step: `torch.autograd.backward` calls itself by its name."""
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    config = {"param_distribution": True, "ops": ["norm"]}
+    losses = []
+    with trainmon.watch(net, optimizer, config=config, output_dir=str(tmp_path), quiet=True) as watch:
+        run = Path(watch.monitor.rank_directory or "")
+        for place in (None, "cpu"):
+            optimizer.zero_grad()
+            with torch.device(place) if place else contextlib.nullcontext():
+                loss = net(torch.ones(3, 2)).square().mean()
+                torch.autograd.backward(loss)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    assert [float(line["loss"]) for line in runs.steps(run)] == pytest.approx(losses)

@@ -12,6 +12,7 @@ use trainmon_control::AgreedCapture;
 use trainmon_core::Step;
 
 use super::before::Before;
+use crate::capture_tickets::ReplayOutcome;
 
 /// For the owner, and to be read by the group: as the files of the dump.
 const FILE_MODE: u32 = 0o640;
@@ -29,6 +30,8 @@ pub(crate) struct RequestFile {
     pub(crate) began: SystemTime,
     pub(crate) bytes: u64,
     pub(crate) why: Option<String>,
+    /// What a step that was run again came to.
+    pub(crate) replayed: Option<ReplayOutcome>,
     /// Of the capture's first step only.
     pub(crate) before: Option<Before>,
 }
@@ -45,7 +48,8 @@ impl RequestFile {
     }
 
     fn document(&self, has_steps: bool) -> Value {
-        let AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: _ } = &*self.capture;
+        let AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: _, replay } =
+            &*self.capture;
         let asked_at = SystemTime::UNIX_EPOCH + Duration::from_millis(*asked_at_ms);
         json!({
             "trainmon": env!("CARGO_PKG_VERSION"),
@@ -59,6 +63,8 @@ impl RequestFile {
             "order": order,
             "first_step": first,
             "step": self.step.0,
+            "is_replay": replay.is_some(),
+            "replayed": self.replayed.map(|replayed| json!({ "same_loss": replayed.same_loss, "is_finite": replayed.is_finite })),
             "captured_at": text_of(self.began),
             "bytes": self.bytes,
             "is_whole": self.why.is_none(),

@@ -12,11 +12,11 @@ use crate::progress::Stage;
 #[test]
 fn an_alert_wakes_whoever_agrees_on_captures() {
     let schedule = CaptureSchedule::default();
-    schedule.ask_by_alert(&alert(8));
+    schedule.ask_by_alert(&alert(8), false);
     let woken = schedule.wakes();
     assert!(woken.try_recv().is_err(), "nobody listened: the next look finds it");
-    schedule.ask_by_alert(&alert(9));
-    schedule.ask_by_alert(&alert(10));
+    schedule.ask_by_alert(&alert(9), false);
+    schedule.ask_by_alert(&alert(10), false);
     assert!(woken.try_recv().is_ok() && woken.try_recv().is_err(), "once for both");
     assert!(schedule.wakes().try_recv().is_err());
 }
@@ -81,7 +81,7 @@ fn a_capture_far_ahead_keeps_no_alert_from_its_own() {
     job.tenths(30, &[1, 1]);
     job.capture(77, Some(2_000), 1);
     job.tenths(100, &[1, 1]);
-    job.ranks[1].live.captures().ask_by_alert(&alert(9));
+    job.ranks[1].live.captures().ask_by_alert(&alert(9), false);
     job.tenths(300, &[1, 1]);
     assert_eq!(job.captured().len(), 1);
     job.tenths(2_000, &[1, 1]);
@@ -99,13 +99,13 @@ fn a_signal_or_an_alert_of_any_rank_is_one_capture_of_all_within_the_limits() {
     assert_eq!(job.captured().len(), 1);
     // Too soon for an alert, which is said once; not for a signal.
     for _ in 0..2 {
-        job.ranks[1].live.captures().ask_by_alert(&alert(9));
+        job.ranks[1].live.captures().ask_by_alert(&alert(9), false);
         job.tenths(100, &speeds);
     }
     let declined = job.said.iter().filter(|said| matches!(said, LeaderEvent::Declined { .. })).count();
     assert_eq!((job.captured().len(), declined), (1, 1));
     job.tenths(1_000, &speeds);
-    job.ranks[1].live.captures().ask_by_alert(&alert(1_300));
+    job.ranks[1].live.captures().ask_by_alert(&alert(1_300), false);
     job.tenths(200, &speeds);
     assert_eq!(job.captured().len(), 2);
     let states = serde_json::to_value(job.ranks[2].live.captures().states()).unwrap();
@@ -117,6 +117,39 @@ fn a_signal_or_an_alert_of_any_rank_is_one_capture_of_all_within_the_limits() {
         job.tenths(200, &speeds);
     }
     assert_eq!(job.captured().len(), 3, "as many as a run may have");
+}
+
+/// The capture that a rank knows last: its first step, and the step that is run again.
+fn replayed(job: &Job) -> Vec<Option<u64>> {
+    let captures = job.ranks.iter().map(|rank| rank.replayed.last().copied());
+    captures.collect()
+}
+
+#[test]
+fn a_step_that_every_rank_keeps_is_held_from_the_proposal_on_and_run_again_on_all() {
+    let mut job = Job::new(3);
+    job.keep_steps(6);
+    job.tenths(30, &[1, 1, 1]);
+    let step = job.ranks[1].live.step().0 - 1;
+    job.ranks[1].live.captures().ask_by_alert(&alert(step), true);
+    job.tenths(200, &[1, 1, 1]);
+    assert_eq!(replayed(&job), [Some(step); 3]);
+    assert_eq!(job.captured().len(), 1);
+    // Two seconds of lead are many more steps than are kept.
+    assert!(job.captured()[0].0 > step + 10, "{:?}", job.captured());
+}
+
+#[test]
+fn a_step_that_one_rank_does_not_keep_is_run_again_on_none_and_the_next_is_captured() {
+    let mut job = Job::new(3);
+    job.keep_steps(3);
+    job.ranks[2].kept = 0;
+    job.tenths(30, &[1, 1, 1]);
+    let step = job.ranks[1].live.step().0 - 1;
+    job.ranks[1].live.captures().ask_by_alert(&alert(step), true);
+    job.tenths(200, &[1, 1, 1]);
+    assert_eq!((replayed(&job), job.captured().len()), (vec![None; 3], 1));
+    assert!(job.captured()[0].0 < step + 20, "an alert's capture does not wait two seconds: {:?}", job.captured());
 }
 
 #[test]

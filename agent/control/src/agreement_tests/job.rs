@@ -81,13 +81,24 @@ pub(super) struct Rank {
     pub(super) stopped: Option<u64>,
     /// The steps captured, with the number of the capture.
     pub(super) captured: Vec<(u64, u64)>,
+    /// How many steps it keeps, and those that were run again.
+    pub(super) kept: usize,
+    pub(super) replayed: Vec<u64>,
 }
 
 impl Rank {
     pub(super) fn new(config: &Config) -> Self {
         let live = Arc::new(Live::new(Step(0), true, Plan::of(config)));
         live.captures().offer();
-        Self { live, intervals: Vec::new(), wants_stop: Arc::default(), stopped: None, captured: Vec::new() }
+        Self {
+            live,
+            intervals: Vec::new(),
+            wants_stop: Arc::default(),
+            stopped: None,
+            captured: Vec::new(),
+            kept: 0,
+            replayed: Vec::new(),
+        }
     }
 
     pub(super) fn asks_to_stop(&self) -> WantsStop {
@@ -104,8 +115,12 @@ impl Rank {
             self.live.set_switched(&switch, next);
         }
         self.live.begin_step(next, true, 1);
+        if self.kept > 0 {
+            self.live.captures().kept().keep(next.0, self.kept);
+        }
         if let Some(capture) = self.live.captures().due(next) {
             self.captured.push((next.0, capture.id));
+            self.replayed.extend(capture.replay);
             self.live.captures().begin(capture.id, format!("step{next}").into());
             if next.0 + 1 == capture.end() {
                 self.live.captures().end(capture.id, None);
@@ -149,6 +164,10 @@ impl Job {
 
     pub(super) fn request(&mut self, id: u64, change: Change) {
         self.leader.push(ChangeRequest { id, what: format!("wish {id}"), change });
+    }
+
+    pub(super) fn keep_steps(&mut self, most: usize) {
+        self.ranks.iter_mut().for_each(|rank| rank.kept = most);
     }
 
     pub(super) fn capture(&mut self, id: u64, at: Option<u64>, steps: u32) {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::Plan;
 
 use super::{Answer, Leader, LeaderEvent, Open, names};
+use crate::captures::{AgreedCapture, AskedBy};
 use crate::progress::{LateSwitch, Progress, Stage};
-use crate::rank_store::{Agreement, LeaderState, RankStore};
+use crate::rank_store::{Agreement, LeaderState, Proposal, RankStore};
 
 /// A rank that has not answered after this long will not.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -17,8 +18,10 @@ const REPORT_PATIENCE: Duration = Duration::from_mins(1);
 const LEAST_LEAD: Duration = Duration::from_secs(2);
 /// The same for a step after which the ranks are gone: one that is late would wait for them in its next collective operation.
 const LEAST_LEAD_TO_STOP: Duration = Duration::from_secs(10);
-/// The least steps between agreeing on a capture and its first step, where there are other ranks.
-const LEAST_STEPS_TO_CAPTURE: u64 = 5;
+/// The same for the capture of an alert: what is wrong may be gone soon. A rank that is late lacks its files, and trains on.
+const LEAST_LEAD_OF_ALERT: Duration = Duration::from_millis(500);
+/// The least steps between agreeing on a change and its first step, where there are other ranks.
+const LEAST_STEPS: u64 = 2;
 /// How much longer than the slowest answer the way of the agreement may take.
 const LEAD_PER_ANSWER: u32 = 3;
 
@@ -73,6 +76,7 @@ impl Leader {
             Some(named) if self.is_up(open, &named, rank_store)? => named,
             _ => {
                 let own = self.live.step().0;
+                self.settle_replay(open);
                 let step = if self.world == 1 { own + 1 } else { self.step_ahead(open, own, now) };
                 if let Err(empty) = open.proposal.check_at(step) {
                     return Ok(Some(empty.to_string()));
@@ -150,7 +154,13 @@ impl Leader {
     fn step_ahead(&self, open: &Open, own: u64, now: Instant) -> u64 {
         let slowest =
             open.answers.values().map(|answer| answer.at.duration_since(open.since)).max().unwrap_or_default();
-        let least = if open.proposal.stop { LEAST_LEAD_TO_STOP } else { LEAST_LEAD };
+        let is_of_alert =
+            |capture: &AgreedCapture| capture.replay.is_none() && matches!(capture.asked, AskedBy::Alert { .. });
+        let least = match &open.proposal {
+            Proposal { stop: true, .. } => LEAST_LEAD_TO_STOP,
+            Proposal { capture: Some(capture), .. } if is_of_alert(capture) => LEAST_LEAD_OF_ALERT,
+            _ => LEAST_LEAD,
+        };
         let lead = (LEAD_PER_ANSWER * slowest).max(least).as_secs_f64();
         let own_pace = self.live.pace().as_secs_f64();
         let paces = open.answers.values().map(|answer| answer.seconds_per_step).chain([own_pace]);
@@ -158,8 +168,20 @@ impl Leader {
         let steps_in = |seconds: f64| if fastest.is_finite() { (seconds / fastest).ceil() as u64 } else { 0 };
         // Where the others are by now: they went on since they answered.
         let by_now = |answer: &Answer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
-        let least = if open.proposal.capture.is_some() { LEAST_STEPS_TO_CAPTURE } else { 2 };
-        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(least)
+        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(LEAST_STEPS)
+    }
+
+    /// A step is run again where every rank keeps it; elsewhere the next one is captured.
+    fn settle_replay(&self, open: &mut Open) {
+        let Some(capture) = open.proposal.capture.as_deref_mut().filter(|capture| capture.replay.is_some()) else {
+            return;
+        };
+        if open.answers.values().all(|answer| answer.keeps_step) {
+            capture.order.steps = 1;
+        } else {
+            capture.replay = None;
+            self.live.captures().kept().let_go();
+        }
     }
 
     /// Makes a change void.

@@ -22,7 +22,7 @@ use crate::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use crate::live::Live;
 use crate::members::Members;
 use crate::progress::{LateSwitch, Progress, ProgressBook, Stage};
-use crate::rank_store::{Agreement, LeaderState, Proposal, RankStore};
+use crate::rank_store::{Agreement, LeaderState, Proposal, RankState, RankStore};
 use crate::stop::StopRequest;
 
 /// Steps of rank 0 after which its step time tells that of those to come: the first ones are slower. A capture that a rank learns of
@@ -51,6 +51,8 @@ struct Answer {
     step: u64,
     /// Its running step time; 0 before that is known.
     seconds_per_step: f64,
+    /// Whether it keeps the step that is to be run again.
+    keeps_step: bool,
 }
 
 /// A change under way.
@@ -202,8 +204,8 @@ impl Leader {
         for rank in ranks {
             let rank_state = self.members.rank_state(rank).filter(|rank_state| rank_state.heard == open.proposal.id);
             if let Some(rank_state) = rank_state {
-                let (step, seconds_per_step) = (rank_state.step, rank_state.seconds_per_step);
-                open.answers.entry(rank).or_insert(Answer { at: now, step, seconds_per_step });
+                let RankState { step, seconds_per_step, keeps_step, .. } = *rank_state;
+                open.answers.entry(rank).or_insert(Answer { at: now, step, seconds_per_step, keeps_step });
             }
         }
         Ok(())
@@ -225,6 +227,7 @@ impl Leader {
                     asked_at_step: wanted.step,
                     asked_at_ms: wanted.time_ms,
                     may_shift: self.world == 1 && wanted.order.at.is_none(),
+                    replay: wanted.asked.replay().filter(|step| self.live.captures().kept().hold(*step)),
                 })),
                 _ => None,
             };

@@ -76,6 +76,8 @@ pub struct AlertActions {
     pub command: bool,
     /// A capture of the next steps.
     pub dump: bool,
+    /// A capture of the step itself, run again.
+    pub replay: bool,
     /// The training is asked to end.
     pub stop: bool,
 }

@@ -65,7 +65,7 @@ impl DemandLevel {
     }
 }
 
-/// Captures of whole steps while the training runs. The object switches them on, as `control` and the action `dump` of an
+/// Captures of whole steps while the training runs. The object switches them on, as `control` and the actions `dump` and `replay` of an
 /// alert do; the first six keys are what a request does not say itself.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -103,11 +103,32 @@ pub struct CaptureOnDemand {
     /// An alert captures nothing in the first so many steps after a capture.
     #[default = 100]
     pub min_distance: u64,
+    /// How many of the latest steps are kept, so that an alert's action `replay` can run one again: parameters, buffers, batch and
+    /// random state of each (PyTorch; `watch.step_fn` and the callbacks). Absent: 10 where an alert has this action, else none.
+    #[schemars(range(min = 0, max = 1000))]
+    pub replay: Option<u32>,
     /// Whether SIGUSR1 to any rank's process asks for a capture (PyTorch). Absent: where the training has no handler of its
     /// own, and not in a job of Slurm, which sends this signal itself.
     pub signal: Option<bool>,
     /// A capture asked for here. The file may be edited while the training runs: another request than before is fulfilled.
     pub request: Option<CaptureRequest>,
+}
+
+impl CaptureOnDemand {
+    /// Steps that are kept where an alert may ask for one, and nobody said how many.
+    const KEPT_STEPS: u32 = 10;
+
+    /// With how many steps are kept. `is_asked`: an alert may ask for one.
+    #[must_use]
+    pub(super) fn keeping_steps(self, is_asked: bool) -> Self {
+        let usual = if is_asked { Self::KEPT_STEPS } else { 0 };
+        Self { replay: Some(self.replay.unwrap_or(usual)), ..self }
+    }
+
+    /// How many of the latest steps are kept.
+    pub fn kept_steps(&self) -> u32 {
+        self.replay.unwrap_or(0)
+    }
 }
 
 /// A request for a capture: keys that are left out are as the config says.

@@ -5,10 +5,11 @@ Where a hook looks at many objects, as modules or parameters, only the one it fa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -61,6 +62,13 @@ def _reason(error: BaseException) -> str:
 _NAMED = 5
 
 
+class _Every(set[str]):
+    """Holds whatever is looked for."""
+
+    def __contains__(self, _hook: object) -> bool:
+        return True
+
+
 class Guard:
     """Runs hooks by name. One that raised once is not run again."""
 
@@ -72,6 +80,15 @@ class Guard:
         #: By hook and reason: objects left out since the last word about them. A reason's first object is told at once.
         self._untold: dict[tuple[str, str], list[str]] = {}
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Runs no hook in here: what the training does is none of a step."""
+        off, self._off = self._off, _Every()
+        try:
+            yield
+        finally:
+            self._off = off
+
     def is_off(self, hook: str, what: str | None = None) -> bool:
         """Whether the hook failed before, or failed at this object."""
         if hook in self._off:
@@ -81,7 +98,7 @@ class Guard:
     def failed_at(self, hook: str, what: str, error: BaseException) -> None:
         """Leaves one object out of what a hook looks at, and says why, once. Never raises."""
         left_out = self._left_out.setdefault(hook, [])
-        if what in left_out:
+        if what in left_out or isinstance(self._off, _Every):
             return
         left_out.append(what)
         reason = (hook, _reason(error))

@@ -159,6 +159,9 @@ class Settings:
     def capture_signal(self) -> bool | None:
         """Whether SIGUSR1 asks for one; None where the config leaves it open."""
     @property
+    def kept_steps(self) -> int:
+        """How many of the latest steps are kept, to be run again."""
+    @property
     def patch_optimizer_step(self) -> bool:
         """Whether the end of a step is looked for in the optimizer."""
     @property
@@ -412,10 +415,32 @@ class Monitor:
     @property
     def capture_is_due(self) -> bool:
         """Whether the step in progress is to be captured. One load where none is near."""
+    @property
+    def replay_is_due(self) -> bool:
+        """Whether an earlier step is to be run again, and captured, before the one in progress. One load where none is
+        near."""
+    def keep_step(self) -> int | None:
+        """The step in progress is kept, so that it can be run again. Gives the step that the caller forgets for it."""
+    def forget_steps(self) -> None:
+        """No step is kept any more."""
+    def suspend(self) -> None:
+        """What runs until `resume` is none of the step in progress: nothing of it is measured."""
+    def resume(self) -> None:
+        """The step in progress goes on."""
     def begin_capture(self) -> CaptureTicket | None:
-        """The step in progress is captured. None: it is not due, or cannot be and the user was told."""
-    def end_capture(self, ticket: CaptureTicket, size: int | None, why: str | None = None) -> None:
-        """The captured step is over, with so many bytes of files. `why`: it is not whole. A ticket counts once."""
+        """The step in progress is captured, or the one that is run again. None: it is not due, or cannot be and the
+        user was told."""
+    def end_capture(
+        self,
+        ticket: CaptureTicket,
+        size: int | None,
+        why: str | None = None,
+        *,
+        replayed: tuple[bool | None, bool] | None = None,
+    ) -> None:
+        """The captured step is over, with so many bytes of files. `why`: it is not whole. `replayed`, of a step that
+        was run again: whether its losses are the same bits as the first time (None: there are none), and whether they
+        and its gradients are finite. A ticket counts once."""
     @property
     def stop_requested(self) -> bool:
         """Whether an alert whose rule has the action `stop` asks the training to end; with several ranks only once all

@@ -68,15 +68,36 @@ class CapturesOnDemand:
         if self._ticket is not None:
             self._end("the watch was closed in the middle of the step")
 
+    # A step that is run again (`trainmon.replay`).
+
+    def take(self) -> CaptureTicket | None:
+        """The capture of a step that is due to be run again; None if it cannot be, and the user was told."""
+        self._ticket = self._monitor.begin_capture()
+        return self._ticket
+
+    def start(self, ticket: CaptureTicket) -> str | None:
+        """Captures what is called from now on; why not, if that cannot be."""
+        try:
+            return self._start(ticket)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def stop(self) -> None:
+        """What is called from now on is not captured."""
+        if self._session is not None:
+            self._session.stop()
+
+    def end(self, why: str | None, replayed: tuple[bool | None, bool] | None) -> None:
+        """Writes what was captured. `replayed`: whether the losses have the bits of the first time, and whether they
+        and the gradients are finite."""
+        self._end(why, replayed)
+
     def _begin(self) -> None:
         ticket = self._monitor.begin_capture()
         if ticket is None:
             return
         self._ticket, self._captured = ticket, ticket.step
-        try:
-            why = self._start(ticket)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+        why = self.start(ticket)
         if why is not None:
             self._end(why)
 
@@ -95,7 +116,7 @@ class CapturesOnDemand:
         session.start(models, self._is_list)
         return None if session.capture.is_on else "it cannot be put in place here"
 
-    def _end(self, why: str | None = None) -> None:
+    def _end(self, why: str | None = None, replayed: tuple[bool | None, bool] | None = None) -> None:
         ticket, self._ticket = self._ticket, None
         session, self._session = self._session, None
         size = None
@@ -115,7 +136,7 @@ class CapturesOnDemand:
             except Exception as error:
                 why = why or f"{type(error).__name__}: {error}"
         if ticket is not None:
-            self._monitor.end_capture(ticket, size, why)
+            self._monitor.end_capture(ticket, size, why, replayed=replayed)
 
 
 def captures_on_demand(model: Any, models: Sequence[Any], monitor: Monitor, guard: Guard) -> CapturesOnDemand | None:

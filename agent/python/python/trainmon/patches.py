@@ -144,6 +144,15 @@ class _Clip(threading.local):
 _clip = _Clip()
 
 
+class _Pass(threading.local):
+    """The backward pass under way in this thread."""
+
+    is_told = False
+
+
+_pass = _Pass()
+
+
 def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
@@ -236,13 +245,19 @@ def _clearing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _going_back(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        # Inside another backward pass it is activation checkpointing's, of a part of the model.
-        is_outermost = not is_compiling() and not in_backward()
-        if is_outermost:
-            for listener in listeners():
-                listener.before_backward()
-        result = original(tensors, grad_tensors, *args, **kwargs)
-        if is_outermost and grad_tensors is None:
+        # Inside another backward pass it is activation checkpointing's, of a part of the model. And where a torch
+        # function mode is on, torch's function calls itself once more, by its name.
+        is_outermost = not is_compiling() and not in_backward() and not _pass.is_told
+        if not is_outermost:
+            return original(tensors, grad_tensors, *args, **kwargs)
+        for listener in listeners():
+            listener.before_backward()
+        _pass.is_told = True
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        finally:
+            _pass.is_told = False
+        if grad_tensors is None:
             for listener in listeners():
                 listener.loss_went_back(tensors)
         return result

@@ -70,6 +70,30 @@ class LossScale:
             self._foreign.add(id(self._scaler))
             self._scaler = None
 
+    def kept(self) -> Any:
+        """What the scaler knows now, for `put_back`; None without one."""
+        scaler = self._scaler
+        if scaler is None or scaler._scale is None:
+            return None
+        counts = scaler._growth_tracker
+        return (
+            scaler,
+            scaler._scale.clone(),
+            None if counts is None else counts.clone(),
+            dict(scaler._per_optimizer_states),
+        )
+
+    def put_back(self, kept: Any) -> None:
+        """The scaler knows again what it knew when `kept` was asked."""
+        if kept is None:
+            return
+        scaler, scale, counts, states = kept
+        scaler._scale.copy_(scale)
+        if counts is not None:
+            scaler._growth_tracker.copy_(counts)
+        scaler._per_optimizer_states.clear()
+        scaler._per_optimizer_states.update(states)
+
     def begin_next_step(self) -> None:
         """The scale may change between steps."""
         self._is_asked = False

@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trainmon import ending, live, patches
 from trainmon._guard import Guard
@@ -32,6 +32,7 @@ from trainmon.notebook import show_link
 from trainmon.on_demand import captures_on_demand
 from trainmon.optimizer_step import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
+from trainmon.replay import Replay, StepIsOver, wrapped
 from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
@@ -42,6 +43,10 @@ from trainmon.wait_budget import WaitBudget
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Watch:
@@ -113,6 +118,7 @@ class Watch:
         self.layout = RankLayout(monitor, framework, self.parameters)
         self.hangs = HangWatch(monitor, settings, weakref.WeakMethod(self.collectives.begun))
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
+        self.replay = guard.run("replay", self._make_replay)
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
@@ -133,6 +139,19 @@ class Watch:
 
     def _new_parameters_of(self, is_shared: bool) -> NewParameters:
         return NewParameters(self.settings, self.gradients, self.parameters, is_shared=is_shared)
+
+    def _make_replay(self) -> Replay | None:
+        """What keeps steps to run one again, where the config asks for it."""
+        if self.captures is None or not self.settings.kept_steps:
+            return None
+        if not self.framework.can_run_again:
+            self.monitor.say(
+                "info",
+                f"steps of {self.framework.name} cannot be run again: the action `replay` captures the next step",
+            )
+            return None
+        parts = (self.framework, self.captures, self.collectives, self.loss_scale)
+        return Replay(self.monitor, self.guard, *parts, self._begin_step_anew)
 
     def _attach(self, models: Sequence[torch.nn.Module]) -> None:
         guard, framework = self.guard, self.framework
@@ -168,6 +187,8 @@ class Watch:
     def about_to_step(self) -> None:
         """The gradients are there. Raises nothing, but the end of the training that `print_struct` asks for."""
         self._before_step()
+        if self.replay is not None and self.replay.is_running:
+            raise StepIsOver(None)
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
         if self.guard.run("collectives", lambda: self.collectives.has_stacks_to_tell):
@@ -232,11 +253,16 @@ class Watch:
         if self._plan_version != self.monitor.plan_version:
             self.guard.run("live control", self._follow_plan)
         self._take_up_new_parameters()
+        self._begin_step_anew()
+        if self.replay is not None:
+            self.replay.step_is_over()
+        if self.captures is not None:
+            self.guard.run("capture on demand", self.captures.begin_next_step)
+
+    def _begin_step_anew(self) -> None:
         self.guard.run("activations", self.activations.begin_next_step)
         self.guard.run("features", self.features.begin_next_step)
         self.guard.run("weight gradients", self.gradients.begin_next_step)
-        if self.captures is not None:
-            self.guard.run("capture on demand", self.captures.begin_next_step)
 
     def _take_up_new_parameters(self) -> None:
         if self._new_parameters is not None:
@@ -273,6 +299,25 @@ class Watch:
         if self.settings.micro_batches is None and micro_batches >= 1:
             self.framework.job.grad_acc_steps = micro_batches
             self.guard.run("weight gradients", lambda: self.gradients.expect(micro_batches))
+
+    def step_fn(
+        self, function: Callable[P, R], *, modules: torch.nn.Module | Sequence[torch.nn.Module] = ()
+    ) -> Callable[P, R]:
+        """The function that the loop calls in each step, or in each micro-batch, so that its latest steps can be run
+        again: `step = watch.step_fn(step)`. That is what an alert's action `replay` asks for; where no rule has it, and
+        `capture.replay` is not set, the function itself is returned.
+
+        Kept are its arguments, with a copy of each tensor, what it draws from an iterator among them, the states of the
+        random generators, and the parameters and buffers of the watched models and of `modules`: whatever else has
+        buffers that the function changes, a teacher or a discriminator. A step that is run again ends where the
+        optimizer's step would begin, and everything is put back: the training has the same bits. What the function does
+        besides (append to a list, count) it does once more.
+
+        Cost: a copy of parameters and buffers per step, into the host's memory."""
+        if self.replay is None:
+            return function
+        self.replay.also_of(list(models_of(modules)))
+        return wrapped(self.replay, function)
 
     @property
     def stop_requested(self) -> bool:
@@ -373,6 +418,8 @@ class Watch:
         self.guard.run("loss scale", lambda: self.loss_scale.loss_is_scaled(scaler))
 
     def loss_went_back(self, loss: Any) -> None:
+        if self.replay is not None:
+            self.replay.loss_went_back(loss)
         # What an optimizer's step goes back from again, in a closure, comes after the loss of the step.
         counts = not self._is_measured
         self.guard.run("loss", lambda: self.losses.went_back(loss, patches.is_only_one, counts=counts))
@@ -394,6 +441,8 @@ class Watch:
         """Removes every hook; the monitor lives on."""
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.detach)
+        if self.replay is not None:
+            self.guard.run("replay", self.replay.close)
         self.guard.run("detach from torch's functions", lambda: patches.unlisten(self))
         self.guard.run("detach collectives", self.collectives.detach)
         self.guard.run("detach from the framework", self.framework.detach)

@@ -41,7 +41,7 @@ impl OnDemand {
         let Some(ticket) = self.monitor.begin_capture(&due) else { return };
         match self.begin(&ticket) {
             Ok(capture) => self.running = Some((ticket, capture)),
-            Err(why) => self.monitor.end_capture(ticket, None, Some(why)),
+            Err(why) => self.monitor.end_capture(ticket, None, Some(why), None),
         }
     }
 
@@ -59,7 +59,7 @@ impl OnDemand {
         let progress = capture.progress();
         let made = capture.finish().map(drop).map_err(|error| with_causes(&error));
         let why = why.map(str::to_owned).or(progress.stopped).or(written.err()).or(made.err());
-        self.monitor.end_capture(ticket, Some(progress.bytes), why);
+        self.monitor.end_capture(ticket, Some(progress.bytes), why, None);
     }
 }
 

@@ -39,10 +39,12 @@ pub(in crate::config) struct AlertFile {
 }
 
 impl AlertFile {
-    /// Whether an alert may ask for a capture.
-    pub(in crate::config) fn asks_for_dumps(&self) -> bool {
+    /// The action of an alert's that asks for a capture, if there is one.
+    pub(in crate::config) fn capturing_action(&self) -> Option<AlertAction> {
         let of_rules = self.rules.iter().flatten().filter_map(|rule| rule.actions.as_ref());
-        of_rules.chain(&self.actions).any(|actions| actions.contains(&AlertAction::Dump))
+        let all = of_rules.chain(&self.actions).flatten().copied();
+        all.filter(|action| matches!(action, AlertAction::Dump | AlertAction::Replay))
+            .max_by_key(|action| *action == AlertAction::Replay)
     }
 }
 
@@ -149,6 +151,8 @@ pub(in crate::config) enum AlertAction {
     Command,
     /// A capture of the next steps, as `capture` describes it; all ranks the same.
     Dump,
+    /// A capture of the step itself, which is run again where every rank keeps it (`capture.replay`); else of the next step.
+    Replay,
     /// Ask the training to end: `stop_requested()` turns true.
     Stop,
 }

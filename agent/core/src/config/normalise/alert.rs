@@ -77,6 +77,7 @@ impl Described {
                 AlertAction::Webhook => (&mut actions.webhook, "webhook", self.webhook),
                 AlertAction::Command => (&mut actions.command, "command", self.command),
                 AlertAction::Dump => (&mut actions.dump, "", true),
+                AlertAction::Replay => (&mut actions.replay, "", true),
                 AlertAction::Stop => (&mut actions.stop, "", true),
             };
             *flag = true;

@@ -13,7 +13,7 @@ use crate::config::alert::Alerting;
 use crate::config::control::Control;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Csv, Dialect, FileLayout, Pipeline, TargetRule, Targets, Window};
-use crate::config::file::{ChangeFile, CommonFile, Format, KindsFile, Op, TargetsFile};
+use crate::config::file::{AlertAction, ChangeFile, CommonFile, Format, KindsFile, Op, TargetsFile};
 use crate::config::on_demand::CaptureOnDemand;
 use crate::config::plan::PlanChange;
 use crate::config::prometheus::Prometheus;
@@ -72,19 +72,23 @@ fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
 /// Captures on demand: where the file has the object, and where something else may ask for one.
 fn capture(file: &CommonFile, is_dynamic: bool, report: &mut Report<'_>) -> Option<CaptureOnDemand> {
     let is_controlled = file.control.as_ref().is_some_and(|control| control.enabled);
-    match &file.capture {
+    let action = file.alert.capturing_action();
+    let capture = match &file.capture {
         Some(capture) => {
             capture.check(report);
-            if !capture.enabled && file.alert.asks_for_dumps() {
+            if let Some(action) = action.filter(|_| !capture.enabled) {
                 let key = "capture.enabled";
-                let fault = Fault::new(Kind::Conflict, "an alert has the action `dump`, and captures are switched off");
+                let name = if action == AlertAction::Replay { "replay" } else { "dump" };
+                let found = format!("an alert has the action `{name}`, and captures are switched off");
+                let fault = Fault::new(Kind::Conflict, found);
                 report.error(report.place(key), key, fault.hint("leave `enabled` out, or the action"));
             }
             capture.enabled.then(|| capture.clone())
         }
-        None if is_controlled || is_dynamic || file.alert.asks_for_dumps() => Some(CaptureOnDemand::default()),
+        None if is_controlled || is_dynamic || action.is_some() => Some(CaptureOnDemand::default()),
         None => None,
-    }
+    };
+    capture.map(|capture| capture.keeping_steps(action == Some(AlertAction::Replay)))
 }
 
 /// As a share; 0 is none.

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from trainmon.random_states import numpy_if_there, random_states
+
 _LARGEST_SEED = 2**32 - 1
 
 
@@ -33,7 +35,7 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     random.seed(seed)
     # Of processes that are started from here: this one's is fixed already.
     os.environ["PYTHONHASHSEED"] = str(seed)
-    numpy = _numpy()
+    numpy = numpy_if_there()
     if numpy is not None:
         numpy.random.seed(seed)
     torch.manual_seed(seed)
@@ -74,7 +76,7 @@ _DRAWING = {
 def repeat_random_calls() -> None:
     """Every call of a random function gives what the first would give from here: the generators' states are put back
     before it and after it."""
-    _Kept.put_back = _states()
+    _Kept.put_back = random_states()
     for place, names in _DRAWING.items():
         owner = torch.Tensor if place == "torch.Tensor" else sys.modules.get(place)
         for name in names:
@@ -88,24 +90,6 @@ class _Kept:
 
     #: Puts them back; none: calls are as they were.
     put_back: ClassVar[Callable[[], None] | None] = None
-
-
-def _states() -> Callable[[], None]:
-    """Keeps the states of all generators; gives what puts them back."""
-    python, cpu = random.getstate(), torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    numpy = _numpy()
-    array = None if numpy is None else numpy.random.get_state()
-
-    def put_back() -> None:
-        random.setstate(python)
-        torch.set_rng_state(cpu)
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
-        if numpy is not None:
-            numpy.random.set_state(array)
-
-    return put_back
 
 
 def _repeating(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,14 +106,6 @@ def _repeating(original: Callable[..., Any]) -> Callable[..., Any]:
 
     draw._repeats = True  # type: ignore[attr-defined]
     return draw
-
-
-def _numpy() -> Any:
-    try:
-        import numpy as np
-    except ImportError:
-        return None
-    return np
 
 
 def remove_dropout() -> None:

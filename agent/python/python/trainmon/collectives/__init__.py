@@ -8,10 +8,11 @@ on (`dispatched`). `docs/collectives.md` says what each framework shows.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +63,18 @@ class Collectives:
     def hooks(self) -> Hooks | None:
         """What knows the operations; None where they are not measured."""
         return self._hooks
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What this thread calls in here is not counted."""
+        if self._hooks is None:
+            yield
+            return
+        self._hooks.enter()
+        try:
+            yield
+        finally:
+            self._hooks.leave()
 
     def begun(self) -> list[tuple[str, list[int], int]]:
         """By group and its ranks, how many operations this rank has begun."""

@@ -94,6 +94,10 @@ class Framework(abc.ABC):
         `after` when it has. Neither is called for a step the framework leaves out; where that shows only afterwards,
         `left_out` is called instead of `after`."""
 
+    can_run_again = False
+    """Whether a step can be run again up to the optimizer's: nothing of the framework counts it, and parameters and
+    buffers of the models are all that it goes by."""
+
     @abc.abstractmethod
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         """The aggregated gradient as far as this rank holds it (a shard where sharded); None if there is none."""

@@ -39,6 +39,7 @@ class DeepSpeed(Plain):
     """A model is a DeepSpeed engine, or the optimizer is an engine's."""
 
     name = "deepspeed"
+    can_run_again = False
     knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False

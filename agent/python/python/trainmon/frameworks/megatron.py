@@ -31,6 +31,7 @@ class Megatron(Plain):
     """At least one model is wrapped in Megatron's DistributedDataParallel, or the optimizer is Megatron's."""
 
     name = "megatron"
+    can_run_again = False
     knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False

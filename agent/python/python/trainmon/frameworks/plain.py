@@ -34,6 +34,7 @@ class Plain(Framework):
     name = "torch"
     zero_grad_clears = True
     grad_is_whole = True
+    can_run_again = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.integrations.attach import ConfiguredCallback, attach, safely
+from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
     from trainmon.watching import Watch
@@ -47,6 +49,7 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
     def _reset(self) -> None:
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
+        self._kept: InstanceMethod | None = None
         #: Loaded before there was a watch.
         self._saved: list[Mapping[str, Any]] = []
         #: For a checkpoint that is saved when the training is over.
@@ -79,6 +82,21 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
                 self._by_optimizer[id(optimizer)] = watch
                 if saved is not None:
                     watch.load_state_dict(saved)
+        for watch in self.watches[:1]:
+            watch.guard.run("replay", functools.partial(self._keep_steps, watch, trainer))
+
+    def _keep_steps(self, watch: Watch, trainer: Any) -> None:
+        """A step's micro-batches can be run again: a call of the module's `training_step`, and the backward pass that
+        Lightning lets follow it unless the module optimizes by itself."""
+        replay = watch.replay
+        if replay is None:
+            return
+        is_automatic = trainer.lightning_module.automatic_optimization
+        self._kept = InstanceMethod(
+            trainer.strategy,
+            "training_step",
+            lambda step: wrapped(replay, step, _with_backward(step, trainer) if is_automatic else None),
+        )
 
     def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, batch_idx: int) -> None:
         """The last step of an epoch may have fewer micro-batches."""
@@ -127,9 +145,23 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
 
     def _end(self) -> None:
         watches, self._by_optimizer, self._loss = self.watches, {}, None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.remove()
         self._last = [watch.state_dict() for watch in watches] or self._last
         for watch in watches:
             watch.close()
+
+
+def _with_backward(step: Callable[..., Any], trainer: Any) -> Callable[..., Any]:
+    def step_again(*arguments: Any, **keywords: Any) -> None:
+        output = step(*arguments, **keywords)
+        # What skips a batch returns nothing.
+        loss = output.get("loss") if isinstance(output, Mapping) else output
+        if loss is not None:
+            trainer.strategy.backward(loss / trainer.accumulate_grad_batches, trainer.optimizers[0])
+
+    return step_again
 
 
 def _expect(watch: Watch, trainer: Any, batch_idx: int) -> None:

@@ -23,8 +23,10 @@ except ImportError as error:
         f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
     ) from error
 
+from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.integrations.attach import ConfiguredCallback, attach, safely
 from trainmon.integrations.checkpoint import load_alerts, save_alerts
+from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
     from trainmon.watching import Watch
@@ -44,6 +46,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
     def _reset(self) -> None:
         self._trainer: Any = None
         self._loss_before: Any = None
+        self._kept: InstanceMethod | None = None
         self.watch: Watch | None = None
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, **kwargs: Any) -> None:
@@ -62,8 +65,15 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
             start_iteration=state.global_step,
             grad_acc_steps=args.gradient_accumulation_steps,
         )
+        self._guarded("replay", self._keep_steps)
         if state.global_step:
             self._guarded("alert state", lambda watch: load_alerts(watch, _checkpoint(args, state)))
+
+    def _keep_steps(self, watch: Watch) -> None:
+        """A step's micro-batches can be run again: the trainer's own method is what is called."""
+        replay = watch.replay
+        if replay is not None:
+            self._kept = InstanceMethod(self._trainer, "training_step", lambda step: wrapped(replay, step))
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """The last step of an epoch may have fewer micro-batches."""
@@ -109,6 +119,9 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
 
     def _end(self) -> None:
         watch, self.watch = self.watch, None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.remove()
         self._trainer = self._loss_before = None
         if watch is not None:
             watch.close()

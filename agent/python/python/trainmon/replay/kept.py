@@ -1,0 +1,117 @@
+"""What is kept of a step, so that it can be run again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from trainmon.random_states import random_states
+from trainmon.replay.state import Values
+
+
+@dataclass(eq=False)
+class KeptCall:
+    """One call of the loop's function."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    put_random_states_back: Callable[[], None]
+    syncs: list[bool]
+    """Of each DDP wrapper, whether this call's backward pass aggregates."""
+
+
+@dataclass(eq=False)
+class KeptStep:
+    """A step: what it found, and its calls, one per micro-batch."""
+
+    step: int
+    values: Values
+    scale: Any
+    """What the loss scaler knew, as `LossScale.kept` gives it."""
+    calls: list[KeptCall] = field(default_factory=list)
+    losses: list[torch.Tensor] = field(default_factory=list)
+    """What its backward passes began from, in order."""
+
+    def called(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], syncs: list[bool]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Keeps a call; gives the arguments to call it with. What iterates is replaced by something that keeps what is
+        drawn from it; tensors are copied, whatever else holds no tensor is kept as it is."""
+        given = tuple(_listened(one) for one in arguments)
+        given_keywords = {name: _listened(one) for name, one in keywords.items()}
+        kept = tuple(_kept(one) for one in given)
+        kept_keywords = {name: _kept(one) for name, one in given_keywords.items()}
+        self.calls.append(KeptCall(function, kept, kept_keywords, random_states(), syncs))
+        return given, given_keywords
+
+
+class Drawn:
+    """An iterator of the loop's that keeps a copy of what is drawn from it."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+        #: Copies of what was drawn.
+        self.items: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._iterator)
+        self.items.append(copied(item))
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+
+def _listened(value: Any) -> Any:
+    if isinstance(value, list):
+        # Megatron's loops give an iterator per chunk of the model.
+        return [_listened(one) for one in value] if any(_iterates(one) for one in value) else value
+    return Drawn(value) if _iterates(value) else value
+
+
+def _iterates(value: Any) -> bool:
+    return hasattr(type(value), "__next__")
+
+
+def _kept(value: Any) -> Any:
+    if isinstance(value, Drawn):
+        return value
+    return copied(value)
+
+
+def given_again(value: Any) -> Any:
+    """A kept argument as the call is given it: what was drawn from an iterator can be drawn once more."""
+    if isinstance(value, Drawn):
+        return iter(value.items)
+    if isinstance(value, list):
+        return [given_again(one) for one in value]
+    return value
+
+
+def copied(value: Any) -> Any:
+    """The value with a copy of each tensor in it: a loop may write its next batch into the same memory."""
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, Drawn):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(copied(one) for one in value))
+    if isinstance(value, list | tuple):
+        return type(value)(copied(one) for one in value)
+    if isinstance(value, dict) and type(value) is dict:
+        return {name: copied(one) for name, one in value.items()}
+    if isinstance(value, Mapping) and hasattr(value, "__setitem__"):
+        # A batch of a library's own class, such as transformers' `BatchEncoding`.
+        twin = copy.copy(value)
+        for name, one in value.items():
+            twin[name] = copied(one)
+        return twin
+    return value

@@ -1,0 +1,279 @@
+"""Keeps the latest steps of one watch, and runs one of them again when the monitor says so."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from trainmon._guard import Guard
+from trainmon._trainmon import CaptureTicket, Monitor
+from trainmon.collectives import Collectives
+from trainmon.frameworks.base import Framework
+from trainmon.frameworks.optimizer_hooks import after_closure
+from trainmon.random_states import random_states
+from trainmon.replay.kept import KeptStep, given_again
+from trainmon.replay.meeting import all_come
+from trainmon.replay.state import Gradients, Values, are_finite, tensors_of
+from trainmon.scaling import LossScale
+
+if TYPE_CHECKING:
+    from trainmon.on_demand import CapturesOnDemand
+
+#: Counts the steps of this process that were to be run again: all ranks count alike.
+_numbers = itertools.count(1)
+_MIB = 1 << 20
+
+
+class StepIsOver(BaseException):
+    """A step that is run again has come to the optimizer. Passes through whatever the loop catches."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__("trainmon runs this step again, up to here")
+        self.optimizer = optimizer
+
+
+class _NotRunError(Exception):
+    """Why a step is not run again."""
+
+
+class Replay:
+    """The latest steps of a watch, as they began. One can be run again, and leaves no trace."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        guard: Guard,
+        framework: Framework,
+        captures: CapturesOnDemand,
+        collectives: Collectives,
+        loss_scale: LossScale,
+        begin_anew: Callable[[], None],
+    ) -> None:
+        """`begin_anew`: what a watch does when a step begins, without its end."""
+        self._monitor = monitor
+        self._guard = guard
+        self._framework = framework
+        self._captures = captures
+        self._collectives = collectives
+        self._loss_scale = loss_scale
+        self._begin_anew = begin_anew
+        self._modules: list[torch.nn.Module] = []
+        self._kept: dict[int, KeptStep] = {}
+        #: The step in progress, once its first call has come.
+        self._open: KeptStep | None = None
+        self._last: Values | None = None
+        self._has_said_size = False
+        #: Whether a step is run again now, and its losses so far.
+        self.is_running = False
+        self._losses: list[torch.Tensor] = []
+
+    def also_of(self, modules: Sequence[torch.nn.Module]) -> None:
+        """Parameters and buffers of these are put back, too."""
+        self._modules += [one for one in modules if not any(one is other for other in self._modules)]
+
+    # The loop's calls.
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        again: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Calls it, and keeps the call with its step. Before the first call of a step another one is run again, if that
+        is due. `again`: what is called then, where the function is only a part of it."""
+        if not self.is_running:
+            given = self._guard.run("replay", lambda: self._keep(again or function, arguments, keywords))
+            if given is None:
+                self._forget()
+            else:
+                arguments, keywords = given
+        return function(*arguments, **keywords)
+
+    def _keep(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._open is None:
+            if self._monitor.replay_is_due:
+                self._run_due()
+            self._open = self._begin()
+        return self._open.called(
+            function, arguments, keywords, [bool(one.require_backward_grad_sync) for one in self._ddp()]
+        )
+
+    def _begin(self) -> KeptStep:
+        step = self._monitor.step
+        forgotten = self._monitor.keep_step()
+        spare = None if forgotten is None else self._kept.pop(forgotten, None)
+        values = Values(self._tensors(), self._last, None if spare is None else spare.values)
+        kept = KeptStep(step, values, self._loss_scale.kept())
+        if forgotten != step:
+            self._kept[step] = kept
+            self._last = values
+        if not self._has_said_size:
+            self._has_said_size = True
+            size = max(1, values.bytes // _MIB)
+            most = self._monitor.settings().kept_steps
+            self._monitor.say(
+                "info", f"the latest {most} steps are kept, to be run again: {size} MiB each, and the batch"
+            )
+        return kept
+
+    def step_is_over(self) -> None:
+        """The next call is of another step."""
+        self._open = None
+
+    def loss_went_back(self, loss: Any) -> None:
+        """A backward pass began from this, or these. Never raises."""
+        losses = self._losses if self.is_running else None if self._open is None else self._open.losses
+        if losses is None:
+            return
+        for one in loss if isinstance(loss, list | tuple) else (loss,):
+            if isinstance(one, torch.Tensor) and one.numel() == 1:
+                losses.append(one.detach().clone())
+
+    def _forget(self) -> None:
+        """It failed, and was told to have: memory is given back, and no rank counts on this one."""
+        if self._kept:
+            self._monitor.forget_steps()
+            self._kept.clear()
+            self._open = self._last = None
+
+    def close(self) -> None:
+        """Keeps nothing any more."""
+        self._forget()
+
+    # Running one again.
+
+    def _run_due(self) -> None:
+        ticket = self._captures.take()
+        number = next(_numbers)
+        if ticket is None:
+            return
+        why: str | None = "it was interrupted"
+        replayed = None
+        try:
+            replayed = self._run(ticket, self._ready(ticket), number)
+            why = None
+        except _NotRunError as error:
+            why = str(error)
+        except Exception as error:
+            why = f"it raised {type(error).__name__} when it was run again: {error}"
+        finally:
+            self._captures.end(why, replayed)
+
+    def _ready(self, ticket: CaptureTicket) -> KeptStep:
+        kept = self._kept.get(ticket.step)
+        if kept is None:
+            raise _NotRunError("this rank does not keep the step any more")
+        why = kept.values.why_not()
+        if why is not None:
+            raise _NotRunError(why)
+        return kept
+
+    def _run(self, ticket: CaptureTicket, kept: KeptStep, number: int) -> tuple[bool | None, bool]:
+        tensors = self._tensors()
+        with contextlib.ExitStack() as back:
+            # In the other order it is put back.
+            back.callback(random_states())
+            back.callback(Values(tensors).put_back)
+            if not all_come(f"{number}/{kept.step}"):
+                raise _NotRunError("not every rank came to run it again within 30 s")
+            back.enter_context(self._aside(tensors))
+            back.callback(self._loss_scale.put_back, self._loss_scale.kept())
+            kept.values.put_back()
+            self._loss_scale.put_back(kept.scale)
+            why = self._captures.start(ticket)
+            if why is not None:
+                raise _NotRunError(why)
+            back.callback(self._captures.stop)
+            self._call_again(kept)
+            self._captures.stop()
+            gradients = [one.grad for one in tensors if one.grad is not None]
+            return _are_same(kept.losses, self._losses), are_finite([*self._losses, *gradients])
+
+    @contextlib.contextmanager
+    def _aside(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+        """What runs in here is no step: nothing of it is measured, and no optimizer steps."""
+        gradients = Gradients([one for one in tensors if one.requires_grad])
+        is_over = register_optimizer_step_pre_hook(_end_before_step)
+        self.is_running, self._losses = True, []
+        self._monitor.suspend()
+        try:
+            with self._guard.paused(), self._collectives.unseen():
+                yield
+        finally:
+            self.is_running = False
+            is_over.remove()
+            gradients.put_back()
+            self._monitor.resume()
+            self._begin_anew()
+
+    def _call_again(self, kept: KeptStep) -> None:
+        wrappers = self._ddp()
+        before = [one.require_backward_grad_sync for one in wrappers]
+        try:
+            for call in kept.calls:
+                for wrapper, syncs in zip(wrappers, call.syncs, strict=True):
+                    wrapper.require_backward_grad_sync = syncs
+                call.put_random_states_back()
+                keywords = {name: given_again(one) for name, one in call.keywords.items()}
+                call.function(*(given_again(one) for one in call.arguments), **keywords)
+        except StepIsOver as over:
+            if over.optimizer is not None and not self._loss_scale.is_ours(over.optimizer):
+                raise _NotRunError("the step of another optimizer came first: what follows it is not run") from None
+        finally:
+            for wrapper, syncs in zip(wrappers, before, strict=True):
+                wrapper.require_backward_grad_sync = syncs
+
+    # What it is about.
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return tensors_of([*self._framework.job.models, *self._modules])
+
+    def _ddp(self) -> list[Any]:
+        models = self._framework.job.models
+        return [one for model in models for one in model.modules() if hasattr(one, "require_backward_grad_sync")]
+
+
+def wrapped(
+    replay: Replay, function: Callable[..., Any], again: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """The function, whose calls are kept. `again`: what is called where a step is run again."""
+
+    @functools.wraps(function)
+    def kept(*arguments: Any, **keywords: Any) -> Any:
+        return replay.call(function, arguments, keywords, again)
+
+    return kept
+
+
+def _end_before_step(
+    optimizer: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Before any optimizer's step; with a closure, which computes the gradients, once that has been called."""
+
+    def end() -> None:
+        raise StepIsOver(optimizer)
+
+    changed = after_closure(arguments, dict(keywords), end)
+    if changed is None:
+        end()
+    return changed
+
+
+def _are_same(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool | None:
+    """Whether they have the same bits; None where there were none."""
+    if not first:
+        return None
+    return len(first) == len(again) and all(_bits(one) == _bits(other) for one, other in zip(first, again, strict=True))
+
+
+def _bits(loss: torch.Tensor) -> tuple[torch.dtype, list[int]]:
+    return loss.dtype, loss.cpu().reshape(1).view(torch.uint8).tolist()

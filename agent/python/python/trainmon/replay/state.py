@@ -1,0 +1,139 @@
+"""The tensors that a step finds and leaves: kept, and put back to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from trainmon.measurer import local_part
+
+
+class Values:
+    """The contents of parameters and buffers at one moment, as far as this rank holds them. Copies lie in the host's
+    memory, in pages that a device can write to without the host's waiting."""
+
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], before: Values | None = None, spare: Values | None = None
+    ) -> None:
+        """`before`: those of an earlier moment: frozen parameters that were not written since are not copied again.
+        `spare`: others whose memory may be used."""
+        self._kept: dict[int, _Kept] = {}
+        sources, places = [], []
+        for tensor in tensors:
+            own = local_part(tensor.detach())
+            known = None if before is None or not _is_frozen(tensor) else before._kept.get(id(tensor))
+            if known is not None and known.is_of(tensor, own):
+                self._kept[id(tensor)] = known
+                continue
+            place = _place_for(own, None if spare is None else spare._take(id(tensor)))
+            sources.append(own)
+            places.append(place)
+            self._kept[id(tensor)] = _Kept(tensor, place, own.data_ptr(), _version(own))
+        _copy(places, sources)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the copies, of each once."""
+        return sum(one.copy.nbytes for one in self._kept.values())
+
+    def why_not(self) -> str | None:
+        """Why they cannot be put back; None if they can."""
+        for one in self._kept.values():
+            own = local_part(one.tensor.detach())
+            if own.shape != one.copy.shape or own.dtype != one.copy.dtype:
+                return "a parameter or buffer has another shape or dtype now"
+        return None
+
+    def put_back(self) -> None:
+        """Writes them into the tensors."""
+        kept = self._kept.values()
+        _copy([local_part(one.tensor.detach()) for one in kept], [one.copy for one in kept])
+
+    def _take(self, identity: int) -> torch.Tensor | None:
+        kept = self._kept.get(identity)
+        return None if kept is None or kept.is_shared else kept.copy
+
+
+class _Kept:
+    """One tensor, and a copy of what it held."""
+
+    def __init__(self, tensor: torch.Tensor, copy: torch.Tensor, address: int, version: int | None) -> None:
+        self.tensor, self.copy = tensor, copy
+        self._address, self._version = address, version
+        #: Whether the copy is of several moments.
+        self.is_shared = False
+
+    def is_of(self, tensor: torch.Tensor, own: torch.Tensor) -> bool:
+        """Whether the tensor holds this still; the copy is of another moment too, then."""
+        is_same = self._version is not None and (self._address, self._version) == (own.data_ptr(), _version(own))
+        is_same = is_same and tensor is self.tensor
+        self.is_shared |= is_same
+        return is_same
+
+
+class Gradients:
+    """The gradients that stand in the parameters between two steps. While something else runs they are none, or
+    zeros."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._parameters = list(parameters)
+        self._gradients = [one.grad for one in self._parameters]
+        places = [local_part(one.detach()) for one in self._gradients if one is not None]
+        self._contents = [(one, one.clone()) for one in places]
+        for one in places:
+            one.zero_()
+
+    def put_back(self) -> None:
+        """They are what they were, in the same memory."""
+        for place, contents in self._contents:
+            place.copy_(contents)
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+
+def tensors_of(modules: Sequence[torch.nn.Module]) -> list[torch.Tensor]:
+    """Parameters and buffers of the modules, each once; those that have no memory yet are left out."""
+    found: dict[int, torch.Tensor] = {}
+    for one in _all(modules):
+        if not isinstance(one, torch.nn.parameter.UninitializedTensorMixin):
+            found[id(one)] = one
+    return list(found.values())
+
+
+def _all(modules: Sequence[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    for module in modules:
+        yield from module.parameters()
+        yield from module.buffers()
+
+
+def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether no element is NaN or infinite. Waits for the device."""
+    return all(bool(torch.isfinite(local_part(one.detach())).all()) for one in tensors)
+
+
+def _is_frozen(tensor: torch.Tensor) -> bool:
+    """Not so a buffer: batch normalisation writes its running means without torch's counting it."""
+    return isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
+
+
+def _place_for(own: torch.Tensor, spare: torch.Tensor | None) -> torch.Tensor:
+    if spare is not None and spare.shape == own.shape and spare.dtype == own.dtype:
+        return spare
+    if own.device.type == "cpu":
+        return torch.empty_like(own)
+    return torch.empty(own.shape, dtype=own.dtype, device="cpu", pin_memory=own.is_cuda)
+
+
+def _copy(places: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for place, source in zip(places, sources, strict=True):
+            place.copy_(source, non_blocking=True)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        # Made in inference mode.
+        return None
