@@ -12,7 +12,7 @@ use trainmon_core::Step;
 use trainmon_core::config::{CaptureOnDemand, Config, FileLayout};
 use trainmon_service::{Notice, Severity};
 
-use crate::captures::RequestFile;
+use crate::captures::{ReplayOutcome, RequestFile};
 use crate::inner::Inner;
 use crate::monitor::Monitor;
 use crate::run_place::ranks_here;
@@ -35,15 +35,6 @@ pub struct CaptureTicket {
     /// The directory of this rank's files of the step.
     place: PathBuf,
     began: SystemTime,
-}
-
-/// What a step that was run again came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayOutcome {
-    /// Whether its losses have the bits that they had the first time; `None` where there is none to compare.
-    pub same_loss: Option<bool>,
-    /// Whether its losses and all its gradients are finite.
-    pub is_finite: bool,
 }
 
 impl CaptureTicket {
@@ -179,7 +170,7 @@ impl Inner {
                 let message = match capture.replay {
                     Some(step) => format!(
                         "captured step {step}, run again before step {first}: {words}, asked for by {asked}{}",
-                        replayed.map(in_words).unwrap_or_default()
+                        replayed.map(ReplayOutcome::in_words).unwrap_or_default()
                     ),
                     None => format!("captured from step {first} on: {words}, asked for by {asked}"),
                 };
@@ -211,17 +202,6 @@ impl Inner {
         }
         Ok(left.min(half))
     }
-}
-
-/// What a step that was run again came to, behind a sentence.
-fn in_words(replayed: ReplayOutcome) -> String {
-    let loss = match replayed.same_loss {
-        Some(true) => "; its loss is the same as the first time",
-        Some(false) => "; its loss differs from the first time",
-        None => "",
-    };
-    let finite = if replayed.is_finite { "; its loss and gradients are finite" } else { "" };
-    format!("{loss}{finite}")
 }
 
 /// Where the steps' directories are: for all ranks the same where the run has a directory of its own.

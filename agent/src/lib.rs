@@ -85,7 +85,8 @@ pub use trainmon_exporters as exporters;
 pub use trainmon_service::{Notice, Notices, Severity, wait_as_usual, wait_at_most};
 pub use trainmon_stats as stats;
 
-pub use capture_tickets::{CaptureTicket, ReplayOutcome};
+pub use capture_tickets::CaptureTicket;
+pub use captures::ReplayOutcome;
 pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard, Slot, stacked_shape};
 pub use cost::CostSummary;
 pub use late::{LateNumber, MissingNumbers};

@@ -2,6 +2,7 @@
 //! the training does not wait for.
 
 mod before;
+mod replay_outcome;
 mod request_file;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use trainmon_service::{receive_by, step_back};
 
 pub(crate) use self::before::{RecentSteps, StepsBefore};
+pub use self::replay_outcome::ReplayOutcome;
 pub(crate) use self::request_file::RequestFile;
 
 /// What a monitor keeps for captures.

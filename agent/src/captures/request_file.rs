@@ -12,7 +12,7 @@ use trainmon_control::AgreedCapture;
 use trainmon_core::Step;
 
 use super::before::Before;
-use crate::capture_tickets::ReplayOutcome;
+use super::replay_outcome::ReplayOutcome;
 
 /// For the owner, and to be read by the group: as the files of the dump.
 const FILE_MODE: u32 = 0o640;
