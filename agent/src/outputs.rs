@@ -24,7 +24,7 @@ use crate::journal::JournalBacklog;
 use crate::journal::OpenJournal;
 use crate::options::Options;
 use crate::requests::Requests;
-use crate::run_place::RunPlace;
+use crate::run_place::{RunPlace, ranks_here};
 
 /// What a config asks for, opened.
 pub(crate) struct Outputs {
@@ -197,7 +197,8 @@ impl Opening<'_> {
             return Some(Box::new(exporter));
         }
         let directory = self.place.rank_directory.clone()?;
-        Some(Box::new(CsvExporter::in_directory(self.config, csv, directory)))
+        let ranks = ranks_here(self.run.world_size);
+        Some(Box::new(CsvExporter::in_directory(self.config, csv, directory).within_budget(ranks)))
     }
 
     #[cfg(not(feature = "csv"))]

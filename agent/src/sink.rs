@@ -244,6 +244,14 @@ impl SinkThread {
         if let Some(remark) = remark {
             self.context.notices.info(remark);
         }
+        self.pass_warning_on();
+    }
+
+    fn pass_warning_on(&mut self) {
+        let warning = catch_unwind(AssertUnwindSafe(|| self.exporter.warning())).unwrap_or_default();
+        if let Some(warning) = warning {
+            self.context.notices.warn(warning, None);
+        }
     }
 
     fn offer_settlement(&mut self) {

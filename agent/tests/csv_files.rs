@@ -309,3 +309,46 @@ fn other_statistics_say_nothing_about_what_a_script_tells() {
     run.monitor.set_ops(&[Statistic::Max]);
     assert!(is_plain(&run));
 }
+
+#[test]
+fn older_steps_are_thinned_out_where_the_files_reach_their_budget() {
+    let steps = 3_000;
+    let config =
+        r#"{"wg_distribution": true, "ops": ["norm"], "layout": "run", "csv_budget_mib": 1, "queue_steps": 4096}"#;
+    let run = Run::of(config);
+    for step in 0..steps {
+        for number in 0..10 {
+            run.observe(&format!("layer.{number}"), &[step as f32, number as f32]);
+        }
+        run.end_step();
+        // The thinning of one file is to be over before the next ones are complete.
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let (files, said, _base) = run.finish();
+    let rows = |name: &String| files[name].lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    let names: Vec<&String> = files.keys().filter(|name| name.starts_with("grad_reduced_")).collect();
+    assert_eq!(names.len(), 30, "a file has fewer steps than the layout has, since they are large: {names:?}");
+    assert_eq!(files["steps.csv"].lines().count(), steps + 1, "what is told of the steps themselves stays whole");
+    let size: usize = names.iter().map(|name| files[*name].len()).sum::<usize>() + files["steps.csv"].len();
+    assert!(size < (1 << 20) * 5 / 4, "{size}");
+    let mut kept: Vec<usize> =
+        names.iter().flat_map(|name| rows(name)).map(|row| row.split(',').nth(2).unwrap().parse().unwrap()).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    assert!(kept.ends_with(&(steps - 100..steps).collect::<Vec<_>>()), "the newest are whole");
+    assert!(kept.len() < steps * 3 / 4, "{}", kept.len());
+    for row in names.iter().flat_map(|name| rows(name)) {
+        let cells: Vec<&str> = row.split(',').collect();
+        let (step, number): (f64, f64) =
+            (cells[2].parse().unwrap(), cells[1].strip_prefix("layer.").unwrap().parse().unwrap());
+        assert_eq!(cells[3].parse::<f64>().unwrap() as f32, step.hypot(number) as f32, "{row}");
+    }
+    let told: serde_json::Value = serde_json::from_str(&files["thinned.json"]).unwrap();
+    for one in told["thinned"].as_array().unwrap() {
+        let [first, last, every] =
+            ["first_step", "last_step", "one_step_in"].map(|key| one[key].as_u64().unwrap() as usize);
+        let there: Vec<usize> = kept.iter().copied().filter(|step| (first..=last).contains(step)).collect();
+        assert_eq!(there, (first..=last).filter(|step| step % every == 0).collect::<Vec<_>>());
+    }
+    assert!(said.iter().any(|line| line.contains("csv: the files reached their 1 MiB (`csv_budget_mib`)")), "{said:?}");
+}

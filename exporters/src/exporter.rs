@@ -66,6 +66,11 @@ pub trait Exporter: Send {
         None
     }
 
+    /// Something that went other than the user may have wished, once. Asked after each batch, and at the end.
+    fn warning(&mut self) -> Option<String> {
+        None
+    }
+
     /// Finishes: flushes what is buffered and closes, by `deadline`.
     ///
     /// # Errors

@@ -70,6 +70,23 @@ impl LineFile {
         written
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the file lies now.
+    pub(super) fn move_to(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
+    /// What it is called where it is to hold so many steps from the first one on, in place of as many as before; `None` where it is of
+    /// others.
+    pub(super) fn renamed_to_hold(&self, first: u64, steps: u64, before: u64) -> Option<PathBuf> {
+        let beginning =
+            self.path.file_name()?.to_str()?.strip_suffix(&format!("{first}-{}.csv", first + before - 1))?;
+        Some(self.path.with_file_name(format!("{beginning}{first}-{}.csv", first + steps - 1)))
+    }
+
     /// Whether this is the file at `path` and has these columns. One that was deleted under us is not: it would swallow
     /// rows unseen.
     pub(super) fn continues(&self, path: &Path, header: &[u8]) -> bool {

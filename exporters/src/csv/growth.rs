@@ -16,11 +16,13 @@ pub(super) struct Growth {
     pub(super) bytes: u64,
     measured: u32,
     told: Option<u64>,
+    /// Of a measured step, once that is known.
+    of_a_step: Option<u64>,
 }
 
 impl Growth {
     pub(super) fn new(interval: u64) -> Self {
-        Self { interval: interval.max(1), bytes: 0, measured: 0, told: None }
+        Self { interval: interval.max(1), bytes: 0, measured: 0, told: None, of_a_step: None }
     }
 
     /// The step's rows are written. The first step has no moments yet: the second is taken.
@@ -29,7 +31,13 @@ impl Growth {
         if batch.collected && bytes > 0 && self.measured < 2 {
             self.measured += 1;
             self.told = (self.measured == 2).then_some(bytes);
+            self.of_a_step = self.told;
         }
+    }
+
+    /// Bytes per step of the training, once that is known.
+    pub(super) fn per_step(&self) -> Option<u64> {
+        self.of_a_step.map(|bytes| bytes / self.interval)
     }
 
     /// The sentence, once.

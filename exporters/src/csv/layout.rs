@@ -78,16 +78,22 @@ impl FileClass {
         line
     }
 
-    /// The file that holds `step`: V1 counts in absolute multiples of `per_file`, V2 from its start step.
+    /// The file that holds `step`.
     pub(super) fn file_name(&self, config: &Config, step: Step, per_file: u64) -> String {
-        let per_file = per_file.max(1);
-        let (origin, infix) = match config.dialect {
-            Dialect::V1 => (0, ""),
-            Dialect::V2 => (config.window.start_step.min(step.0), "step"),
-        };
-        let first = origin + (step.0 - origin) / per_file * per_file;
-        format!("{}_{infix}{first}-{}.csv", self.prefix, first + per_file - 1)
+        let first = first_step(config, step, per_file);
+        let infix = if config.dialect == Dialect::V2 { "step" } else { "" };
+        format!("{}_{infix}{first}-{}.csv", self.prefix, first + per_file.max(1) - 1)
     }
+}
+
+/// The first step of the files that hold `step`: V1 counts in absolute multiples of `per_file`, V2 from its start step.
+pub(super) fn first_step(config: &Config, step: Step, per_file: u64) -> u64 {
+    let per_file = per_file.max(1);
+    let origin = match config.dialect {
+        Dialect::V1 => 0,
+        Dialect::V2 => config.window.start_step.min(step.0),
+    };
+    origin + (step.0 - origin) / per_file * per_file
 }
 
 /// This rank's newest V1 run directory below `base` that was made within `window`. Its name tells the time; of two made

@@ -8,8 +8,10 @@ mod file;
 mod growth;
 mod layout;
 mod number;
+mod room;
 mod rows;
 mod steps;
+mod thinning;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,11 +19,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Csv, Dialect, Plan};
-use trainmon_core::{Kind, Record, Statistic, StepBatch, StepCalls, TensorInfo};
+use trainmon_core::{Kind, Record, Statistic, Step, StepBatch, StepCalls, TensorInfo};
 
 use self::file::LineFile;
 use self::growth::Growth;
-use self::layout::{FileClass, file_class, run_to_continue};
+use self::layout::{FileClass, file_class, first_step, run_to_continue};
+use self::room::Room;
 use self::rows::{Lines, Style};
 #[cfg(test)]
 pub(crate) use self::steps::HEADER as STEPS_HEADER;
@@ -41,6 +44,8 @@ pub struct CsvExporter {
     steps: StepsFile,
     has_chunks: bool,
     growth: Growth,
+    steps_per_file: u64,
+    room: Option<Room>,
 }
 
 impl CsvExporter {
@@ -68,6 +73,43 @@ impl CsvExporter {
             open: HashMap::new(),
             has_chunks: false,
             growth: Growth::new(config.window.step_interval),
+            steps_per_file: csv.steps_per_file(),
+            room: None,
+        }
+    }
+
+    /// With older steps thinned out where the files of so many ranks together have more than the config's `csv_budget_mib`.
+    #[must_use]
+    pub fn within_budget(mut self, ranks: u32) -> Self {
+        let limit = self.csv.budget_bytes().map(|bytes| bytes / u64::from(ranks.max(1)));
+        self.room = limit.map(|limit| Room::new(self.directory.clone(), limit, self.config.window.step_interval));
+        self
+    }
+
+    /// Makes room where files are complete. How many steps one is to have is known with the second measured step.
+    fn make_room(&mut self, step: Step) {
+        let Some(room) = &mut self.room else { return };
+        let fewer = self.growth.per_step().map(|bytes| room.steps_per_file(self.steps_per_file, bytes));
+        let first = |per_file| first_step(&self.config, step, per_file);
+        // From the next boundary on: what a file's name says of its steps stays true.
+        if let Some(fewer) =
+            fewer.filter(|fewer| *fewer < self.steps_per_file && first(*fewer) == first(self.steps_per_file))
+        {
+            self.begin_smaller_files(first(fewer), fewer);
+        }
+        if let Some(room) = &mut self.room {
+            room.look(first_step(&self.config, step, self.steps_per_file));
+        }
+    }
+
+    /// The files that were begun with this step are called by the fewer steps that they are to have.
+    fn begin_smaller_files(&mut self, first: u64, steps: u64) {
+        let before = std::mem::replace(&mut self.steps_per_file, steps);
+        for file in self.open.values_mut() {
+            let Some(path) = file.renamed_to_hold(first, steps, before) else { continue };
+            if std::fs::rename(file.path(), &path).is_ok() {
+                file.move_to(path);
+            }
         }
     }
 
@@ -99,7 +141,7 @@ impl CsvExporter {
         batch: &StepBatch,
         rows: &Rows<'_>,
     ) -> Result<(), ExportError> {
-        let path = self.directory.join(class.file_name(&self.config, batch.step, self.csv.steps_per_file()));
+        let path = self.directory.join(class.file_name(&self.config, batch.step, self.steps_per_file));
         let style = Style { dialect: self.config.dialect, ndigits: self.csv.ndigits, has_chunks: self.has_chunks };
         let mut lines = Lines::new(style);
         let written = match rows {
@@ -120,7 +162,7 @@ impl CsvExporter {
         let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };
         let written = file.append(&bytes);
         self.growth.bytes += bytes.len() as u64;
-        if written.is_err() || self.csv.steps_per_file() == 1 {
+        if written.is_err() || self.steps_per_file == 1 {
             // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
             self.open.remove(class.prefix);
         }
@@ -153,6 +195,7 @@ impl Exporter for CsvExporter {
             }
         }
         self.growth.end_step(batch);
+        self.make_room(batch.step);
         if let Err(source) = self.steps.append(batch) {
             failure.get_or_insert(ExportFailure { lost_records: 0, source });
         }
@@ -167,8 +210,15 @@ impl Exporter for CsvExporter {
         self.growth.remark()
     }
 
-    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+    fn warning(&mut self) -> Option<String> {
+        self.room.as_mut().and_then(Room::warning)
+    }
+
+    fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         self.open.clear();
+        if let Some(room) = &mut self.room {
+            room.finish(deadline);
+        }
         Ok(())
     }
 

@@ -323,6 +323,9 @@ pub enum FileLayout {
 /// Steps per file of the layout `run`: most runs then have one file per kind, and none is larger than tools can read.
 const RUN_STEPS_PER_FILE: u64 = 10_000;
 
+/// What the files of a run in the layout `run` may have: some 90,000 steps of GPT-2 small, whole.
+const RUN_BUDGET_MIB: u64 = 10_240;
+
 /// The CSV files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Csv {
@@ -334,12 +337,20 @@ pub struct Csv {
     pub ndigits: Option<u32>,
     /// Steps per file. `None`: as many as the layout has.
     pub step_count_per_record: Option<u64>,
+    /// MiB that the files of the ranks of a machine may have. `None`: as the layout has it; 0: any.
+    pub budget_mib: Option<u64>,
     /// Append to this rank's newest run directory made in this time, if there is one. V2 has one directory per rank and
     /// always appends.
     pub append_output: Option<TimeWindow>,
 }
 
 impl Csv {
+    /// Bytes that the files of the ranks of a machine may have, where there is a limit. The layout `msprobe` has none.
+    pub fn budget_bytes(&self) -> Option<u64> {
+        let budget = self.budget_mib.unwrap_or(RUN_BUDGET_MIB);
+        (self.layout == Some(FileLayout::Run) && budget > 0).then(|| budget.saturating_mul(1 << 20))
+    }
+
     /// Steps per file: as the config says, else as the layout has them. Without a layout it is msprobe's.
     pub fn steps_per_file(&self) -> u64 {
         self.step_count_per_record.unwrap_or(match self.layout {

@@ -82,6 +82,7 @@ impl FileFacts {
             layout: None,
             ndigits: self.ndigits,
             step_count_per_record: Some(self.step_count_per_record),
+            budget_mib: None,
             append_output: None,
         }
     }

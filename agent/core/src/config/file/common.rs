@@ -55,6 +55,11 @@ pub(in crate::config) struct CommonFile {
     #[schemars(range(min = 1, max = 1_000_000))]
     #[schemars(extend("x-msprobe" = "1 when absent"))]
     pub(in crate::config) step_count_per_record: Option<u64>,
+    /// MiB that the CSV files of a run may have on one machine, those of all its ranks together. Where they are more, older steps are
+    /// thinned out: of the oldest complete files every second step goes, then every second of those. 0: no limit. Absent: 10,240 in the
+    /// layout `run`; msprobe's layout has none.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) csv_budget_mib: Option<u64>,
     /// Decimal places in CSV files. Absent: the shortest digits that read back as the same number.
     #[schemars(range(min = 1, max = 20))]
     #[schemars(extend(

@@ -55,6 +55,7 @@ fn csv(file: &CommonFile, is_msprobes: bool) -> Csv {
         layout: file.layout.or_else(|| is_msprobes.then_some(FileLayout::Msprobe)),
         ndigits: file.ndigits,
         step_count_per_record: file.step_count_per_record,
+        budget_mib: file.csv_budget_mib,
         append_output: None,
     }
 }
