@@ -198,7 +198,8 @@ impl Opening<'_> {
         }
         let directory = self.place.rank_directory.clone()?;
         let ranks = ranks_here(self.run.world_size);
-        Some(Box::new(CsvExporter::in_directory(self.config, csv, directory).within_budget(ranks)))
+        let exporter = CsvExporter::in_directory(self.config, csv, directory);
+        Some(Box::new(exporter.within_budget(ranks).without_repeats(self.run.world_size)))
     }
 
     #[cfg(not(feature = "csv"))]

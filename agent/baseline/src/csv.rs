@@ -12,6 +12,7 @@ use csv::StringRecord;
 use trainmon_core::Dtype;
 
 use super::error::ReadRunError;
+use super::left_out::LeftOutRows;
 use super::names::Names;
 use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
 use crate::run::{RowLayout, RunDirectory, Table, TableCursor, ToldNumbers};
@@ -24,6 +25,7 @@ const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", "stack_info"];
 pub(super) struct CsvReader {
     cursors: Vec<TableCursor<Kept>>,
     facts: Option<FactsCursor>,
+    left_out: LeftOutRows,
     pub(super) warnings: BTreeSet<String>,
 }
 
@@ -51,7 +53,7 @@ impl CsvReader {
             Some(path) if only.is_none_or(|only| only.contains(RUN_KIND)) => FactsCursor::open(path, &mut warnings)?,
             _ => None,
         };
-        Ok(Self { cursors, facts, warnings })
+        Ok(Self { cursors, facts, left_out: LeftOutRows::new(run.left_out), warnings })
     }
 
     /// Reads the next step. `false` at the end.
@@ -73,14 +75,16 @@ impl CsvReader {
             }
             cursor.finish_step(step);
         }
+        self.left_out.fill_in(names, into);
         if let Some(facts) = self.facts.as_mut().filter(|_| facts == Some(step)) {
             facts.take(names, into)?;
         }
         Ok(true)
     }
 
-    /// Goes on behind the tables that end before a step.
+    /// Goes on behind the tables that end before a step, and before the one that is read with it.
     pub(super) fn pass_over(&mut self, step: u64) {
+        let step = if self.left_out.looks_back() { step.saturating_sub(1) } else { step };
         self.cursors.iter_mut().for_each(|cursor| cursor.pass_over(step));
     }
 

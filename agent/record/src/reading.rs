@@ -95,6 +95,21 @@ impl TensorStats {
         }
     }
 
+    /// Whether every statistic has the same bits: NaN is NaN.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let bits = |of: &Self| {
+            let floats = [of.min.as_f64(), of.max.as_f64(), of.mean, of.norm, of.abs_max, of.std];
+            (floats.map(f64::to_bits), [of.nans, of.infs, of.zeros, of.count, u64::from(of.crc32), of.xor64])
+        };
+        let is_same_scalar =
+            |one: Scalar, other: Scalar| one == other || (one.as_f64().is_nan() && other.as_f64().is_nan());
+        self.dtype == other.dtype
+            && self.shape == other.shape
+            && is_same_scalar(self.min, other.min)
+            && is_same_scalar(self.max, other.max)
+            && bits(self) == bits(other)
+    }
+
     /// Of a 0-d float32 tensor, which is what a single number the monitor computed itself (`mg_direction`, say) is to
     /// readers, as msprobe writes it.
     pub fn of_value(value: f64) -> Self {

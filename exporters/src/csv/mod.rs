@@ -7,6 +7,7 @@
 mod file;
 mod growth;
 mod layout;
+mod left_out;
 mod number;
 mod room;
 mod rows;
@@ -18,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{Config, Csv, Dialect, Plan};
-use trainmon_core::{Kind, Record, Statistic, Step, StepBatch, StepCalls, TensorInfo};
+use trainmon_core::config::{Config, Csv, Dialect, FileLayout, Plan};
+use trainmon_core::{Kind, LeftOut, Record, Repeats, Statistic, Step, StepBatch, StepCalls, TensorInfo};
 
 use self::file::LineFile;
 use self::growth::Growth;
 use self::layout::{FileClass, file_class, first_step, run_to_continue};
+use self::left_out::LeftOutFile;
 use self::room::Room;
 use self::rows::{Lines, Style};
 #[cfg(test)]
@@ -46,6 +48,10 @@ pub struct CsvExporter {
     growth: Growth,
     steps_per_file: u64,
     room: Option<Room>,
+    /// Where rows are left out that say what another says.
+    repeats: Option<Repeats>,
+    /// What tells of that, until it is written.
+    left_out: Option<LeftOutFile>,
 }
 
 impl CsvExporter {
@@ -75,7 +81,22 @@ impl CsvExporter {
             growth: Growth::new(config.window.step_interval),
             steps_per_file: csv.steps_per_file(),
             room: None,
+            repeats: None,
+            left_out: None,
         }
+    }
+
+    /// Without the rows that say what another says, where the config wants that: of a run of so many processes.
+    #[must_use]
+    pub fn without_repeats(mut self, processes: u32) -> Self {
+        let is_asked = !self.csv.repeats_rows && self.config.dialect == Dialect::V1;
+        if is_asked && self.csv.layout == Some(FileLayout::Run) {
+            let has_each = self.config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
+            let left_out = LeftOut { gradients: processes == 1 && !has_each, parameters: true };
+            self.repeats = Some(Repeats::new(left_out));
+            self.left_out = Some(LeftOutFile::new(&self.directory, left_out));
+        }
+        self
     }
 
     /// With older steps thinned out where the files of so many ranks together have more than the config's `csv_budget_mib`.
@@ -184,7 +205,15 @@ impl Exporter for CsvExporter {
             self.set_ops(ops);
         }
         let mut failure: Option<ExportFailure> = None;
-        let files = records_by_file(self.config.dialect, &self.classes, names, &batch.records);
+        if let Some(file) = self.left_out.take_if(|_| !batch.records.is_empty())
+            && file.write().is_err()
+        {
+            // A reader that is not told would take what is left out for not measured.
+            self.repeats = None;
+        }
+        let written = self.repeats.as_mut().map(|repeats| repeats.written(batch));
+        let records = written.as_deref().unwrap_or(&batch.records);
+        let files = records_by_file(self.config.dialect, &self.classes, names, records);
         for (class, rows) in files.into_iter().chain(calls_by_file(&self.classes, &batch.records)) {
             if let Err(source) = self.write_file(&class, names, batch, &rows) {
                 let lost = rows.records();

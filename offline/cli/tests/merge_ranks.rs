@@ -230,3 +230,18 @@ fn state_of_another_shape_than_the_parameters_is_kept_of_copies_and_left_out_of_
     let found = lines(&folder.path().join("whole"), "optimizer_state");
     assert_eq!(found, ["0,layers.0.bias.mu_product,1,0.5,0.5,0.5,0.5,nan,0.0,[],torch.float32"]);
 }
+
+#[test]
+fn of_a_run_of_one_rank_there_is_nothing_to_merge() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let run = directory.path().join("run");
+    write_rank(&run, 0, 1, &[]);
+    fs::remove_file(run.join("rank_0/layout.json")).expect("it is there");
+    let said = trainmon(directory.path(), &["merge-ranks", "run", "-o", "merged"]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(
+        said.err.starts_with("error: `run/rank_0` is a run of one rank: there is nothing to merge\n"),
+        "{}",
+        said.err
+    );
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::config::TimeTag;
+use trainmon_core::{LEFT_OUT_FILE, LeftOut};
 
 use super::error::RunError;
 
@@ -20,6 +21,8 @@ pub struct RunDirectory {
     pub steps: Option<PathBuf>,
     /// CSV files that are no table of a monitor.
     pub strangers: Vec<PathBuf>,
+    /// Rows that are left out since others say the same.
+    pub left_out: LeftOut,
 }
 
 /// Beside the tables and without numbers.
@@ -85,13 +88,23 @@ impl RunDirectory {
         };
         let tables = tables.into_iter().map(|(prefix, files)| (prefix, in_order(files))).collect();
         let name = format!("rank{}", rank_of(path).unwrap_or(0));
-        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers })
+        let left_out = left_out(entries);
+        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers, left_out })
     }
 
     /// Every file that will be read.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.tables.values().flatten().chain(&self.steps)
     }
+}
+
+/// What the file says that lies beside the tables; one that cannot be read says nothing.
+fn left_out(entries: &[PathBuf]) -> LeftOut {
+    let file = entries.iter().find(|entry| file_name(entry) == LEFT_OUT_FILE);
+    let text = file.and_then(|path| std::fs::read_to_string(path).ok());
+    let object: Option<serde_json::Map<String, serde_json::Value>> =
+        text.and_then(|text| serde_json::from_str(&text).ok());
+    LeftOut::of_keys(object.iter().flat_map(|object| object.keys().map(String::as_str)))
 }
 
 /// Where a table stands among those of its prefix: by its first step; of one that was set aside (`.old`, `.old.2`), in

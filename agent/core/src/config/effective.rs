@@ -333,6 +333,8 @@ pub struct Csv {
     pub output_dir: Option<PathBuf>,
     /// How directories and files are laid out. `None`: as the front likes it.
     pub layout: Option<FileLayout>,
+    /// Whether rows that say what another row says are written, too.
+    pub repeats_rows: bool,
     /// Decimal places; `None` writes the shortest digits that read back as the same number.
     pub ndigits: Option<u32>,
     /// Steps per file. `None`: as many as the layout has.

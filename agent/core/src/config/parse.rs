@@ -24,7 +24,8 @@ pub const USUAL_CONFIG: &str = r#"{
   "wg_distribution": true,
   "mv_distribution": true,
   "param_distribution": true,
-  "ops": ["min", "max", "mean", "norm", "nans"]
+  "ops": ["min", "max", "mean", "norm", "nans"],
+  "repeat_rows": false
 }"#;
 
 /// What the keys that are given besides a text are called in messages.

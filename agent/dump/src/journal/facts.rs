@@ -83,6 +83,7 @@ impl FileFacts {
             ndigits: self.ndigits,
             step_count_per_record: Some(self.step_count_per_record),
             budget_mib: None,
+            repeats_rows: true,
             append_output: None,
         }
     }

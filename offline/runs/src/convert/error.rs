@@ -7,6 +7,7 @@ use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
 use crate::run::RunError;
+use crate::steps::ReadRunError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub enum ConvertError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Its steps cannot be read.
+    #[error(transparent)]
+    Steps(#[from] ReadRunError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists {
@@ -37,6 +41,7 @@ impl Advise for ConvertError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
+            Self::Steps(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::MakeOutput { .. } => "name a directory that can be written with --output",
             Self::Write(source) => match source {

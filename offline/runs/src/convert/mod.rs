@@ -14,11 +14,14 @@ mod report;
 
 use std::path::Path;
 
+use trainmon_core::{Kind, LeftOut};
+
 use self::converted::ConvertedRun;
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
-use crate::run::{RunDirectory, Table, run_directory_of, runs_in};
+use crate::run::{FileUse, RunDirectory, Table, run_directory_of, runs_in};
+use crate::steps::StepReader;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 pub use self::converted::Converted;
@@ -62,6 +65,13 @@ pub fn to_tensorboard(
     Ok(Converted { out, newest, runs: converted, warnings: work.warnings })
 }
 
+/// The kinds some of whose rows the files leave out.
+fn filled(left_out: LeftOut) -> Vec<Kind> {
+    let LeftOut { gradients, parameters } = left_out;
+    let kinds = [gradients.then_some(Kind::GradUnreduced), parameters.then_some(Kind::ParamOrigin)];
+    kinds.into_iter().flatten().collect()
+}
+
 /// What the conversion of several files shares.
 struct Work<'a> {
     warnings: Vec<String>,
@@ -83,7 +93,9 @@ impl Work<'_> {
             times = convert_facts(&mut table, out, &mut converted)?;
             self.passed(path);
         }
-        for (prefix, paths) in &run.tables {
+        let filled = filled(run.left_out);
+        for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| !filled.iter().any(|kind| kind.name() == *prefix))
+        {
             let mut kinds = KindPoints::new(prefix, out);
             for path in paths {
                 let Some(mut table) = self.open(path)? else { continue };
@@ -98,6 +110,16 @@ impl Work<'_> {
                 self.passed(path);
             }
             kinds.finish(&mut converted);
+        }
+        if !filled.is_empty() {
+            let mut points = KindPoints::new("", out);
+            points.convert_filled(
+                &mut StepReader::of_csv(run, FileUse::default())?,
+                &filled,
+                &times,
+                &mut converted,
+            )?;
+            points.finish(&mut converted);
         }
         converted.kinds.sort();
         if converted.tags > MANY_TAGS {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use csv::StringRecord;
-use trainmon_core::Step;
+use trainmon_core::{Kind, Reading, Scalar, Statistic, Step, StepBatch, TensorStats, is_number_column};
 use trainmon_exporters::tensorboard::{
     EventWriter, Histogram, Point, UPDATE_RATIO_HISTOGRAM, UPDATE_RATIO_LEFT_OUT, Value, tensor_tag,
 };
@@ -13,6 +14,7 @@ use super::converted::ConvertedRun;
 use super::error::ConvertError;
 use super::facts::StepTimes;
 use crate::run::{Row, RowLayout, Table};
+use crate::steps::StepReader;
 
 const UPDATE_RATIO: &str = "update_ratio";
 /// What a script told under names of its own: those are the tags, beside the run's own numbers.
@@ -81,6 +83,33 @@ impl<'a> KindPoints<'a> {
         Ok(left_out)
     }
 
+    /// Converts every row of these kinds, with those that the files leave out since others say the same.
+    pub(super) fn convert_filled(
+        &mut self,
+        reader: &mut StepReader,
+        kinds: &[Kind],
+        times: &StepTimes,
+        converted: &mut ConvertedRun,
+    ) -> Result<(), ConvertError> {
+        let mut batch = StepBatch::default();
+        while reader.next(&mut batch)? {
+            let mut by_kind: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+            for record in batch.records.iter().filter(|record| kinds.contains(&record.kind)) {
+                let ops = reader.config().signal(record.kind).map_or(&[][..], |signal| &signal.ops);
+                let info = &reader.names()[record.tensor.index()];
+                let Some(stats) = record.reading.as_ref().and_then(Reading::tensor) else { continue };
+                let points = ops.iter().filter_map(|&op| {
+                    let value = number_of(stats, op)?;
+                    Some((tensor_tag(info.vpp_stage, &info.name, None, op.name()), value))
+                });
+                by_kind.entry(record.kind.name().to_owned()).or_default().extend(points);
+            }
+            let written = batch.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            self.write(Some(StepPoints { step: batch.step.0, by_kind }), times, written, converted)?;
+        }
+        Ok(())
+    }
+
     /// Counts what was written.
     pub(super) fn finish(self, converted: &mut ConvertedRun) {
         for (kind, writer) in self.writers {
@@ -131,6 +160,16 @@ impl<'a> KindPoints<'a> {
             writer.append(time, Step(step), &points)?;
         }
         Ok(())
+    }
+}
+
+/// What a file's column shows of a reading; `None` for what is no number to draw.
+fn number_of(stats: &TensorStats, op: Statistic) -> Option<f64> {
+    match op {
+        Statistic::Min => Some(stats.min.as_f64()),
+        Statistic::Max => Some(stats.max.as_f64()),
+        Statistic::Id => stats.id().map(Scalar::as_f64),
+        _ => is_number_column(op.name()).then(|| stats.value(op)),
     }
 }
 

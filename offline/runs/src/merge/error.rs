@@ -22,6 +22,12 @@ pub enum MergeRanksError {
         /// Its directory.
         path: PathBuf,
     },
+    /// Nothing says that the run has more ranks than this one.
+    #[error("`{}` is a run of one rank: there is nothing to merge", path.display())]
+    OneRank {
+        /// The rank's directory.
+        path: PathBuf,
+    },
     /// It cannot be read.
     #[error("cannot read `{}/layout.json`", path.display())]
     ReadLayout {
@@ -55,6 +61,9 @@ impl Advise for MergeRanksError {
     fn hint(&self) -> &str {
         match self {
             Self::Read(error) => error.hint(),
+            Self::OneRank { .. } => {
+                "`trainmon compare` takes it as it is; of a run of several ranks give the directory of all of them"
+            }
             Self::NoLayout { .. } => {
                 "each rank of several writes it with its first step, beside its CSV files, since this version: record the run anew"
             }

@@ -130,7 +130,11 @@ pub(crate) fn merge_into(
     let run = RecordedRun::open(path, RankChoice::All)?;
     let total = run.bytes();
     let mut shared = SharedLayouts::default();
-    let mut ranks = run.ranks.iter().map(|rank| RankRows::open(rank, &mut shared)).collect::<Result<Vec<_>, _>>()?;
+    let ranks = run.ranks.iter().map(|rank| RankRows::open(rank, &mut shared)).collect::<Result<Vec<_>, _>>();
+    let mut ranks = ranks.map_err(|error| match error {
+        MergeRanksError::NoLayout { path, .. } if run.ranks.len() == 1 => MergeRanksError::OneRank { path },
+        other => other,
+    })?;
     drop(shared);
     let config = config_of(&ranks);
     let csv = Csv { layout: Some(FileLayout::Run), ..config.csv_layout.clone() };

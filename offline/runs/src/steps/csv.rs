@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Features, Signal, Signals, WeightGrad};
-use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
+use trainmon_core::{GradNorm, Kind, Repeats, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
 
 use super::cursor::{Kept, Names, take};
@@ -24,6 +24,7 @@ const NOT_READ: &str = "stack_info";
 pub(super) struct CsvReader {
     cursors: Vec<TableCursor<Kept>>,
     facts: Option<(PathBuf, FactsCursor)>,
+    repeats: Repeats,
     pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
@@ -50,12 +51,19 @@ impl CsvReader {
             }
             cursors.push(cursor);
         }
+        if run.left_out.gradients && !ops.iter().any(|(kind, _)| *kind == Kind::GradUnreduced) {
+            // Each of its rows was left out.
+            let twin = ops.iter().find(|(kind, _)| *kind == Kind::GradReduced).map(|(_, ops)| ops.clone());
+            measured.set(Kind::GradUnreduced, measured.of(Kind::GradReduced));
+            ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
+        }
         let facts = match &run.steps {
             Some(path) => FactsCursor::open(path, how, warnings)?.map(|facts| (path.clone(), facts)),
             None => None,
         };
         let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
-        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times, has_time: false })
+        let (repeats, names, config) = (Repeats::new(run.left_out), Names::default(), config_of(&ops));
+        Ok(Self { cursors, facts, repeats, names, measured, config, times, has_time: false })
     }
 
     /// The number of the next step; `None` at the end.
@@ -109,6 +117,7 @@ impl CsvReader {
             }
             cursor.finish_step(step);
         }
+        self.repeats.fill_in(batch);
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
         let has_time = match &mut self.facts {

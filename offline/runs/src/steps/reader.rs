@@ -33,7 +33,7 @@ struct JournalReader {
 }
 
 impl StepReader {
-    pub(super) fn of_csv(run: &RunDirectory, how: FileUse) -> Result<Self, ReadRunError> {
+    pub(crate) fn of_csv(run: &RunDirectory, how: FileUse) -> Result<Self, ReadRunError> {
         let mut warnings = Vec::new();
         let source = Source::Csv(Box::new(CsvReader::open(run, how, &mut warnings)?));
         Ok(Self { source, warnings })

@@ -60,6 +60,11 @@ pub(in crate::config) struct CommonFile {
     /// layout `run`; msprobe's layout has none.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) csv_budget_mib: Option<u64>,
+    /// Whether rows are written that say what another row says: of one process `grad_unreduced` where it equals `grad_reduced`, and
+    /// `param_origin` where it equals `param_updated` of the step before. `false`, in the layout `run`: they are left out, and every
+    /// command reads them as if they were there. Absent: `true`; without any config `false`.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) repeat_rows: Option<bool>,
     /// Decimal places in CSV files. Absent: the shortest digits that read back as the same number.
     #[schemars(range(min = 1, max = 20))]
     #[schemars(extend(

@@ -53,6 +53,7 @@ fn csv(file: &CommonFile, is_msprobes: bool) -> Csv {
     Csv {
         output_dir: file.output_dir.clone(),
         layout: file.layout.or_else(|| is_msprobes.then_some(FileLayout::Msprobe)),
+        repeats_rows: file.repeat_rows.unwrap_or(true),
         ndigits: file.ndigits,
         step_count_per_record: file.step_count_per_record,
         budget_mib: file.csv_budget_mib,
@@ -199,8 +200,8 @@ impl Default for Config {
             print_struct: false,
             stack_info: false,
             patch_optimizer_step: None,
-            csv: Some(csv(&common, false)),
-            csv_layout: csv(&common, false),
+            csv: Some(Csv { repeats_rows: false, ..csv(&common, false) }),
+            csv_layout: Csv { repeats_rows: false, ..csv(&common, false) },
             prometheus: Some(Prometheus::default()),
             otlp: None,
             tensorboard: None,

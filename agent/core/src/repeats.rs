@@ -1,0 +1,222 @@
+//! Rows that say what another row says: who writes a run's files leaves them out, who reads them puts them in again.
+//!
+//! In one process the gradient before the reduction is the gradient after it, and a parameter before a step is what it was
+//! after the one before. A row is left out only if it is equal; where a row is missing and not equal, one without numbers
+//! stands in its place.
+
+use std::collections::HashMap;
+
+use crate::{Kind, Reading, Record, Step, StepBatch, TensorId};
+
+/// Which rows are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// `grad_unreduced`, where it equals `grad_reduced` of the step.
+    pub gradients: bool,
+    /// `param_origin`, where it equals `param_updated` of the step before.
+    pub parameters: bool,
+}
+
+/// The file beside a rank's CSV files that tells which rows are left out.
+pub const LEFT_OUT_FILE: &str = "left_out.json";
+const GRADIENTS: &str = "grad_unreduced";
+const PARAMETERS: &str = "param_origin";
+
+impl LeftOut {
+    /// What the file says: the kind whose rows are left out, and which of them.
+    pub fn in_words(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let gradients = (GRADIENTS, "rows that equal those of grad_reduced in the same step");
+        let parameters = (PARAMETERS, "rows that equal those of param_updated in the step before");
+        let told = [self.gradients.then_some(gradients), self.parameters.then_some(parameters)];
+        told.into_iter().flatten()
+    }
+
+    /// What a file with these keys says.
+    pub fn of_keys<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
+        keys.fold(Self::default(), |left_out, key| match key {
+            GRADIENTS => Self { gradients: true, ..left_out },
+            PARAMETERS => Self { parameters: true, ..left_out },
+            _ => left_out,
+        })
+    }
+}
+
+/// The record of each tensor: of these kinds a step has one.
+type OfTensors = HashMap<TensorId, Record>;
+
+/// What the rows of a rank are held against, step by step.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    left_out: LeftOut,
+    /// What the parameters became in a step.
+    updated: OfTensors,
+    of_step: Option<Step>,
+}
+
+impl Repeats {
+    /// For the rows of one rank.
+    pub fn new(left_out: LeftOut) -> Self {
+        Self { left_out, ..Self::default() }
+    }
+
+    /// The records of a step that are written, with those that say of others that they are missing.
+    pub fn written(&mut self, batch: &StepBatch) -> Vec<Record> {
+        let twins = self.twins(batch);
+        let mut written = Vec::with_capacity(batch.records.len());
+        for record in &batch.records {
+            let twin = twins.iter().find(|(kind, _)| *kind == record.kind);
+            let twin = twin.and_then(|(_, records)| records.get(&record.tensor));
+            if !twin.is_some_and(|twin| is_same(twin, record)) {
+                written.push(*record);
+            }
+        }
+        written.extend(missing(&twins, batch).map(|record| Record { reading: None, ..record }));
+        self.remember(batch);
+        written
+    }
+
+    /// Puts in what was left out, and takes away what says of others that they are missing.
+    pub fn fill_in(&mut self, batch: &mut StepBatch) {
+        let twins = self.twins(batch);
+        let left_out: Vec<Record> = missing(&twins, batch).collect();
+        let LeftOut { gradients, parameters } = self.left_out;
+        let may_lack = |kind| (gradients && kind == Kind::GradUnreduced) || (parameters && kind == Kind::ParamOrigin);
+        batch.records.retain(|record| record.reading.is_some() || !may_lack(record.kind));
+        batch.records.extend(left_out);
+        self.remember(batch);
+    }
+
+    /// By the kind that is left out, what its records are held against.
+    fn twins(&self, batch: &StepBatch) -> Vec<(Kind, OfTensors)> {
+        let LeftOut { gradients, parameters } = self.left_out;
+        let mut twins = Vec::new();
+        if gradients {
+            twins.push((Kind::GradUnreduced, of_kind(batch, Kind::GradReduced)));
+        }
+        let follows = self.of_step.is_some_and(|step| step.0.checked_add(1) == Some(batch.step.0));
+        if parameters && follows {
+            // One that is measured in this step, too.
+            let now = of_kind(batch, Kind::ParamUpdated);
+            let before = self.updated.iter().filter(|(tensor, _)| now.contains_key(tensor));
+            twins.push((Kind::ParamOrigin, before.map(|(tensor, record)| (*tensor, *record)).collect()));
+        }
+        twins
+    }
+
+    fn remember(&mut self, batch: &StepBatch) {
+        if self.left_out.parameters {
+            self.updated = of_kind(batch, Kind::ParamUpdated);
+            self.of_step = Some(batch.step);
+        }
+    }
+}
+
+/// Of tensors, and there.
+fn is_same(one: &Record, other: &Record) -> bool {
+    let of_tensor = |record: &Record| record.reading.as_ref().and_then(Reading::tensor).copied();
+    of_tensor(one).zip(of_tensor(other)).is_some_and(|(one, other)| one.is_same(&other))
+}
+
+fn of_kind(batch: &StepBatch, kind: Kind) -> OfTensors {
+    let records = batch.records.iter().filter(|record| record.kind == kind);
+    records.map(|record| (record.tensor, *record)).collect()
+}
+
+/// The records that the batch does not have, as their twins would have them; in the order of the tensors.
+fn missing<'a>(twins: &'a [(Kind, OfTensors)], batch: &'a StepBatch) -> impl Iterator<Item = Record> + 'a {
+    twins.iter().flat_map(|(kind, twins)| {
+        let there = of_kind(batch, *kind);
+        let is_absent = |twin: &&Record| twin.reading.is_some() && !there.contains_key(&twin.tensor);
+        let mut absent: Vec<Record> =
+            twins.values().filter(is_absent).map(|twin| Record { kind: *kind, ..*twin }).collect();
+        absent.sort_by_key(|record| record.tensor);
+        absent
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MicroStep, TensorStats};
+
+    const BOTH: LeftOut = LeftOut { gradients: true, parameters: true };
+
+    fn record(kind: Kind, tensor: u32, value: Option<f64>) -> Record {
+        let reading = value.map(|value| Reading::Tensor(TensorStats::of_value(value)));
+        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading }
+    }
+
+    fn step(step: u64, records: &[Record]) -> StepBatch {
+        StepBatch { step: Step(step), records: records.to_vec(), ..StepBatch::default() }
+    }
+
+    fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+        records.sort_by_key(|record| (record.kind, record.tensor));
+        records
+    }
+
+    /// What is read of what was written.
+    fn round_trip(left_out: LeftOut, steps: &[StepBatch]) -> (usize, Vec<Vec<Record>>) {
+        let (mut writer, mut reader) = (Repeats::new(left_out), Repeats::new(left_out));
+        let mut count = 0;
+        let read = steps.iter().map(|batch| {
+            let records = writer.written(batch);
+            count += records.len();
+            let mut read = StepBatch { step: batch.step, records, ..StepBatch::default() };
+            reader.fill_in(&mut read);
+            sorted(read.records.into_iter().filter(|record| record.reading.is_some()).collect())
+        });
+        let read = read.collect();
+        (count, read)
+    }
+
+    #[test]
+    fn what_is_left_out_is_read_and_what_differs_or_was_never_there_is_neither_lost_nor_invented() {
+        use Kind::{GradReduced, GradUnreduced, ParamOrigin, ParamUpdated};
+        let some = |kind, tensor, value: f64| record(kind, tensor, Some(value));
+        let steps = [
+            step(
+                0,
+                &[
+                    some(GradUnreduced, 0, 1.0),
+                    some(GradReduced, 0, 1.0),
+                    some(ParamOrigin, 0, 5.0),
+                    some(ParamUpdated, 0, 6.0),
+                ],
+            ),
+            step(
+                1,
+                &[
+                    some(GradUnreduced, 0, 2.0),
+                    some(GradReduced, 0, 1.5),
+                    some(ParamOrigin, 0, 6.0),
+                    some(ParamUpdated, 0, 7.0),
+                ],
+            ),
+            // Somebody wrote to the parameter; of one tensor there is nothing before the reduction, of another nothing else.
+            step(
+                2,
+                &[
+                    some(GradReduced, 0, 1.0),
+                    some(GradUnreduced, 1, 3.0),
+                    some(ParamOrigin, 0, 0.0),
+                    some(ParamUpdated, 0, 1.0),
+                ],
+            ),
+            // The parameter was not looked at before the step, and then not at all.
+            step(3, &[some(ParamUpdated, 0, 2.0)]),
+            step(4, &[]),
+            step(5, &[some(ParamUpdated, 0, 3.0)]),
+            // Not the step behind it.
+            step(7, &[some(ParamOrigin, 0, 3.0), some(ParamUpdated, 0, 4.0)]),
+            step(8, &[some(ParamOrigin, 0, f64::NAN), some(ParamUpdated, 0, f64::NAN)]),
+        ];
+        let (count, read) = round_trip(BOTH, &steps);
+        let all: Vec<Vec<Record>> = steps.iter().map(|batch| sorted(batch.records.clone())).collect();
+        assert_eq!(format!("{read:?}"), format!("{all:?}"));
+        let there: usize = all.iter().map(Vec::len).sum();
+        assert_eq!(count, there - 2 + 2, "two are left out, and of two it is said that they are not there");
+        let (count, _) = round_trip(LeftOut::default(), &steps);
+        assert_eq!(count, there);
+    }
+}
