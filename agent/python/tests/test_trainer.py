@@ -390,9 +390,9 @@ def test_attaching_again_takes_the_first_ones_place(config: Path) -> None:
     assert steps == ["0", "7"]
 
 
-def test_several_optimizers_need_several_watches(tmp_path: Path) -> None:
+def test_an_optimizer_that_stands_twice_in_a_list_is_refused(tmp_path: Path) -> None:
     net = tiny.model()
-    with pytest.raises(TypeError, match="expected one, found 2 in a list"):
+    with pytest.raises(TypeError, match="the same one stands twice in the list"):
         trainmon.watch(net, [tiny.optimizer_of(net)] * 2, config=CONFIG, output_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())
 

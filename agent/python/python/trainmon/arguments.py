@@ -168,10 +168,8 @@ def check_optimizer(optimizer: Any) -> None:
     if optimizer is None or is_deepspeeds(optimizer, "DeepSpeedEngine"):
         return
     if isinstance(optimizer, list | tuple):
-        raise TypeError(
-            f"optimizer: expected one, found {len(optimizer)} in a {type(optimizer).__name__}\n"
-            "hint: call `watch` once for each, with an output_dir of its own"
-        )
+        _check_several(optimizer)
+        return
     if _has(optimizer, "param_groups") and _has(optimizer, "step"):
         return
     expected = f"optimizer: expected a torch.optim.Optimizer, found {_kind(optimizer)}"
@@ -186,6 +184,21 @@ def check_optimizer(optimizer: Any) -> None:
         raise TypeError(f"{expected}\nhint: give the optimizer that it steps; the scaler is found by itself")
     if not _has(optimizer, "step"):
         raise TypeError(f"{expected}\nhint: give the object whose `step()` changes the parameters, or None")
+
+
+def _check_several(optimizers: Sequence[Any]) -> None:
+    """Raises `TypeError` unless all are torch's optimizers, each there once."""
+    if not optimizers:
+        raise TypeError("optimizer: expected one or several, found an empty list")
+    if len({id(one) for one in optimizers}) < len(optimizers):
+        raise TypeError("optimizer: the same one stands twice in the list\nhint: give each once")
+    for one in optimizers:
+        check_optimizer(one)
+        if not hasattr(one, "register_step_pre_hook"):
+            raise TypeError(
+                f"optimizer: several are watched together if they are torch's, found {_kind(one)}\n"
+                "hint: call `watch` once for each, with an output_dir of its own"
+            )
 
 
 def _is_scheduler(one: Any) -> bool:
@@ -243,7 +256,9 @@ def _is_plain(optimizer: Any, stepped: Sequence[torch.Tensor]) -> bool:
 def stepped_by(optimizer: Any) -> list[torch.Tensor]:
     """The parameters in an optimizer's groups; none where it shows none."""
     try:
-        return [one for group in getattr(optimizer, "param_groups", None) or () for one in group["params"]]
+        all_of_them = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+        groups = [group for one in all_of_them for group in getattr(one, "param_groups", None) or ()]
+        return [one for group in groups for one in group["params"]]
     except Exception:
         # It may be anything.
         return []

@@ -48,6 +48,7 @@ class Gradients:
         #: A restricted choice has no global norm.
         self._is_whole_model = all(parameter.is_watched for parameter in parameters)
         self._reduced_this_step: StepNorm | None = None
+        self._is_attached = False
         #: How often a gradient was shown, ever.
         self.shown = 0
         #: Whether gradients were added after the aggregated ones were measured.
@@ -59,6 +60,7 @@ class Gradients:
 
     def attach(self) -> None:
         """Installs the hooks of the backward pass, if gradients are configured."""
+        self._is_attached = True
         self._passes.were_added(self._parameters)
         if self._is_configured:
             hooked = self._hooked()
@@ -120,7 +122,7 @@ class Gradients:
     @property
     def tells_passes(self) -> bool:
         """Whether every backward pass of this training shows a gradient."""
-        return self._is_configured and self.framework.shows_each_pass and bool(self._hooked())
+        return self._is_attached and self._is_configured and self.framework.shows_each_pass and bool(self._hooked())
 
     def factor_in_backward(self) -> float | torch.Tensor:
         """What a loss, and a gradient as it arrives, must be multiplied with to be as if no loss scale were there."""
@@ -156,6 +158,21 @@ class Gradients:
         self._show(parameter, gradient, self._passes.count - 1)
         return True
 
+    def measure_part(self, parameters: Sequence[Parameter]) -> None:
+        """Measures the gradients of some parameters, which another optimizer than the others' is about to use: those
+        of a step are measured part by part, and none of them in the backward pass."""
+        if self._reduced_this_step is None:
+            self._reduced_this_step = StepNorm()
+        self.shown += 1
+        factor = self._factor(self._loss_scale.before_step())
+        if self.monitor.wants(Kind.GRAD_UNREDUCED) and not self.framework.aggregates:
+            watched = [one for one in parameters if one.is_watched and not one.is_replica]
+            own = ((Label(one.id, Kind.GRAD_UNREDUCED), self.framework.reduced(one)) for one in watched)
+            found = [(label, gradient, False) for label, gradient in own if gradient is not None]
+            self._measurer.measure_each(found, once=False, factor=factor, norm=StepNorm())
+        if self.monitor.wants(Kind.GRAD_REDUCED):
+            self._measure_reduced([one for one in parameters if one.is_watched], factor, self._reduced_this_step)
+
     def measure_reduced(self) -> None:
         """Measures the aggregated gradients, once per step: where the script clips, before that if it can be seen; once
         more if gradients were added since (a script may clip after every micro-batch)."""
@@ -168,10 +185,12 @@ class Gradients:
             self.is_overtaken = False
             self._measurer.retract(Kind.GRAD_REDUCED, [one.id for one in self._watched()], keep_last=False)
         self._reduced_this_step = part = StepNorm()
-        factor = self._factor(self._loss_scale.before_step())
+        self._measure_reduced(self._watched(), self._factor(self._loss_scale.before_step()), part)
+
+    def _measure_reduced(self, parameters: Sequence[Parameter], factor: float | torch.Tensor, part: StepNorm) -> None:
         shown: list[tuple[Label, torch.Tensor, bool]] = []
         left_out = self._guard.left_out("reduced gradients")
-        for parameter in self._watched():
+        for parameter in parameters:
             if parameter.name in left_out:
                 continue
             try:

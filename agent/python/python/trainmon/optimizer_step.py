@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainmon._guard import Guard
 from trainmon._kinds import MOMENTS, Kind, kind_of
@@ -40,13 +40,15 @@ class OptimizerStep:
         self._monitor = measurer.monitor
         self._guard = guard
         self._is_v2 = settings.is_v2
+        self._among = parameters
         self._stepped: set[int] = set()
         self._copied: list[Parameter] = []
         self._is_usual = is_usual
         self._has_looked_for_moments = False
 
-    def before(self) -> None:
-        """V1 reads moments here, as the last step left them."""
+    def before(self, among: Sequence[Parameter] | None = None) -> None:
+        """V1 reads moments here, as the last step left them. `among`: until `after`, it is about these parameters."""
+        self._among = self._parameters if among is None else among
         if not self._is_v2:
             self._when(Kind.EXP_AVG, "moments", self._measure_moments)
         self._when(Kind.MG_DIRECTION, "mg_direction", self._measure_directions)
@@ -73,7 +75,8 @@ class OptimizerStep:
         self._has_looked_for_moments = True
         if any(self._framework.moments(one) for one in self._parameters):
             return
-        name = type(self._framework.job.optimizer).__name__
+        optimizer: Any = self._framework.job.optimizer
+        name = type(next(iter(getattr(optimizer, "optimizers", ())), optimizer)).__name__
         self._monitor.say(
             "info" if self._is_usual else "warning",
             f"moments are asked for, and the optimizer, {name}, keeps none: they are not measured",
@@ -85,7 +88,7 @@ class OptimizerStep:
             self._guard.run(hook, body)
 
     def _reported(self) -> list[Parameter]:
-        return [parameter for parameter in self._parameters if parameter.is_watched and not parameter.is_replica]
+        return [parameter for parameter in self._among if parameter.is_watched and not parameter.is_replica]
 
     def _of_each(self, hook: str, look: Callable[[Parameter], Iterable[Shown]]) -> Iterator[Shown]:
         """What is found of each parameter. One at which that fails is left out, and the others are not."""

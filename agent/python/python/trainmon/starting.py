@@ -71,8 +71,9 @@ def watch(
         with trainmon.watch(model, optimizer):
             train()
 
-    `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: what steps its parameters; None
-    where `step` of the watch tells the end of a step. `config`: a file, the JSON text of one, or a dict; without it
+    `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: what steps its parameters; a
+    list of torch's optimizers where several make a step together (one per parameter, in the backward pass); None where
+    `step` of the watch tells the end of a step. `config`: a file, the JSON text of one, or a dict; without it
     gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
     of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
     the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trainmon import ending, live, patches
 from trainmon._guard import Guard
+from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
 from trainmon.adhoc import AdhocTensors
 from trainmon.alert_state import restore, saved
@@ -20,6 +21,7 @@ from trainmon.first_look import FirstLook
 from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.no_framework import Nothing
+from trainmon.frameworks.plain import Plain
 from trainmon.gradients import Gradients
 from trainmon.hangs import HangWatch
 from trainmon.layout import RankLayout
@@ -37,6 +39,7 @@ from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
 from trainmon.step_facts import Clipping, StepFacts
+from trainmon.step_parts import StepParts, Together
 from trainmon.structure import ModuleStructPrinted, Structure
 from trainmon.wait_budget import WaitBudget
 
@@ -80,10 +83,13 @@ class Watch:
         self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
         self._is_closed = self._is_measured = self._has_said_skipped = False
+        self._parts: StepParts | None = None
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
         models, self.given_optimizer = models_of(model), optimizer
+        if isinstance(optimizer, list | tuple):
+            optimizer = Together(optimizer)
         steps = settings.micro_batches or max(1, grad_acc_steps)
         job = Job(
             models, optimizer, monitor, guard, settings, steps, tp_group, dp_group, pp_group, params_have_main_grad
@@ -118,8 +124,8 @@ class Watch:
         self.layout = RankLayout(monitor, framework, self.parameters)
         self.hangs = HangWatch(monitor, settings, weakref.WeakMethod(self.collectives.begun))
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
-        self.replay = guard.run("replay", self._make_replay)
         self._attach(models)
+        self.replay = guard.run("replay", self._make_replay)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
         guard.run("link to the live page", lambda: show_link(monitor))
@@ -144,7 +150,7 @@ class Watch:
         """What keeps steps to run one again, where the config asks for it."""
         if self.captures is None or not self.settings.kept_steps:
             return None
-        if not self.framework.can_run_again:
+        if not self.framework.can_run_again or self._parts is not None:
             self.monitor.say(
                 "info",
                 f"steps of {self.framework.name} cannot be run again: the action `replay` captures the next step",
@@ -155,18 +161,49 @@ class Watch:
 
     def _attach(self, models: Sequence[torch.nn.Module]) -> None:
         guard, framework = self.guard, self.framework
-        guard.run("weight gradients", self.gradients.attach)
+        if not isinstance(framework.job.optimizer, Together):
+            # Else they are measured when each optimizer is about to step: afterwards they may be gone.
+            guard.run("weight gradients", self.gradients.attach)
         for hook, room in self._rooms():
             guard.run(hook, functools.partial(room.attach, models))
         guard.run("collectives", self.collectives.attach)
         framework.left_out = self.skip_step
         framework.launch = guard.wrap("device statistics", self.measurer.launch)
-        if framework.job.optimizer is not None:
+        optimizer = framework.job.optimizer
+        if isinstance(optimizer, Together):
+            guard.run("the optimizers' steps", lambda: self._attach_parts(optimizer))
+        elif optimizer is not None:
             guard.run("the optimizer's step", lambda: framework.attach_step(self.about_to_step, self._after_step))
         guard.run("torch's functions", lambda: patches.listen(self))
         # A loop that ends without `close` still delivers what was measured.
         self._finalizer = weakref.finalize(self, self.monitor.shutdown)
         ending.deliver_before_exit(self)
+
+    def _attach_parts(self, together: Together) -> None:
+        if not isinstance(self.framework, Plain) or not self.framework.can_run_again:
+            self.monitor.say(
+                "warning",
+                f"several optimizers are not watched together under {self.framework.name}: `step()` of the watch tells "
+                "where a step ends",
+            )
+            self.steps_by_itself = False
+            return
+        guard, monitor = self.guard, self.monitor
+        if self.framework.aggregates and monitor.configured(Kind.GRAD_UNREDUCED):
+            monitor.say("info", "with several optimizers gradients before their aggregation are not measured")
+        self._parts = StepParts(
+            together,
+            self.parameters,
+            begin=self._begin_parts,
+            before=self._before_part,
+            after=lambda: guard.run("state after the step", self.optimizer_step.after),
+            end=self._step_is_made,
+        )
+        for one in together.optimizers:
+            before, after = self._parts.hooks(one)
+            self.framework.attach_part(
+                one, guard.wrap("the optimizers' steps", before), guard.wrap("the optimizers' steps", after)
+            )
 
     def _rooms(self) -> list[tuple[str, Activations | Features | Structure | Stacks]]:
         """What hooks modules, with the names of the hooks."""
@@ -212,6 +249,21 @@ class Watch:
         self.guard.run("weight gradients", self.gradients.close)
         self._is_measured = True
 
+    def _begin_parts(self) -> None:
+        """The first of several optimizers is about to step."""
+        self.guard.run("print_struct", self.structure.before_step)
+        self._take_up_new_parameters()
+        self.guard.run("device statistics", self.measurer.collect)
+        self.guard.run("collectives", self.collectives.before_step)
+        self.guard.run("stragglers", self.collectives.compare_ranks)
+        self.guard.run("replica check", self.replicas.before_step)
+
+    def _before_part(self, parameters: Sequence[Parameter]) -> None:
+        """One of several optimizers is about to step these."""
+        self.guard.run("reduced gradients", lambda: self.gradients.measure_part(parameters))
+        self.guard.run("state before the step", lambda: self.optimizer_step.before(parameters))
+        self.guard.run("device statistics", self.measurer.launch)
+
     def _measure_reduced(self) -> None:
         if self.gradients.is_overtaken:
             # So was the norm of an earlier clipping.
@@ -220,6 +272,9 @@ class Watch:
 
     def _after_step(self) -> None:
         self.guard.run("state after the step", self.optimizer_step.after)
+        self._step_is_made()
+
+    def _step_is_made(self) -> None:
         self.guard.run("replica check", self.replicas.after_step)
         self.guard.run("layout.json", self.layout.tell)
         self.guard.run("hang watch", self.hangs.step_made)
@@ -393,6 +448,9 @@ class Watch:
         framework = self.framework
         if not framework.zero_grad_clears or self._is_measured or not self.gradients.is_begun():
             return
+        if self._parts is not None and self._parts.is_begun:
+            # Those of the optimizers that have stepped.
+            return
         if self._is_ours(owner) or (framework.grad_is_whole and self.gradients.is_cleared()):
             self._restart_step()
 
@@ -423,6 +481,8 @@ class Watch:
         # What an optimizer's step goes back from again, in a closure, comes after the loss of the step.
         counts = not self._is_measured
         self.guard.run("loss", lambda: self.losses.went_back(loss, patches.is_only_one, counts=counts))
+        if self._parts is not None:
+            self.guard.run("the optimizers' steps", self._parts.backward_is_over)
 
     def before_unscaling(self, optimizer: Any) -> None:
         if self.guard.run("loss scale", lambda: self.loss_scale.is_ours(optimizer)):

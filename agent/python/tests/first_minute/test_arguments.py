@@ -148,7 +148,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a model": (lambda _: a_model(), "found Sequential\nhint: `watch(model, optimizer)`"),
     "parameters": (lambda one: iter(one.param_groups[0]["params"]), "optimizer: expected a torch.optim.Optimizer"),
     "a number": (lambda _: 1e-3, "found float\nhint: give the object whose `step()` changes the parameters"),
-    "several": (lambda one: [one, one], "optimizer: expected one, found 2 in a list"),
+    "twice": (lambda one: [one, one], "optimizer: the same one stands twice in the list\nhint: give each once"),
+    "none": (lambda _: [], "optimizer: expected one or several, found an empty list"),
+    "one of several": (lambda one: [one, 1e-3], "found float\nhint: give the object whose `step()`"),
 }
 
 

@@ -67,6 +67,10 @@ class Plain(Framework):
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         self.handles.extend(hook_step(self.job.optimizer, before, after))
 
+    def attach_part(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """As `attach_step`, for one of several optimizers."""
+        self.handles.extend(hook_step(optimizer, before, after))
+
     def exchange(self) -> Exchange | None:
         """Tensor-parallel ranks hold different parts of the model."""
         group = self.job.tp_group
