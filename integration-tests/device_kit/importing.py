@@ -63,7 +63,7 @@ def _look_for_msprobe(report: Report) -> None:
 
 
 def _watch(setting: Setting, report: Report) -> None:
-    """As a user has it: no config, the public function."""
+    """As a user has it: no config, the public function; and every row, also those that repeat others."""
     import torch
     import trainmon
 
@@ -73,7 +73,7 @@ def _watch(setting: Setting, report: Report) -> None:
     net, said = small_nets.gpt(setting), list[str]()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     place = setting.scratch / "watch"
-    with heard(said), trainmon.watch(net, optimizer, output_dir=str(place), quiet=True) as watch:
+    with heard(said), trainmon.watch(net, optimizer, output_dir=str(place), quiet=True, repeat_rows=True) as watch:
         for batch in small_nets.batches(setting, STEPS):
             optimizer.zero_grad()
             small_nets.loss_of(net, batch).backward()

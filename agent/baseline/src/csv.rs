@@ -47,7 +47,10 @@ impl CsvReader {
         let is_wanted =
             |prefix: &String| !NOT_COMPARED.contains(&prefix.as_str()) && only.is_none_or(|only| only.contains(prefix));
         let tables = run.tables.iter().filter(|(prefix, _)| is_wanted(prefix));
-        let cursors = tables.map(|(prefix, paths)| TableCursor::new(prefix, paths, false, Kept::of)).collect();
+        // A row without numbers says that what is left out is missing: it is read, and taken away again.
+        let may_lack = |prefix: &str| run.left_out.in_words().any(|(kind, _)| kind == prefix);
+        let cursor = |(prefix, paths): (&String, &Vec<_>)| TableCursor::new(prefix, paths, may_lack(prefix), Kept::of);
+        let cursors = tables.map(cursor).collect();
         let mut warnings = BTreeSet::new();
         let facts = match &run.steps {
             Some(path) if only.is_none_or(|only| only.contains(RUN_KIND)) => FactsCursor::open(path, &mut warnings)?,

@@ -86,6 +86,11 @@ impl Repeats {
         self.remember(batch);
     }
 
+    /// Rows of the step were not written: the next one's are held against none.
+    pub fn forget(&mut self) {
+        self.of_step = None;
+    }
+
     /// By the kind that is left out, what its records are held against.
     fn twins(&self, batch: &StepBatch) -> Vec<(Kind, OfTensors)> {
         let LeftOut { gradients, parameters } = self.left_out;

@@ -79,7 +79,9 @@ def test_a_guide_does_what_it_says(guide: str, library: str, processes: int, ste
         lines = runs.steps(run)
         assert [int(line["step"]) for line in lines] == list(range(steps)), said
         assert all(float(line["grad_norm"]) > 0 for line in lines)
-        for kind in ("grad_unreduced", "grad_reduced"):
+        # Without a config what is equal in one process is written once.
+        is_left_out = processes == 1 and (run / "left_out.json").exists()
+        for kind in ("grad_reduced",) if is_left_out else ("grad_unreduced", "grad_reduced"):
             assert runs.by_name(runs.rows(run, kind), steps - 1), kind
 
 

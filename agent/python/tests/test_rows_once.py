@@ -109,3 +109,23 @@ def test_a_config_of_ones_own_has_every_row(tmp_path: Path) -> None:
     run = trained(tmp_path, config={"wg_distribution": True, "ops": ["norm"]})
     assert len(rows(run, "grad_unreduced")) == len(rows(run, "grad_reduced")) == 4 * STEPS + 1
     assert runs.rows(run, "grad_unreduced")
+
+
+def test_a_row_that_is_missing_is_not_made_up(both: tuple[Path, Path], tmp_path: Path) -> None:
+    """In its place stands a row without numbers; none reads it as one."""
+    for number, run in enumerate(both):
+        place = tmp_path / f"run{number}" / "rank_0"
+        place.mkdir(parents=True)
+        for file in run.iterdir():
+            if file.is_file():
+                (place / file.name).write_bytes(file.read_bytes())
+        (file,) = place.glob("grad_unreduced_0-*.csv")
+        lines = file.read_text().splitlines()
+        kept = [line for line in lines if not line.startswith("0,0.bias,6,")]
+        if number == 0:
+            kept.append("0,0.bias,6,nan,nan,nan,nan,nan,nan,nan")
+        file.write_text("\n".join(kept) + "\n")
+    done = program("compare", str(tmp_path / "run0"), str(tmp_path / "run1"), "--json")
+    assert done.returncode == 0, done.stdout
+    sentence = json.loads(done.stdout)["verdict"]["sentence"]
+    assert sentence.startswith("no divergence: all 939 values of steps 0 to 7"), sentence

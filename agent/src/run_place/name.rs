@@ -128,9 +128,15 @@ fn told_ranks_here() -> Option<u32> {
     RANKS_HERE.into_iter().find_map(environment::variable).and_then(|size| size.trim().parse().ok())
 }
 
+/// Of Slurm's, as `8(x2),4`: the most of any node.
+fn slurm_ranks_of_a_node() -> Option<u32> {
+    let told = environment::variable("SLURM_TASKS_PER_NODE")?;
+    told.split(',').filter_map(|part| part.split('(').next()?.trim().parse().ok()).max()
+}
+
 /// How many ranks share this node: as the launcher tells, or all of them.
 pub(crate) fn ranks_here(world_size: u32) -> u32 {
-    told_ranks_here().unwrap_or(world_size).clamp(1, world_size.max(1))
+    told_ranks_here().or_else(slurm_ranks_of_a_node).unwrap_or(world_size).clamp(1, world_size.max(1))
 }
 
 /// Whether all ranks are known to be on this node: by their number, or because they meet at this machine's own address.

@@ -47,6 +47,8 @@ pub struct CsvExporter {
     has_chunks: bool,
     growth: Growth,
     steps_per_file: u64,
+    /// The first step of the files that are written now.
+    first_in_files: Option<u64>,
     room: Option<Room>,
     /// Where rows are left out that say what another says.
     repeats: Option<Repeats>,
@@ -80,6 +82,7 @@ impl CsvExporter {
             has_chunks: false,
             growth: Growth::new(config.window.step_interval),
             steps_per_file: csv.steps_per_file(),
+            first_in_files: None,
             room: None,
             repeats: None,
             left_out: None,
@@ -103,7 +106,7 @@ impl CsvExporter {
     #[must_use]
     pub fn within_budget(mut self, ranks: u32) -> Self {
         let limit = self.csv.budget_bytes().map(|bytes| bytes / u64::from(ranks.max(1)));
-        self.room = limit.map(|limit| Room::new(self.directory.clone(), limit, self.config.window.step_interval));
+        self.room = limit.map(|limit| Room::new(self.directory.clone(), limit));
         self
     }
 
@@ -118,8 +121,13 @@ impl CsvExporter {
         {
             self.begin_smaller_files(first(fewer), fewer);
         }
+        let first = first_step(&self.config, step, self.steps_per_file);
+        if self.first_in_files.replace(first).is_some_and(|before| before != first) {
+            // A file that is replaced by a smaller one takes room for as long as it is open.
+            self.open.clear();
+        }
         if let Some(room) = &mut self.room {
-            room.look(first_step(&self.config, step, self.steps_per_file));
+            room.look(first);
         }
     }
 
@@ -205,6 +213,7 @@ impl Exporter for CsvExporter {
             self.set_ops(ops);
         }
         let mut failure: Option<ExportFailure> = None;
+        let mut lost_kind = None;
         if let Some(file) = self.left_out.take_if(|_| !batch.records.is_empty())
             && file.write().is_err()
         {
@@ -215,13 +224,21 @@ impl Exporter for CsvExporter {
         let records = written.as_deref().unwrap_or(&batch.records);
         let files = records_by_file(self.config.dialect, &self.classes, names, records);
         for (class, rows) in files.into_iter().chain(calls_by_file(&self.classes, &batch.records)) {
-            if let Err(source) = self.write_file(&class, names, batch, &rows) {
-                let lost = rows.records();
+            let lost = rows.records();
+            let is_of_lost = lost_kind.is_some() && twin_of(class.prefix) == lost_kind;
+            if let Some(failure) = failure.as_mut().filter(|_| is_of_lost) {
+                // Rows that differ from these are lost: beside these they would be taken for equal.
+                failure.lost_records += lost;
+            } else if let Err(source) = self.write_file(&class, names, batch, &rows) {
+                lost_kind = self.repeats.as_ref().map(|_| class.prefix);
                 match &mut failure {
                     Some(failure) => failure.lost_records += lost,
                     None => failure = Some(ExportFailure { lost_records: lost, source }),
                 }
             }
+        }
+        if let Some(repeats) = self.repeats.as_mut().filter(|_| failure.is_some()) {
+            repeats.forget();
         }
         self.growth.end_step(batch);
         self.make_room(batch.step);
@@ -258,6 +275,15 @@ impl Exporter for CsvExporter {
 
 fn classes_of(config: &Config) -> HashMap<Kind, FileClass> {
     Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect()
+}
+
+/// The kind whose rows are left out where they equal those of this one.
+fn twin_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "grad_reduced" => Some("grad_unreduced"),
+        "param_updated" => Some("param_origin"),
+        _ => None,
+    }
 }
 
 /// What one file gets in a step.

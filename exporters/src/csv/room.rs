@@ -31,8 +31,8 @@ pub(super) struct Room {
 
 impl Room {
     /// `limit`: bytes of the files in the directory.
-    pub(super) fn new(directory: PathBuf, limit: u64, interval: u64) -> Self {
-        let thinning = Some(Thinning::new(directory, limit, interval));
+    pub(super) fn new(directory: PathBuf, limit: u64) -> Self {
+        let thinning = Some(Thinning::new(directory, limit));
         Self { limit, thinning, under_way: None, current: None, told: 1, is_full_told: false, warning: None }
     }
 

@@ -1,14 +1,15 @@
 //! Old steps are thinned out where the files are more than they may be: of a file that is complete every second step goes, the
 //! file with most steps first, the oldest of several. The newest steps are whole, and the older a step is the rarer are those
-//! beside it.
+//! beside it. Each series keeps the first row of every so many steps: one that is measured now and then keeps its share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use csv::{ByteRecord, ReaderBuilder, Terminator, WriterBuilder};
+use csv::{ByteRecord, Reader, ReaderBuilder, Terminator, WriterBuilder};
 use serde_json::json;
+use trainmon_core::LEFT_OUT_FILE;
 
 /// What the rank's directory tells of it.
 pub(super) const TOLD_IN: &str = "thinned.json";
@@ -28,10 +29,22 @@ pub(super) struct Thinning {
     directory: PathBuf,
     /// Bytes that the files may have.
     limit: u64,
-    /// Steps between two measured ones.
+    /// What was done to the files of a range of steps.
+    done: BTreeMap<(u64, u64), Done>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    /// How far apart the measured steps were.
     interval: u64,
-    /// How often the files of a range of steps were halved.
-    halved: BTreeMap<(u64, u64), u32>,
+    halvings: u32,
+}
+
+impl Done {
+    /// Each series keeps a row in so many steps.
+    fn every(self) -> u64 {
+        self.interval << self.halvings
+    }
 }
 
 /// What came of it.
@@ -39,15 +52,15 @@ pub(super) struct Thinning {
 pub(super) struct Thinned {
     /// The steps of which fewer are kept now, from the first to the last.
     pub(super) steps: Option<(u64, u64)>,
-    /// One step in so many is kept of the oldest.
+    /// One measured step in so many is kept of the oldest.
     pub(super) one_in: u64,
     /// Whether the files are still more than they may be.
     pub(super) is_too_much: bool,
 }
 
 impl Thinning {
-    pub(super) fn new(directory: PathBuf, limit: u64, interval: u64) -> Self {
-        Self { directory, limit, interval: interval.max(1), halved: BTreeMap::new() }
+    pub(super) fn new(directory: PathBuf, limit: u64) -> Self {
+        Self { directory, limit, done: BTreeMap::new() }
     }
 
     /// Makes room, in files that end before `current`.
@@ -63,57 +76,127 @@ impl Thinning {
         let goal = (self.limit as f64 * PART_KEPT) as u64;
         let complete: Vec<(u64, u64)> = files.keys().copied().filter(|&(_, last)| last < current).collect();
         while size > goal {
-            let times = |range: &(u64, u64)| self.halved.get(range).copied().unwrap_or(0);
-            let next = complete.iter().copied().filter(|range| times(range) < MOST_HALVINGS);
-            let Some(range) = next.min_by_key(|range| (times(range), range.0)) else { break };
-            let halvings = times(&range) + 1;
+            let halvings = |range: &(u64, u64)| self.done.get(range).map_or(0, |done| done.halvings);
+            let next = complete.iter().copied().filter(|range| halvings(range) < MOST_HALVINGS);
+            let Some(range) = next.min_by_key(|range| (halvings(range), range.0)) else { break };
+            let before = self.done.get(&range).copied();
+            let interval = before.map_or_else(|| interval_of(&files[&range]), |done| Ok(done.interval))?;
+            let done = Done { interval, halvings: halvings(&range) + 1 };
+            // First: what is told to be there is never more than what is.
+            self.done.insert(range, done);
+            self.tell()?;
             for path in &files[&range] {
-                size = size.saturating_sub(thin(path, self.interval << halvings)?);
+                size = size.saturating_sub(thin(path, done.every())?);
             }
-            self.halved.insert(range, halvings);
             let (first, last) = thinned.steps.unwrap_or(range);
             thinned.steps = Some((first.min(range.0), last.max(range.1)));
-            self.tell()?;
         }
-        thinned.one_in = 1 << self.halved.values().max().copied().unwrap_or(0);
+        thinned.one_in = 1 << self.done.values().map(|done| done.halvings).max().unwrap_or(0);
         thinned.is_too_much = size > self.limit;
         Ok(thinned)
     }
 
-    /// The bytes of all CSV files, and those that hold steps, by their range.
+    /// The bytes of all CSV files, and those that hold steps, by their range. Rows of kinds that are left out where they repeat
+    /// others stay: without them a reader would take what differs for equal.
     fn look(&self) -> io::Result<(u64, Files)> {
         let (mut size, mut files) = (0, Files::new());
+        let left_out = left_out(&self.directory)?;
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
-            let path = entry.path();
-            if path.extension().is_none_or(|extension| extension != "csv") {
-                continue;
-            }
+            let name = entry.file_name();
+            let Some((stem, _)) = name.to_str().and_then(|name| name.split_once(".csv")) else { continue };
             size += entry.metadata()?.len();
-            if let Some(range) = range_of(&path) {
-                files.entry(range).or_default().push(path);
+            let range = range_of(stem).filter(|(kind, _)| !left_out.iter().any(|left_out| left_out == kind));
+            if let Some((_, range)) = range {
+                files.entry(range).or_default().push(entry.path());
             }
         }
         Ok((size, files))
     }
 
     fn tell(&self) -> io::Result<()> {
-        let of_range = |(&(first, last), halvings): (&(u64, u64), &u32)| json!({ "first_step": first, "last_step": last, "one_step_in": self.interval << halvings });
-        let told: Vec<_> = self.halved.iter().map(of_range).collect();
+        let of_range = |(&(first, last), done): (&(u64, u64), &Done)| json!({ "first_step": first, "last_step": last, "one_step_in": done.every() });
+        let told: Vec<_> = self.done.iter().map(of_range).collect();
         let (path, text) = (self.directory.join(TOLD_IN), format!("{:#}\n", json!({ "thinned": told })));
         let in_the_making = path.with_extension(IN_THE_MAKING);
         fs::write(&in_the_making, text).and_then(|()| fs::rename(&in_the_making, path))
     }
 }
 
-/// The steps that a table may hold, as its name says: `grad_reduced_0-9999.csv`.
-fn range_of(path: &Path) -> Option<(u64, u64)> {
-    let (_, steps) = path.file_stem()?.to_str()?.rsplit_once('_')?;
+/// The kind, and the steps that a table may hold, as its name says: `grad_reduced_0-9999`.
+fn range_of(stem: &str) -> Option<(&str, (u64, u64))> {
+    let (kind, steps) = stem.rsplit_once('_')?;
     let (first, last) = steps.strip_prefix("step").unwrap_or(steps).split_once('-')?;
-    Some((first.parse().ok()?, last.parse().ok()?))
+    Some((kind, (first.parse().ok()?, last.parse().ok()?)))
 }
 
-/// Keeps the rows of steps that `every` divides, in a file that takes the place of this one; gives the bytes that went.
+/// The kinds whose rows are left out where they repeat others.
+fn left_out(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read(directory.join(LEFT_OUT_FILE)) {
+        Ok(text) => {
+            let told: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)?;
+            Ok(told.into_iter().map(|(kind, _)| kind).collect())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A table that is read row by row, with the places of what a row is of.
+struct Rows {
+    reader: Reader<fs::File>,
+    header: ByteRecord,
+    step: usize,
+    /// Of what tells series apart.
+    series: Vec<usize>,
+}
+
+impl Rows {
+    fn open(path: &Path) -> io::Result<Self> {
+        let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_path(path);
+        let mut reader = reader.map_err(io::Error::other)?;
+        let mut header = ByteRecord::new();
+        reader.read_byte_record(&mut header).map_err(io::Error::other)?;
+        let place = |name: &str| header.iter().position(|cell| cell == name.as_bytes());
+        let series =
+            ["vpp_stage", "name", "module_name", "scope", "micro_step"].into_iter().filter_map(place).collect();
+        let Some(step) = place("step") else {
+            let found = format!("`{}` has no column `step`", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, found));
+        };
+        Ok(Self { reader, header, step, series })
+    }
+
+    fn next(&mut self, row: &mut ByteRecord) -> io::Result<bool> {
+        self.reader.read_byte_record(row).map_err(io::Error::other)
+    }
+
+    fn step_of(&self, row: &ByteRecord) -> Option<u64> {
+        row.get(self.step).and_then(|cell| std::str::from_utf8(cell).ok()?.parse().ok())
+    }
+
+    fn series_of(&self, row: &ByteRecord) -> Vec<u8> {
+        self.series.iter().filter_map(|place| row.get(*place)).collect::<Vec<_>>().join(&b'\0')
+    }
+}
+
+/// The least distance between two steps of the largest file.
+fn interval_of(paths: &[PathBuf]) -> io::Result<u64> {
+    let largest = paths.iter().max_by_key(|path| fs::metadata(path).map_or(0, |file| file.len()));
+    let Some(path) = largest else { return Ok(1) };
+    let (mut rows, mut row) = (Rows::open(path)?, ByteRecord::new());
+    let (mut last, mut least): (Option<u64>, Option<u64>) = (None, None);
+    while rows.next(&mut row)? {
+        let step = rows.step_of(&row);
+        let distance = step.zip(last).and_then(|(step, last)| step.checked_sub(last)).filter(|distance| *distance > 0);
+        least = [least, distance].into_iter().flatten().min();
+        last = step.or(last);
+    }
+    Ok(least.unwrap_or(1))
+}
+
+/// Keeps the first row of each series in every so many steps, in a file that takes the place of this one; gives the bytes that
+/// went.
 fn thin(path: &Path, every: u64) -> io::Result<u64> {
     let thinned = keep(path, every);
     if thinned.is_err() {
@@ -124,33 +207,24 @@ fn thin(path: &Path, every: u64) -> io::Result<u64> {
 
 fn keep(path: &Path, every: u64) -> io::Result<u64> {
     let before = fs::metadata(path)?.len();
-    let mut reader =
-        ReaderBuilder::new().has_headers(false).flexible(true).from_path(path).map_err(io::Error::other)?;
+    let mut rows = Rows::open(path)?;
     let in_the_making = path.with_extension(IN_THE_MAKING);
-    let mut kept = WriterBuilder::new()
-        .flexible(true)
-        .terminator(Terminator::Any(b'\n'))
-        .from_path(&in_the_making)
-        .map_err(io::Error::other)?;
+    let kept = WriterBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_path(&in_the_making);
+    let mut kept = kept.map_err(io::Error::other)?;
+    kept.write_byte_record(&rows.header).map_err(io::Error::other)?;
+    let mut last: HashMap<Vec<u8>, u64> = HashMap::new();
     let mut row = ByteRecord::new();
-    let mut place = None;
-    while reader.read_byte_record(&mut row).map_err(io::Error::other)? {
-        let is_kept = match place {
-            None => {
-                place = row.iter().position(|cell| cell == b"step");
-                if place.is_none() {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        format!("`{}` has no column `step`", path.display()),
-                    ));
-                }
-                true
+    while rows.next(&mut row)? {
+        let part = rows.step_of(&row).map(|step| step / every);
+        // Several rows of one step, as calls of a module have them, stay or go together.
+        let step = rows.step_of(&row).unwrap_or(0);
+        let is_kept = part.is_none_or(|part| {
+            let kept = last.entry(rows.series_of(&row)).or_insert(step);
+            if *kept / every != part {
+                *kept = step;
             }
-            Some(place) => {
-                let step = row.get(place).and_then(|cell| std::str::from_utf8(cell).ok()?.parse::<u64>().ok());
-                step.is_none_or(|step| step.is_multiple_of(every))
-            }
-        };
+            *kept == step
+        });
         if is_kept {
             kept.write_byte_record(&row).map_err(io::Error::other)?;
         }
@@ -184,10 +258,10 @@ mod tests {
         let all: u64 =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         // Nothing is too much, and nothing goes.
-        let mut thinning = Thinning::new(directory.path().to_owned(), all + 1000, 1);
+        let mut thinning = Thinning::new(directory.path().to_owned(), all + 1000);
         assert_eq!(thinning.make_room(200).unwrap(), Thinned::default());
         assert!(!place(TOLD_IN).exists());
-        let mut thinning = Thinning::new(directory.path().to_owned(), all * 3 / 4, 1);
+        let mut thinning = Thinning::new(directory.path().to_owned(), all * 3 / 4);
         let thinned = thinning.make_room(200).unwrap();
         let read = |name: &str| fs::read_to_string(place(name)).unwrap();
         let told: serde_json::Value = serde_json::from_str(&read(TOLD_IN)).unwrap();
@@ -206,10 +280,41 @@ mod tests {
     fn what_cannot_become_less_is_told() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("grad_0-99.csv"), rows(0..100)).unwrap();
-        let mut thinning = Thinning::new(directory.path().to_owned(), 10, 1);
+        let mut thinning = Thinning::new(directory.path().to_owned(), 10);
         assert_eq!(thinning.make_room(50).unwrap(), Thinned { steps: None, one_in: 1, is_too_much: true });
         let thinned = thinning.make_room(100).unwrap();
         assert_eq!(thinned, Thinned { steps: Some((0, 99)), one_in: 1024, is_too_much: true });
         assert_eq!(fs::read_to_string(directory.path().join("grad_0-99.csv")).unwrap(), rows(0..1));
+    }
+
+    #[test]
+    fn a_series_that_is_measured_now_and_then_keeps_its_share() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("grad_0-99.csv");
+        let row = |step: u64| {
+            let name = if step % 10 == 5 { "often" } else { "between" };
+            format!("0,{name},{step},1.5\n")
+        };
+        let all: String = (5..100).step_by(5).map(row).collect();
+        fs::write(&path, format!("vpp_stage,name,step,norm\n{all}0,once,99,2.5\n")).unwrap();
+        let thinned = Thinning::new(directory.path().to_owned(), 250).make_room(100).unwrap();
+        assert!(!thinned.is_too_much && thinned.one_in > 1, "{thinned:?}");
+        let left = fs::read_to_string(&path).unwrap();
+        for row in ["0,often,5,", "0,between,10,", "0,once,99,"] {
+            assert!(left.contains(row), "{left}");
+        }
+    }
+
+    #[test]
+    fn rows_that_differ_from_what_is_left_out_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        fs::write(place(LEFT_OUT_FILE), r#"{"grad_unreduced": "some"}"#).unwrap();
+        fs::write(place("grad_reduced_0-99.csv"), rows(0..100)).unwrap();
+        fs::write(place("grad_unreduced_0-99.csv"), rows([7, 8].into_iter())).unwrap();
+        let thinned = Thinning::new(directory.path().to_owned(), 2_000).make_room(100).unwrap();
+        assert!(!thinned.is_too_much);
+        assert_eq!(fs::read_to_string(place("grad_unreduced_0-99.csv")).unwrap(), rows([7, 8].into_iter()));
+        assert!(fs::read_to_string(place("grad_reduced_0-99.csv")).unwrap().len() < 2_000);
     }
 }

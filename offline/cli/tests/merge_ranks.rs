@@ -240,7 +240,7 @@ fn of_a_run_of_one_rank_there_is_nothing_to_merge() {
     let said = trainmon(directory.path(), &["merge-ranks", "run", "-o", "merged"]);
     assert_eq!(said.code, Some(2), "{}", said.err);
     assert!(
-        said.err.starts_with("error: `run/rank_0` is a run of one rank: there is nothing to merge\n"),
+        said.err.starts_with("error: `run/rank_0` is the only rank there is, and has no `layout.json`: "),
         "{}",
         said.err
     );

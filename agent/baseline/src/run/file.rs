@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Whether files stay open between reads.
@@ -17,7 +18,12 @@ pub enum FileUse {
 /// Reads a file from its beginning.
 pub(super) enum TableFile {
     Held(File),
-    Reopened { path: PathBuf, at: u64 },
+    Reopened {
+        path: PathBuf,
+        at: u64,
+        /// The file that was opened first, by its number; none where that cannot be had.
+        number: Option<u64>,
+    },
 }
 
 impl TableFile {
@@ -25,7 +31,10 @@ impl TableFile {
     pub(super) fn new(file: File, path: &Path, how: FileUse) -> Self {
         match how {
             FileUse::Held => Self::Held(file),
-            FileUse::Reopened => Self::Reopened { path: path.to_path_buf(), at: 0 },
+            FileUse::Reopened => {
+                let number = file.metadata().ok().map(|file| file.ino());
+                Self::Reopened { path: path.to_path_buf(), at: 0, number }
+            }
         }
     }
 }
@@ -34,8 +43,13 @@ impl Read for TableFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Held(file) => file.read(into),
-            Self::Reopened { path, at } => {
+            Self::Reopened { path, at, number } => {
                 let mut file = File::open(path)?;
+                if number.is_some_and(|number| file.metadata().is_ok_and(|file| file.ino() != number)) {
+                    return Err(io::Error::other(
+                        "another file took its place while it was read: run the command again",
+                    ));
+                }
                 file.seek(SeekFrom::Start(*at))?;
                 let read = file.read(into)?;
                 *at += read as u64;

@@ -18,9 +18,12 @@ def test_nothing_needs_configuring(model: nn.Module, optimizer: Any, here: Path,
     with trainmon.watch(model, optimizer):
         train(model, optimizer, 3)
     run = runs.run_directory(here / "monitor_output", 0)
-    for kind in ("grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"):
+    for kind in ("grad_reduced", "param_updated", "exp_avg", "exp_avg_sq"):
         row = runs.by_name(runs.rows(run, kind), 2)["0.weight"]
         assert set(OPS) <= set(row), kind
+    # What these would say the others say.
+    assert {row["step"] for row in runs.rows(run, "param_origin")} == {"0"}
+    assert not list(run.glob("grad_unreduced*"))
     assert "warning" not in said()
 
 

@@ -181,7 +181,13 @@ fn prefixes_of(kind: &str) -> Vec<String> {
         RUN_KIND => RUN_KIND,
         _ => "optimizer",
     };
-    vec![kind.to_owned(), v2.to_owned()]
+    // What is left out of a kind's files is read from its twin's.
+    let twin = match kind {
+        "grad_unreduced" => Some("grad_reduced"),
+        "param_origin" => Some("param_updated"),
+        _ => None,
+    };
+    [kind, v2].into_iter().chain(twin).map(str::to_owned).collect()
 }
 
 /// A curve that is being read.

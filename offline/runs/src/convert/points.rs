@@ -95,7 +95,8 @@ impl<'a> KindPoints<'a> {
         while reader.next(&mut batch)? {
             let mut by_kind: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
             for record in batch.records.iter().filter(|record| kinds.contains(&record.kind)) {
-                let ops = reader.config().signal(record.kind).map_or(&[][..], |signal| &signal.ops);
+                let usual = reader.config().signal(record.kind).map_or(&[][..], |signal| &signal.ops);
+                let ops = batch.ops.as_deref().unwrap_or(usual);
                 let info = &reader.names()[record.tensor.index()];
                 let Some(stats) = record.reading.as_ref().and_then(Reading::tensor) else { continue };
                 let points = ops.iter().filter_map(|&op| {

@@ -23,7 +23,7 @@ pub enum MergeRanksError {
         path: PathBuf,
     },
     /// Nothing says that the run has more ranks than this one.
-    #[error("`{}` is a run of one rank: there is nothing to merge", path.display())]
+    #[error("`{}` is the only rank there is, and has no `layout.json`: there is nothing to merge", path.display())]
     OneRank {
         /// The rank's directory.
         path: PathBuf,
@@ -62,7 +62,7 @@ impl Advise for MergeRanksError {
         match self {
             Self::Read(error) => error.hint(),
             Self::OneRank { .. } => {
-                "`trainmon compare` takes it as it is; of a run of several ranks give the directory of all of them"
+                "a run of one rank is compared as it is; of a run of several give the directory that holds all of them"
             }
             Self::NoLayout { .. } => {
                 "each rank of several writes it with its first step, beside its CSV files, since this version: record the run anew"
