@@ -43,6 +43,11 @@ impl CaptureTicket {
         &self.place
     }
 
+    /// The number of the capture, the same on every rank.
+    pub fn number(&self) -> u64 {
+        self.capture.id
+    }
+
     /// Who asked for what, in few words.
     pub fn in_words(&self) -> String {
         format!("{}, asked for by {}", self.capture.order.in_words(), self.capture.asked)

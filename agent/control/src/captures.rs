@@ -369,9 +369,12 @@ impl CaptureSchedule {
     /// A capture is over on this rank; with a reason if it is not whole.
     pub fn end(&self, id: u64, why: Option<String>) {
         let mut inner = self.lock();
+        let is_replay = inner.captures.iter().any(|capture| capture.id == id && capture.replay.is_some());
         inner.captures.retain(|capture| capture.id != id);
         inner.end(id, why);
-        self.kept.let_go();
+        if is_replay {
+            self.kept.let_go();
+        }
         self.set_due(&inner);
     }
 

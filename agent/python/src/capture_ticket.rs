@@ -16,13 +16,16 @@ pub(crate) struct PyCaptureTicket {
     config: String,
     #[pyo3(get)]
     what: String,
+    #[pyo3(get)]
+    number: u64,
     ticket: Mutex<Option<CaptureTicket>>,
 }
 
 impl PyCaptureTicket {
     pub(crate) fn new(ticket: CaptureTicket) -> Self {
         let (step, rank, config) = (ticket.step.0, ticket.rank, ticket.config.clone());
-        Self { step, rank, config, what: ticket.in_words(), ticket: Mutex::new(Some(ticket)) }
+        let (what, number) = (ticket.in_words(), ticket.number());
+        Self { step, rank, config, what, number, ticket: Mutex::new(Some(ticket)) }
     }
 
     pub(crate) fn take(&self) -> Option<CaptureTicket> {

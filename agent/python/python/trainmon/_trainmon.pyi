@@ -222,6 +222,9 @@ class CaptureTicket:
     @property
     def what(self) -> str:
         """Who asked for what, in few words."""
+    @property
+    def number(self) -> int:
+        """That of the capture, the same on every rank."""
 
 @final
 class Monitor:

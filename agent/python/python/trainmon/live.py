@@ -27,6 +27,11 @@ def remove(watch: Watch) -> None:
     _live.discard(watch)
 
 
+def watches() -> list[Watch]:
+    """All of them."""
+    return list(_live)
+
+
 def live_watch(
     model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any, *, is_covered: bool = False
 ) -> Watch | None:

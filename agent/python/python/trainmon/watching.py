@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -84,6 +85,7 @@ class Watch:
         self.guard = guard = Guard(monitor)
         self._is_closed = self._is_measured = self._has_said_skipped = False
         self._parts: StepParts | None = None
+        self._has_said_scaled = False
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
@@ -156,7 +158,7 @@ class Watch:
                 f"steps of {self.framework.name} cannot be run again: the action `replay` captures the next step",
             )
             return None
-        parts = (self.framework, self.captures, self.collectives, self.loss_scale)
+        parts = (self.framework, self.captures, self.loss_scale)
         return Replay(self.monitor, self.guard, *parts, self._begin_step_anew)
 
     def _attach(self, models: Sequence[torch.nn.Module]) -> None:
@@ -180,7 +182,7 @@ class Watch:
         ending.deliver_before_exit(self)
 
     def _attach_parts(self, together: Together) -> None:
-        if not isinstance(self.framework, Plain) or not self.framework.can_run_again:
+        if not isinstance(self.framework, Plain) or not self.framework.takes_several:
             self.monitor.say(
                 "warning",
                 f"several optimizers are not watched together under {self.framework.name}: `step()` of the watch tells "
@@ -223,9 +225,9 @@ class Watch:
 
     def about_to_step(self) -> None:
         """The gradients are there. Raises nothing, but the end of the training that `print_struct` asks for."""
-        self._before_step()
         if self.replay is not None and self.replay.is_running:
             raise StepIsOver(None)
+        self._before_step()
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
         if self.guard.run("collectives", lambda: self.collectives.has_stacks_to_tell):
@@ -313,6 +315,16 @@ class Watch:
             self.replay.step_is_over()
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.begin_next_step)
+
+    @contextlib.contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """What runs in here is none of the step in progress: nothing of it is measured."""
+        self.monitor.suspend()
+        try:
+            with self.guard.paused(), self.collectives.unseen():
+                yield
+        finally:
+            self.monitor.resume()
 
     def _begin_step_anew(self) -> None:
         self.guard.run("activations", self.activations.begin_next_step)
@@ -473,6 +485,13 @@ class Watch:
             self.guard.run("clipping", lambda: self.facts.tell_norm(norm))
 
     def loss_is_scaled(self, scaler: Any) -> None:
+        if self._parts is not None and not self._has_said_scaled:
+            self._has_said_scaled = True
+            self.monitor.say(
+                "warning",
+                "a loss scaler and several optimizers: steps that it leaves out for one of them are not noticed",
+                "watch each optimizer by itself, with an output_dir of its own",
+            )
         self.guard.run("loss scale", lambda: self.loss_scale.loss_is_scaled(scaler))
 
     def loss_went_back(self, loss: Any) -> None:

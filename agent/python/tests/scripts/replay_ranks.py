@@ -1,5 +1,5 @@
 """Trains on two ranks, once alone and once watched, with one NaN in the data of rank 1; the step is run again on both:
-`replay_ranks.py OUTPUT KIND`, of `ddp`, `fsdp1`, `fsdp2`, `tp` (DTensors), `pp` (torch's pipelines), and `late` (DDP
+`replay_ranks.py OUTPUT KIND`, of `ddp`, `tp` (DTensors), `pp` (torch's pipelines), and `late` (DDP
 whose rank 1 does not come to run it again)."""
 
 import json
@@ -15,7 +15,6 @@ import trainmon  # before anything of the frameworks
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -36,12 +35,6 @@ if kind == "late":
 
 def parallel(net: tiny.TinyGpt) -> Any:
     """The model, and what a step makes of its number and of what the loss is multiplied with."""
-    if kind == "fsdp2":
-        for layer in net.layers:
-            fully_shard(layer)
-        return fully_shard(net)
-    if kind == "fsdp1":
-        return FullyShardedDataParallel(net, use_orig_params=True, device_id=torch.device("cpu"))
     if kind == "tp":
         mesh = init_device_mesh("cpu", (2,))
         for layer in net.layers:

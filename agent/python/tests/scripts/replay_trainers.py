@@ -1,6 +1,5 @@
 """Trains a small net with another library's trainer, unwatched and watched, with an infinity in one batch; the step is
-run again: `replay_trainers.py OUTPUT transformers|lightning|manual`. Two micro-batches make a step, but `manual`, where
-the module steps its optimizer itself."""
+run again: `replay_trainers.py OUTPUT transformers|lightning`. Two micro-batches make a step."""
 
 import json
 import sys
@@ -15,7 +14,7 @@ from support import bits
 
 STEPS, FAULT = 30, 12
 kind, output = sys.argv[2], Path(sys.argv[1])
-MICRO_BATCHES = 1 if kind == "manual" else 2
+MICRO_BATCHES = 2
 CONFIG = {
     "wg_distribution": True,
     "ops": ["norm"],
@@ -91,14 +90,9 @@ def with_lightning(watches: bool) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.net = net()
-            self.automatic_optimization = kind == "lightning"
 
         def training_step(self, batch: torch.Tensor) -> torch.Tensor:
             loss: torch.Tensor = self.net(batch[0]).mean()
-            if not self.automatic_optimization:
-                self.optimizers().zero_grad()
-                self.manual_backward(loss)
-                self.optimizers().step()
             return loss
 
         def configure_optimizers(self) -> Any:

@@ -94,6 +94,8 @@ class Framework(abc.ABC):
         `after` when it has. Neither is called for a step the framework leaves out; where that shows only afterwards,
         `left_out` is called instead of `after`."""
 
+    takes_several = False
+    """Whether several optimizers may make a step together."""
     can_run_again = False
     """Whether a step can be run again up to the optimizer's: nothing of the framework counts it, and parameters and
     buffers of the models are all that it goes by."""

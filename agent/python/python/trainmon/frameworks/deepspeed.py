@@ -40,6 +40,7 @@ class DeepSpeed(Plain):
 
     name = "deepspeed"
     can_run_again = False
+    takes_several = False
     knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False

@@ -48,6 +48,8 @@ class Fsdp1(Plain):
     """At least one module is a `FullyShardedDataParallel`."""
 
     name = "fsdp1"
+    # Which of its parameters stand in the modules, and where gradients gather, changes within a step.
+    can_run_again = False
     grad_is_whole = False
 
     def __init__(self, job: Job) -> None:

@@ -66,6 +66,8 @@ class Fsdp2(Plain):
         self._copies: dict[int, Ranks] = {}
         """What was found for `copies`, by id of the parameter: looking into meshes is slow."""
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
+        # Which parameters of `fully_shard` stand in the modules, and where gradients gather, changes within a step.
+        self.can_run_again = self._is_known and not self._managed
 
     @classmethod
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:

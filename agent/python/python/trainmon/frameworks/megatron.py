@@ -32,6 +32,7 @@ class Megatron(Plain):
 
     name = "megatron"
     can_run_again = False
+    takes_several = False
     knows_stages = True
     zero_grad_clears = False
     grad_is_whole = False

@@ -35,6 +35,7 @@ class Plain(Framework):
     zero_grad_clears = True
     grad_is_whole = True
     can_run_again = True
+    takes_several = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -87,15 +87,14 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
 
     def _keep_steps(self, watch: Watch, trainer: Any) -> None:
         """A step's micro-batches can be run again: a call of the module's `training_step`, and the backward pass that
-        Lightning lets follow it unless the module optimizes by itself."""
+        Lightning lets follow it. Not where the module optimizes by itself: Lightning books each step that it begins."""
         replay = watch.replay
-        if replay is None:
+        if replay is None or not trainer.lightning_module.automatic_optimization:
             return
-        is_automatic = trainer.lightning_module.automatic_optimization
         self._kept = InstanceMethod(
             trainer.strategy,
             "training_step",
-            lambda step: wrapped(replay, step, _with_backward(step, trainer) if is_automatic else None),
+            lambda step: wrapped(replay, step, _with_backward(step, trainer)),
         )
 
     def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, batch_idx: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from trainmon.random_states import random_states
-from trainmon.replay.state import Values
+from trainmon.replay.state import Buffers, Values
 
 
 @dataclass(eq=False)
@@ -34,14 +35,19 @@ class KeptStep:
     scale: Any
     """What the loss scaler knew, as `LossScale.kept` gives it."""
     calls: list[KeptCall] = field(default_factory=list)
+    buffers: Buffers | None = None
+    why_not: str | None = None
+    """Why it cannot be run again."""
     losses: list[torch.Tensor] = field(default_factory=list)
     """What its backward passes began from, in order."""
 
     def called(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], syncs: list[bool]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Keeps a call; gives the arguments to call it with. What iterates is replaced by something that keeps what is
-        drawn from it; tensors are copied, whatever else holds no tensor is kept as it is."""
+        """Keeps a call; gives the arguments to call it with. A generator, an iterator of Python's own or of a data
+        loader is replaced by something that keeps what is drawn from it; tensors are copied, whatever else holds no
+        tensor is kept as it is."""
+        self.why_not = self.why_not or next(filter(None, map(_why_not, [*arguments, *keywords.values()])), None)
         given = tuple(_listened(one) for one in arguments)
         given_keywords = {name: _listened(one) for name, one in keywords.items()}
         kept = tuple(_kept(one) for one in given)
@@ -78,7 +84,24 @@ def _listened(value: Any) -> Any:
 
 
 def _iterates(value: Any) -> bool:
-    return hasattr(type(value), "__next__")
+    """Whether it can be replaced by something that hands on its items and nothing else."""
+    kind = type(value)
+    return hasattr(kind, "__next__") and (
+        isinstance(value, types.GeneratorType)
+        or kind.__module__ in ("builtins", "itertools")
+        or isinstance(value, torch.utils.data.dataloader._BaseDataLoaderIter)
+    )
+
+
+def _why_not(value: Any, depth: int = 0) -> str | None:
+    """Why a call with this argument cannot be made again; None if it can."""
+    if isinstance(value, torch.Tensor):
+        return "an argument was computed by the model before the call" if value.grad_fn is not None else None
+    if hasattr(type(value), "__next__") and (depth > 1 or not _iterates(value)):
+        return f"what an argument of type {type(value).__name__} gives is not kept"
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    deeper = depth + (1 if isinstance(value, list) else 2)
+    return next(filter(None, (_why_not(one, deeper) for one in inner)), None)
 
 
 def _kept(value: Any) -> Any:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from trainmon import live
 from trainmon._guard import Guard
 from trainmon._trainmon import CaptureTicket, Monitor
-from trainmon.collectives import Collectives
 from trainmon.frameworks.base import Framework
 from trainmon.frameworks.optimizer_hooks import after_closure
 from trainmon.random_states import random_states
 from trainmon.replay.kept import KeptStep, given_again
 from trainmon.replay.meeting import all_come
-from trainmon.replay.state import Gradients, Values, are_finite, tensors_of
+from trainmon.replay.state import Buffers, Gradients, Values, are_finite, tensors_of
 from trainmon.scaling import LossScale
 
 if TYPE_CHECKING:
     from trainmon.on_demand import CapturesOnDemand
 
-#: Counts the steps of this process that were to be run again: all ranks count alike.
-_numbers = itertools.count(1)
 _MIB = 1 << 20
 
 
@@ -51,7 +48,6 @@ class Replay:
         guard: Guard,
         framework: Framework,
         captures: CapturesOnDemand,
-        collectives: Collectives,
         loss_scale: LossScale,
         begin_anew: Callable[[], None],
     ) -> None:
@@ -60,7 +56,6 @@ class Replay:
         self._guard = guard
         self._framework = framework
         self._captures = captures
-        self._collectives = collectives
         self._loss_scale = loss_scale
         self._begin_anew = begin_anew
         self._modules: list[torch.nn.Module] = []
@@ -68,7 +63,7 @@ class Replay:
         #: The step in progress, once its first call has come.
         self._open: KeptStep | None = None
         self._last: Values | None = None
-        self._has_said_size = False
+        self._has_said_size = self._is_closed = False
         #: Whether a step is run again now, and its losses so far.
         self.is_running = False
         self._losses: list[torch.Tensor] = []
@@ -88,7 +83,7 @@ class Replay:
     ) -> Any:
         """Calls it, and keeps the call with its step. Before the first call of a step another one is run again, if that
         is due. `again`: what is called then, where the function is only a part of it."""
-        if not self.is_running:
+        if not self.is_running and not self._is_closed:
             given = self._guard.run("replay", lambda: self._keep(again or function, arguments, keywords))
             if given is None:
                 self._forget()
@@ -112,7 +107,7 @@ class Replay:
         forgotten = self._monitor.keep_step()
         spare = None if forgotten is None else self._kept.pop(forgotten, None)
         values = Values(self._tensors(), self._last, None if spare is None else spare.values)
-        kept = KeptStep(step, values, self._loss_scale.kept())
+        kept = KeptStep(step, values, self._loss_scale.kept(), buffers=Buffers(self._all_modules()))
         if forgotten != step:
             self._kept[step] = kept
             self._last = values
@@ -147,19 +142,20 @@ class Replay:
 
     def close(self) -> None:
         """Keeps nothing any more."""
+        self._is_closed = True
         self._forget()
+        self._open = self._last = None
 
     # Running one again.
 
     def _run_due(self) -> None:
         ticket = self._captures.take()
-        number = next(_numbers)
         if ticket is None:
             return
         why: str | None = "it was interrupted"
         replayed = None
         try:
-            replayed = self._run(ticket, self._ready(ticket), number)
+            replayed = self._run(ticket, self._ready(ticket))
             why = None
         except _NotRunError as error:
             why = str(error)
@@ -172,27 +168,31 @@ class Replay:
         kept = self._kept.get(ticket.step)
         if kept is None:
             raise _NotRunError("this rank does not keep the step any more")
-        why = kept.values.why_not()
+        why = kept.why_not or kept.values.why_not() or self._why_not_here()
         if why is not None:
             raise _NotRunError(why)
         return kept
 
-    def _run(self, ticket: CaptureTicket, kept: KeptStep, number: int) -> tuple[bool | None, bool]:
+    def _run(self, ticket: CaptureTicket, kept: KeptStep) -> tuple[bool | None, bool]:
         tensors = self._tensors()
         with contextlib.ExitStack() as back:
             # In the other order it is put back.
             back.callback(random_states())
             back.callback(Values(tensors).put_back)
-            if not all_come(f"{number}/{kept.step}"):
-                raise _NotRunError("not every rank came to run it again within 30 s")
+            back.callback(Buffers(self._all_modules()).put_back)
             back.enter_context(self._aside(tensors))
             back.callback(self._loss_scale.put_back, self._loss_scale.kept())
+            if kept.buffers is not None:
+                kept.buffers.put_back()
             kept.values.put_back()
             self._loss_scale.put_back(kept.scale)
             why = self._captures.start(ticket)
             if why is not None:
                 raise _NotRunError(why)
             back.callback(self._captures.stop)
+            # Last: a rank on which something failed does not come, and then none runs it.
+            if not all_come(f"{ticket.number}/{kept.step}"):
+                raise _NotRunError("not every rank came to run it again within 30 s")
             self._call_again(kept)
             self._captures.stop()
             gradients = [one.grad for one in tensors if one.grad is not None]
@@ -204,15 +204,15 @@ class Replay:
         gradients = Gradients([one for one in tensors if one.requires_grad])
         is_over = register_optimizer_step_pre_hook(_end_before_step)
         self.is_running, self._losses = True, []
-        self._monitor.suspend()
         try:
-            with self._guard.paused(), self._collectives.unseen():
+            with contextlib.ExitStack() as watches:
+                for one in live.watches():
+                    watches.enter_context(one.set_aside())
                 yield
         finally:
             self.is_running = False
             is_over.remove()
             gradients.put_back()
-            self._monitor.resume()
             self._begin_anew()
 
     def _call_again(self, kept: KeptStep) -> None:
@@ -235,7 +235,21 @@ class Replay:
     # What it is about.
 
     def _tensors(self) -> list[torch.Tensor]:
-        return tensors_of([*self._framework.job.models, *self._modules])
+        return tensors_of(self._all_modules())
+
+    def _all_modules(self) -> list[torch.nn.Module]:
+        return [*self._framework.job.models, *self._modules]
+
+    def _why_not_here(self) -> str | None:
+        """Why no step of this training is run again: something keeps a state that would not be put back."""
+        modules = [one for model in self._all_modules() for one in model.modules()]
+        if any(type(one).get_extra_state is not torch.nn.Module.get_extra_state for one in modules):
+            return "a module has a state besides parameters and buffers (`get_extra_state`)"
+        if any(state is not None for one in self._ddp() for state, _ in getattr(one, "_comm_hooks", ())):
+            return "a communication hook of DDP has a state of its own"
+        if any(hasattr(one, "main_grad") for one in self._tensors()):
+            return "gradients gather in `main_grad`"
+        return None
 
     def _ddp(self) -> list[Any]:
         models = self._framework.job.models
@@ -272,7 +286,12 @@ def _are_same(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> b
     """Whether they have the same bits; None where there were none."""
     if not first:
         return None
-    return len(first) == len(again) and all(_bits(one) == _bits(other) for one, other in zip(first, again, strict=True))
+    # An optimizer may call its closure again: the second time only the first call is made.
+    return 0 < len(again) <= len(first) and all(map(_is_same, first, again))
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return _bits(one) == _bits(other)
 
 
 def _bits(loss: torch.Tensor) -> tuple[torch.dtype, list[int]]:

@@ -48,7 +48,7 @@ class Values:
     def put_back(self) -> None:
         """Writes them into the tensors."""
         kept = self._kept.values()
-        _copy([local_part(one.tensor.detach()) for one in kept], [one.copy for one in kept])
+        _copy([local_part(one.tensor) for one in kept], [one.copy for one in kept])
 
     def _take(self, identity: int) -> torch.Tensor | None:
         kept = self._kept.get(identity)
@@ -67,9 +67,22 @@ class _Kept:
     def is_of(self, tensor: torch.Tensor, own: torch.Tensor) -> bool:
         """Whether the tensor holds this still; the copy is of another moment too, then."""
         is_same = self._version is not None and (self._address, self._version) == (own.data_ptr(), _version(own))
-        is_same = is_same and tensor is self.tensor
+        is_same = is_same and tensor is self.tensor and (not own.is_cpu or _sample(own).equal(_sample(self.copy)))
         self.is_shared |= is_same
         return is_same
+
+
+class Buffers:
+    """Which tensors stand in the modules' buffers: a forward pass may put others there."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        every = [one for module in modules for one in module.modules()]
+        self._held = [(one, name, tensor) for one in every for name, tensor in one._buffers.items()]
+
+    def put_back(self) -> None:
+        """They stand there again."""
+        for module, name, tensor in self._held:
+            module._buffers[name] = tensor
 
 
 class Gradients:
@@ -112,6 +125,12 @@ def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
     return all(bool(torch.isfinite(local_part(one.detach())).all()) for one in tensors)
 
 
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """A few elements: a write through `.data`, which torch does not count, changes most as a rule."""
+    flat = tensor.detach().flatten()
+    return flat[:: max(1, flat.numel() // 16)]
+
+
 def _is_frozen(tensor: torch.Tensor) -> bool:
     """Not so a buffer: batch normalisation writes its running means without torch's counting it."""
     return isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
@@ -128,7 +147,8 @@ def _place_for(own: torch.Tensor, spare: torch.Tensor | None) -> torch.Tensor:
 def _copy(places: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
         for place, source in zip(places, sources, strict=True):
-            place.copy_(source, non_blocking=True)
+            # What a graph holds must not look written to: the contents are back before it is gone through.
+            place.data.copy_(source, non_blocking=True)
 
 
 def _version(tensor: torch.Tensor) -> int | None:
