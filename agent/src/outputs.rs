@@ -24,7 +24,9 @@ use crate::journal::JournalBacklog;
 use crate::journal::OpenJournal;
 use crate::options::Options;
 use crate::requests::Requests;
-use crate::run_place::{RunPlace, ranks_here};
+use crate::run_place::RunPlace;
+#[cfg(feature = "csv")]
+use crate::run_place::ranks_here;
 
 /// What a config asks for, opened.
 pub(crate) struct Outputs {

@@ -76,7 +76,9 @@ impl<E: Copy> PassResult<E> {
     ) -> (f64, f64) {
         let times = self.multiplicity as f64;
         let squares = self.partial.squares.value();
-        let is_extreme = largest.is_finite() && largest > 0.0 && (!squares.is_finite() || largest < TINY);
+        // Of an expanded tensor the squares of what is there may be finite, and those of all its elements not.
+        let overflows = !(squares * times).is_finite();
+        let is_extreme = largest.is_finite() && largest > 0.0 && (overflows || largest < TINY);
         let divisor = if is_extreme { largest } else { 1.0 };
         let norm = if is_extreme { largest * (spread(0.0, divisor) * times).sqrt() } else { (squares * times).sqrt() };
         if !request.statistics.contains(Statistic::Std) || count < 2 || self.partial.infs > 0 {

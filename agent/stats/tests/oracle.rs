@@ -146,6 +146,15 @@ fn pairs() -> impl Strategy<Value = (Tensor, Tensor)> {
         })
 }
 
+#[test]
+fn the_norm_of_an_expanded_tensor_is_finite_where_only_the_sum_of_all_squares_is_not() {
+    let tensor = Tensor::new(Dtype::F64, &[1000], &[0], 0, || 1e154_f64.to_bits());
+    let reading = measure(&tensor.view(), everything());
+    let norm = 1e154 * 1000f64.sqrt();
+    assert!((reading.norm - norm).abs() <= 1e-12 * norm, "{}", reading.norm);
+    assert_eq!(reading.std, 0.0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
