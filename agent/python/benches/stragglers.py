@@ -3,8 +3,8 @@
     python stragglers.py [--rounds 10] [--kinds loader,compute,link] [--late-ms 50]
 
 Late by its loader (before the forward pass), by its computation (in a module), or by its link (in DDP's communication
-hook, when its gradients are there). Steps take 50 ms besides. Each round is a job of its own, of 280 steps, the last 130
-of them late. Printed is in how many rounds rank 1 is named, and whether the other rank ever is.
+hook, when its gradients are there). Steps take 50 ms besides. Each round is a job of its own, of 280 steps, the last
+130 of them late. Printed is in how many rounds rank 1 is named, and whether the other rank ever is.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def train(kind: str, late_s: float, place: str) -> None:
 def named(kind: str, late_ms: float) -> set[int]:
     """The ranks of one job of which it is said that they come last."""
     with tempfile.TemporaryDirectory() as place:
-        port = random.randint(20000, 30000)  # noqa: S311  not a secret
+        port = random.randint(20000, 30000)
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
-        command = [*launcher, __file__, "--rank-of", kind, "--late-ms", str(late_ms), "--place", str(Path(place, "out"))]
+        told = ["--rank-of", kind, "--late-ms", str(late_ms), "--place", str(Path(place, "out"))]
+        command = [*launcher, __file__, *told]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return {int(rank) for rank in re.findall(r"warning: rank (\d+) comes last", done.stdout + done.stderr)}
 
