@@ -17,27 +17,45 @@ pub struct LeftOut {
     pub parameters: bool,
 }
 
+/// The kinds whose rows may be left out, each with the one whose rows they are held against.
+const TWINS: [(Kind, Kind); 2] = [(Kind::GradUnreduced, Kind::GradReduced), (Kind::ParamOrigin, Kind::ParamUpdated)];
+
 /// The file beside a rank's CSV files that tells which rows are left out.
 pub const LEFT_OUT_FILE: &str = "left_out.json";
-const GRADIENTS: &str = "grad_unreduced";
-const PARAMETERS: &str = "param_origin";
 
 impl LeftOut {
+    /// The kinds some of whose rows are left out.
+    pub fn kinds(self) -> impl Iterator<Item = Kind> {
+        TWINS.into_iter().map(|(kind, _)| kind).filter(move |kind| self.has(*kind))
+    }
+
+    /// Whether some rows of a kind are left out.
+    pub fn has(self, kind: Kind) -> bool {
+        match kind {
+            Kind::GradUnreduced => self.gradients,
+            Kind::ParamOrigin => self.parameters,
+            _ => false,
+        }
+    }
+
+    /// The kind whose rows say what is left out of this one's.
+    pub fn twin_of(kind: Kind) -> Option<Kind> {
+        TWINS.into_iter().find_map(|(left_out, twin)| (left_out == kind).then_some(twin))
+    }
+
     /// What the file says: the kind whose rows are left out, and which of them.
     pub fn in_words(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let gradients = (GRADIENTS, "rows that equal those of grad_reduced in the same step");
-        let parameters = (PARAMETERS, "rows that equal those of param_updated in the step before");
-        let told = [self.gradients.then_some(gradients), self.parameters.then_some(parameters)];
-        told.into_iter().flatten()
+        self.kinds().map(|kind| match kind {
+            Kind::GradUnreduced => (kind.name(), "rows that equal those of grad_reduced in the same step"),
+            _ => (kind.name(), "rows that equal those of param_updated in the step before"),
+        })
     }
 
     /// What a file with these keys says.
     pub fn of_keys<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
-        keys.fold(Self::default(), |left_out, key| match key {
-            GRADIENTS => Self { gradients: true, ..left_out },
-            PARAMETERS => Self { parameters: true, ..left_out },
-            _ => left_out,
-        })
+        let keys: Vec<&str> = keys.collect();
+        let says = |kind: Kind| keys.contains(&kind.name());
+        Self { gradients: says(Kind::GradUnreduced), parameters: says(Kind::ParamOrigin) }
     }
 }
 
@@ -79,9 +97,7 @@ impl Repeats {
     pub fn fill_in(&mut self, batch: &mut StepBatch) {
         let twins = self.twins(batch);
         let left_out: Vec<Record> = missing(&twins, batch).collect();
-        let LeftOut { gradients, parameters } = self.left_out;
-        let may_lack = |kind| (gradients && kind == Kind::GradUnreduced) || (parameters && kind == Kind::ParamOrigin);
-        batch.records.retain(|record| record.reading.is_some() || !may_lack(record.kind));
+        batch.records.retain(|record| record.reading.is_some() || !self.left_out.has(record.kind));
         batch.records.extend(left_out);
         self.remember(batch);
     }

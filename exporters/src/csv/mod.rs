@@ -47,8 +47,6 @@ pub struct CsvExporter {
     has_chunks: bool,
     growth: Growth,
     steps_per_file: u64,
-    /// The first step of the files that are written now.
-    first_in_files: Option<u64>,
     room: Option<Room>,
     /// Where rows are left out that say what another says.
     repeats: Option<Repeats>,
@@ -82,7 +80,6 @@ impl CsvExporter {
             has_chunks: false,
             growth: Growth::new(config.window.step_interval),
             steps_per_file: csv.steps_per_file(),
-            first_in_files: None,
             room: None,
             repeats: None,
             left_out: None,
@@ -122,12 +119,9 @@ impl CsvExporter {
             self.begin_smaller_files(first(fewer), fewer);
         }
         let first = first_step(&self.config, step, self.steps_per_file);
-        if self.first_in_files.replace(first).is_some_and(|before| before != first) {
-            // A file that is replaced by a smaller one takes room for as long as it is open.
+        if self.room.as_mut().is_some_and(|room| room.look(first)) {
+            // A file still open takes its room after a smaller one has replaced it.
             self.open.clear();
-        }
-        if let Some(room) = &mut self.room {
-            room.look(first);
         }
     }
 
@@ -225,12 +219,12 @@ impl Exporter for CsvExporter {
         let files = records_by_file(self.config.dialect, &self.classes, names, records);
         for (class, rows) in files.into_iter().chain(calls_by_file(&self.classes, &batch.records)) {
             let lost = rows.records();
-            let is_of_lost = lost_kind.is_some() && twin_of(class.prefix) == lost_kind;
+            let is_of_lost = lost_kind.and_then(LeftOut::twin_of).is_some_and(|twin| twin.name() == class.prefix);
             if let Some(failure) = failure.as_mut().filter(|_| is_of_lost) {
                 // Rows that differ from these are lost: beside these they would be taken for equal.
                 failure.lost_records += lost;
             } else if let Err(source) = self.write_file(&class, names, batch, &rows) {
-                lost_kind = self.repeats.as_ref().map(|_| class.prefix);
+                lost_kind = self.repeats.as_ref().and_then(|_| Kind::from_name(class.prefix));
                 match &mut failure {
                     Some(failure) => failure.lost_records += lost,
                     None => failure = Some(ExportFailure { lost_records: lost, source }),
@@ -275,15 +269,6 @@ impl Exporter for CsvExporter {
 
 fn classes_of(config: &Config) -> HashMap<Kind, FileClass> {
     Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect()
-}
-
-/// The kind whose rows are left out where they equal those of this one.
-fn twin_of(kind: &str) -> Option<&'static str> {
-    match kind {
-        "grad_reduced" => Some("grad_unreduced"),
-        "param_updated" => Some("param_origin"),
-        _ => None,
-    }
 }
 
 /// What one file gets in a step.

@@ -44,12 +44,14 @@ impl Room {
         all.iter().copied().find(fits).unwrap_or(all[all.len() - 1])
     }
 
-    /// The files of these steps are written now: those before are complete.
-    pub(super) fn look(&mut self, first: u64) {
+    /// The files that begin with this step are written now. Gives whether those before are complete since the last call.
+    pub(super) fn look(&mut self, first: u64) -> bool {
         self.take_up();
-        if self.current.replace(first).is_some_and(|current| current != first) {
+        let has_new_files = self.current.replace(first).is_some_and(|current| current != first);
+        if has_new_files {
             self.begin(first);
         }
+        has_new_files
     }
 
     fn begin(&mut self, current: u64) {

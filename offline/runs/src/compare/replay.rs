@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trainmon_baseline::{Divergence, Names, RUN_KIND, RankPair, RankReader, RowHead, StepRows, TensorKey};
+use trainmon_core::{Kind, LeftOut};
 
 use super::error::CompareRunsError;
 
@@ -182,11 +183,7 @@ fn prefixes_of(kind: &str) -> Vec<String> {
         _ => "optimizer",
     };
     // What is left out of a kind's files is read from its twin's.
-    let twin = match kind {
-        "grad_unreduced" => Some("grad_reduced"),
-        "param_origin" => Some("param_updated"),
-        _ => None,
-    };
+    let twin = Kind::from_name(kind).and_then(LeftOut::twin_of).map(Kind::name);
     [kind, v2].into_iter().chain(twin).map(str::to_owned).collect()
 }
 

@@ -14,7 +14,7 @@ mod report;
 
 use std::path::Path;
 
-use trainmon_core::{Kind, LeftOut};
+use trainmon_core::Kind;
 
 use self::converted::ConvertedRun;
 use self::error::ConvertError;
@@ -65,13 +65,6 @@ pub fn to_tensorboard(
     Ok(Converted { out, newest, runs: converted, warnings: work.warnings })
 }
 
-/// The kinds some of whose rows the files leave out.
-fn filled(left_out: LeftOut) -> Vec<Kind> {
-    let LeftOut { gradients, parameters } = left_out;
-    let kinds = [gradients.then_some(Kind::GradUnreduced), parameters.then_some(Kind::ParamOrigin)];
-    kinds.into_iter().flatten().collect()
-}
-
 /// What the conversion of several files shares.
 struct Work<'a> {
     warnings: Vec<String>,
@@ -93,7 +86,7 @@ impl Work<'_> {
             times = convert_facts(&mut table, out, &mut converted)?;
             self.passed(path);
         }
-        let filled = filled(run.left_out);
+        let filled: Vec<Kind> = run.left_out.kinds().collect();
         for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| !filled.iter().any(|kind| kind.name() == *prefix))
         {
             let mut kinds = KindPoints::new(prefix, out);

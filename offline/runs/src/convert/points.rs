@@ -167,8 +167,6 @@ impl<'a> KindPoints<'a> {
 /// What a file's column shows of a reading; `None` for what is no number to draw.
 fn number_of(stats: &TensorStats, op: Statistic) -> Option<f64> {
     match op {
-        Statistic::Min => Some(stats.min.as_f64()),
-        Statistic::Max => Some(stats.max.as_f64()),
         Statistic::Id => stats.id().map(Scalar::as_f64),
         _ => is_number_column(op.name()).then(|| stats.value(op)),
     }

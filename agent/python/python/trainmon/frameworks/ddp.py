@@ -30,10 +30,10 @@ class Ddp(Plain):
         super().__init__(job)
         self._guard = job.guard
         self._accumulations: list[_Accumulation] = []
-        self._wrapper_of = {id(one): wrapper for wrapper in _wrappers(job.models) for one in wrapper.parameters()}
+        self._wrapper_of = {id(one): wrapper for wrapper in ddp_wrappers(job.models) for one in wrapper.parameters()}
         self._ignored = {
             id(one)
-            for wrapper in _wrappers(job.models)
+            for wrapper in ddp_wrappers(job.models)
             for name, one in wrapper.module.named_parameters()
             if name in getattr(wrapper, "parameters_to_ignore", ())
         }
@@ -45,7 +45,7 @@ class Ddp(Plain):
 
     @classmethod
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
-        return next(_wrappers(models), None) is not None
+        return next(ddp_wrappers(models), None) is not None
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         """A parameter outside of the wrapper needs no more than torch's own hook."""
@@ -142,6 +142,7 @@ def _averages_later(wrapper: Any) -> bool:
     return any(type(state).__name__ == "PostLocalSGDState" for _, state in hooks)
 
 
-def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
+def ddp_wrappers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
+    """The modules that are DistributedDataParallel."""
     for model in models:
         yield from (one for one in model.modules() if type(one).__name__ == "DistributedDataParallel")

@@ -34,8 +34,8 @@ class KeptStep:
     values: Values
     scale: Any
     """What the loss scaler knew, as `LossScale.kept` gives it."""
+    buffers: Buffers
     calls: list[KeptCall] = field(default_factory=list)
-    buffers: Buffers | None = None
     why_not: str | None = None
     """Why it cannot be run again."""
     losses: list[torch.Tensor] = field(default_factory=list)
@@ -50,8 +50,8 @@ class KeptStep:
         self.why_not = self.why_not or next(filter(None, map(_why_not, [*arguments, *keywords.values()])), None)
         given = tuple(_listened(one) for one in arguments)
         given_keywords = {name: _listened(one) for name, one in keywords.items()}
-        kept = tuple(_kept(one) for one in given)
-        kept_keywords = {name: _kept(one) for name, one in given_keywords.items()}
+        kept = tuple(copied(one) for one in given)
+        kept_keywords = {name: copied(one) for name, one in given_keywords.items()}
         self.calls.append(KeptCall(function, kept, kept_keywords, random_states(), syncs))
         return given, given_keywords
 
@@ -102,12 +102,6 @@ def _why_not(value: Any, depth: int = 0) -> str | None:
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     deeper = depth + (1 if isinstance(value, list) else 2)
     return next(filter(None, (_why_not(one, deeper) for one in inner)), None)
-
-
-def _kept(value: Any) -> Any:
-    if isinstance(value, Drawn):
-        return value
-    return copied(value)
 
 
 def given_again(value: Any) -> Any:

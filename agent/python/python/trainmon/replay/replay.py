@@ -14,6 +14,7 @@ from trainmon import live
 from trainmon._guard import Guard
 from trainmon._trainmon import CaptureTicket, Monitor
 from trainmon.frameworks.base import Framework
+from trainmon.frameworks.ddp import ddp_wrappers
 from trainmon.frameworks.optimizer_hooks import after_closure
 from trainmon.random_states import random_states
 from trainmon.replay.kept import KeptStep, given_again
@@ -58,11 +59,12 @@ class Replay:
         self._captures = captures
         self._loss_scale = loss_scale
         self._begin_anew = begin_anew
+        #: Those of DDP.
+        self._wrappers = list(ddp_wrappers(framework.job.models))
         self._modules: list[torch.nn.Module] = []
         self._kept: dict[int, KeptStep] = {}
         #: The step in progress, once its first call has come.
         self._open: KeptStep | None = None
-        self._last: Values | None = None
         self._has_said_size = self._is_closed = False
         #: Whether a step is run again now, and its losses so far.
         self.is_running = False
@@ -98,19 +100,19 @@ class Replay:
             if self._monitor.replay_is_due:
                 self._run_due()
             self._open = self._begin()
-        return self._open.called(
-            function, arguments, keywords, [bool(one.require_backward_grad_sync) for one in self._ddp()]
-        )
+        syncs = [bool(one.require_backward_grad_sync) for one in self._wrappers]
+        return self._open.called(function, arguments, keywords, syncs)
 
     def _begin(self) -> KeptStep:
         step = self._monitor.step
         forgotten = self._monitor.keep_step()
         spare = None if forgotten is None else self._kept.pop(forgotten, None)
-        values = Values(self._tensors(), self._last, None if spare is None else spare.values)
-        kept = KeptStep(step, values, self._loss_scale.kept(), buffers=Buffers(self._all_modules()))
+        latest = next(reversed(self._kept.values()), None)
+        before, unused = (None if one is None else one.values for one in (latest, spare))
+        values = Values(self._tensors(), before, unused)
+        kept = KeptStep(step, values, self._loss_scale.kept(), Buffers(self._all_modules()))
         if forgotten != step:
             self._kept[step] = kept
-            self._last = values
         if not self._has_said_size:
             self._has_said_size = True
             size = max(1, values.bytes // _MIB)
@@ -138,13 +140,12 @@ class Replay:
         if self._kept:
             self._monitor.forget_steps()
             self._kept.clear()
-            self._open = self._last = None
+        self._open = None
 
     def close(self) -> None:
         """Keeps nothing any more."""
         self._is_closed = True
         self._forget()
-        self._open = self._last = None
 
     # Running one again.
 
@@ -182,8 +183,7 @@ class Replay:
             back.callback(Buffers(self._all_modules()).put_back)
             back.enter_context(self._aside(tensors))
             back.callback(self._loss_scale.put_back, self._loss_scale.kept())
-            if kept.buffers is not None:
-                kept.buffers.put_back()
+            kept.buffers.put_back()
             kept.values.put_back()
             self._loss_scale.put_back(kept.scale)
             why = self._captures.start(ticket)
@@ -216,7 +216,7 @@ class Replay:
             self._begin_anew()
 
     def _call_again(self, kept: KeptStep) -> None:
-        wrappers = self._ddp()
+        wrappers = self._wrappers
         before = [one.require_backward_grad_sync for one in wrappers]
         try:
             for call in kept.calls:
@@ -245,15 +245,11 @@ class Replay:
         modules = [one for model in self._all_modules() for one in model.modules()]
         if any(type(one).get_extra_state is not torch.nn.Module.get_extra_state for one in modules):
             return "a module has a state besides parameters and buffers (`get_extra_state`)"
-        if any(state is not None for one in self._ddp() for state, _ in getattr(one, "_comm_hooks", ())):
+        if any(state is not None for one in self._wrappers for state, _ in getattr(one, "_comm_hooks", ())):
             return "a communication hook of DDP has a state of its own"
         if any(hasattr(one, "main_grad") for one in self._tensors()):
             return "gradients gather in `main_grad`"
         return None
-
-    def _ddp(self) -> list[Any]:
-        models = self._framework.job.models
-        return [one for model in models for one in model.modules() if hasattr(one, "require_backward_grad_sync")]
 
 
 def wrapped(

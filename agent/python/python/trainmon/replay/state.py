@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from trainmon.measurer import local_part
+from trainmon.modules import version_of
 
 
 class Values:
@@ -29,7 +30,7 @@ class Values:
             place = _place_for(own, None if spare is None else spare._take(id(tensor)))
             sources.append(own)
             places.append(place)
-            self._kept[id(tensor)] = _Kept(tensor, place, own.data_ptr(), _version(own))
+            self._kept[id(tensor)] = _Kept(tensor, place, own.data_ptr(), version_of(own))
         _copy(places, sources)
 
     @property
@@ -66,7 +67,7 @@ class _Kept:
 
     def is_of(self, tensor: torch.Tensor, own: torch.Tensor) -> bool:
         """Whether the tensor holds this still; the copy is of another moment too, then."""
-        is_same = self._version is not None and (self._address, self._version) == (own.data_ptr(), _version(own))
+        is_same = self._version is not None and (self._address, self._version) == (own.data_ptr(), version_of(own))
         is_same = is_same and tensor is self.tensor and (not own.is_cpu or _sample(own).equal(_sample(self.copy)))
         self.is_shared |= is_same
         return is_same
@@ -149,11 +150,3 @@ def _copy(places: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> No
         for place, source in zip(places, sources, strict=True):
             # What a graph holds must not look written to: the contents are back before it is gone through.
             place.data.copy_(source, non_blocking=True)
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    try:
-        return int(tensor._version)
-    except RuntimeError:
-        # Made in inference mode.
-        return None
