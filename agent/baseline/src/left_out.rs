@@ -23,7 +23,7 @@ impl LeftOutRows {
         Self { left_out, updated: HashMap::new(), of_step: None }
     }
 
-    /// Whether a step is read with what stands in the one before.
+    /// Whether reading a step needs the rows of the step before.
     pub(super) fn looks_back(&self) -> bool {
         self.left_out.parameters
     }

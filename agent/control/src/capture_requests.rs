@@ -225,16 +225,7 @@ mod tests {
 
     fn agreed(first: u64, steps: u32) -> AgreedCapture {
         let order = order(None, steps);
-        AgreedCapture {
-            id: 1,
-            first,
-            order,
-            asked: AskedBy::Ctl,
-            asked_at_step: 0,
-            asked_at_ms: 0,
-            may_shift: false,
-            replay: None,
-        }
+        AgreedCapture::by_hand(1, first, order)
     }
 
     #[test]

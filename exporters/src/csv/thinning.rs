@@ -82,7 +82,7 @@ impl Thinning {
             let before = self.done.get(&range).copied();
             let interval = before.map_or_else(|| interval_of(&files[&range]), |done| Ok(done.interval))?;
             let done = Done { interval, halvings: halvings(&range) + 1 };
-            // First: what is told to be there is never more than what is.
+            // First: the file must never claim more rows than there are.
             self.done.insert(range, done);
             self.tell()?;
             for path in &files[&range] {
