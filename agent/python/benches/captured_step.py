@@ -6,7 +6,9 @@ The model is a GPT of four blocks, width 128, batches of 4 x 64 tokens, on one t
 of its own, in turn, in each of which steps with and without a capture take turns. Added time is the median of what a
 captured step takes longer than the step before it, from before `start` to after `step` (msprobe does much of its work
 in `stop`), in the better of the processes. Beside it stand the entries of the step, and a read-only pass over the bytes
-of their tensors: a capture is to take twice that and 15 us for each entry at most.
+of their tensors: a capture is to take twice that and 15 us for each entry at most. A third contender, `nothing`, puts
+torch's own hooks and mode in the same places and has them do nothing; and as many writes to a file as there are entries
+are timed: each is in the record file before the next operation runs, so that a killed training loses none.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dump import config_of, put_away
 from gpts import Size, build
@@ -37,6 +39,18 @@ ENTRY_S = 15e-6
 ARENA = 64 << 20
 
 
+class Captured(NamedTuple):
+    """What a step captured."""
+
+    entries: int = 0
+    size: int = 0
+    """Bytes of their tensors."""
+    read: float = 0.0
+    """Seconds for one read of as many bytes."""
+    write: float = 0.0
+    """Seconds for as many writes."""
+
+
 def contend(who: str, case: str, rounds: int, root: str, answers: Any) -> None:
     """Answers with the times of steps without and with a capture, and what one of these captured."""
     import torch
@@ -50,11 +64,17 @@ def contend(who: str, case: str, rounds: int, root: str, answers: Any) -> None:
     place = tempfile.mkdtemp(dir=root)
     path = Path(place, "config.json")
     path.write_text(json.dumps(config_of(task, level, f"{place}/dump")))
-    if who == "msprobe":
+    debugger: Any
+    if who == "nothing":
+        debugger = Nothing(level)
+    elif who == "msprobe":
         from msprobe.pytorch import PrecisionDebugger
+
+        debugger = PrecisionDebugger(config_path=str(path))
     else:
-        from trainmon import PrecisionDebugger
-    debugger = PrecisionDebugger(config_path=str(path))
+        from trainmon import PrecisionDebugger as Ours
+
+        debugger = Ours(config_path=str(path))
 
     def step() -> None:
         optimizer.zero_grad()
@@ -62,7 +82,7 @@ def contend(who: str, case: str, rounds: int, root: str, answers: Any) -> None:
         optimizer.step()
 
     times: dict[str, list[float]] = {"bare": [], "captured": []}
-    found: tuple[int, int, float] = (0, 0, 0.0)
+    found = Captured()
     # The first imports and compiles.
     for number in range(rounds + 1):
         start = time.perf_counter()
@@ -76,14 +96,56 @@ def contend(who: str, case: str, rounds: int, root: str, answers: Any) -> None:
         if number:
             times["bare"].append(bare)
             times["captured"].append(time.perf_counter() - start)
-        if number == rounds:
+        if number == rounds and who != "nothing":
             found = captured(Path(place, "dump"))
         put_away(Path(place, "dump"), "4x4")
     answers.put((times, found))
 
 
-def captured(dump: Path) -> tuple[int, int, float]:
-    """Entries of a step, bytes of their tensors, and the seconds that one read of as many bytes takes."""
+class Nothing:
+    """Hooks and a mode where a capture of this level has some; they do nothing."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+        self._handles: list[Any] = []
+        self._mode: Any = None
+
+    def start(self, model: Any) -> None:
+        import torch
+        from torch.overrides import TorchFunctionMode
+
+        def idle(*_: Any) -> None: ...
+
+        class Idle(TorchFunctionMode):
+            def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                result = function(*args, **(kwargs or {}))
+                if isinstance(result, torch.Tensor) and result.grad_fn is not None:
+                    result.grad_fn.register_hook(idle)
+                return result
+
+        if self._level in {"L0", "mix"}:
+            for name, module in model.named_modules():
+                if name:
+                    self._handles.append(module.register_forward_pre_hook(idle, with_kwargs=True))
+                    self._handles.append(module.register_forward_hook(idle, with_kwargs=True, always_call=True))
+                    self._handles.append(module.register_full_backward_hook(idle))
+            self._handles += [one.register_post_accumulate_grad_hook(idle) for one in model.parameters()]
+        if self._level in {"L1", "mix"}:
+            self._mode = Idle()
+            self._mode.__enter__()
+
+    def stop(self) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(None, None, None)
+            self._mode = None
+        while self._handles:
+            self._handles.pop().remove()
+
+    def step(self) -> None: ...
+
+
+def captured(dump: Path) -> Captured:
+    """What a step captured, and the seconds that one read of as many bytes and as many writes take."""
     import torch
 
     from trainmon._trainmon import read_only_pass
@@ -104,7 +166,15 @@ def captured(dump: Path) -> tuple[int, int, float]:
         for part in parts:
             read_only_pass(part)
         reads.append(time.perf_counter() - start)
-    return len(data), sum(sizes), min(reads)
+    entry = b" " * (document.stat().st_size // len(data))
+    writes = []
+    with tempfile.TemporaryFile(dir=dump, buffering=0) as file:
+        for _ in range(3):
+            start = time.perf_counter()
+            for _ in data:
+                file.write(entry)
+            writes.append(time.perf_counter() - start)
+    return Captured(len(data), sum(sizes), min(reads), min(writes))
 
 
 def sizes_in(value: Any) -> Iterator[int]:
@@ -122,13 +192,13 @@ def sizes_in(value: Any) -> Iterator[int]:
             yield from sizes_in(one)
 
 
-def measure(who: str, case: str, rounds: int, root: str) -> tuple[dict[str, list[float]], tuple[int, int, float]]:
+def measure(who: str, case: str, rounds: int, root: str) -> tuple[dict[str, list[float]], Captured]:
     os.environ["MSPROBE_LOG_LEVEL"] = "4"
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=contend, args=(who, case, rounds, root, answers))
     process.start()
-    found: tuple[dict[str, list[float]], tuple[int, int, float]] = answers.get(timeout=1200)
+    found: tuple[dict[str, list[float]], Captured] = answers.get(timeout=1200)
     process.join(60)
     return found
 
@@ -139,24 +209,35 @@ def added(times: dict[str, list[float]]) -> float:
 
 def measure_case(case: str, rounds: int, processes: int, root: str) -> dict[str, Any]:
     """A row of the table."""
-    runs: dict[str, list[Any]] = {"trainmon": [], "msprobe": []}
+    runs: dict[str, list[Any]] = {"trainmon": [], "msprobe": [], "nothing": []}
     for _ in range(processes):
         for who, of in runs.items():
             of.append(measure(who, case, rounds, root))
-    ours, theirs = (min(added(times) for times, _ in runs[who]) for who in ("trainmon", "msprobe"))
+    ours, theirs, nothing = (min(added(times) for times, _ in of) for of in runs.values())
     bare = statistics.median(statistics.median(times["bare"]) for times, _ in runs["trainmon"])
-    entries, size, _ = runs["trainmon"][0][1]
-    read = min(found[2] for _, found in runs["trainmon"])
+    entries, size, _, _ = runs["trainmon"][0][1]
+    read = min(found.read for _, found in runs["trainmon"])
+    write = min(found.write for _, found in runs["trainmon"])
     floor, part = 2 * read + ENTRY_S * entries, ours / theirs
     bound = BOUNDS.get(case)
     told = "" if bound is None else f" (bound {bound:.3f}: {'kept' if part <= bound else 'BROKEN'})"
     print(
         f"{case:>15}{1e3 * bare:>8.1f}{1e3 * ours:>10.1f}{1e3 * theirs:>10.1f}   {part:.3f}{told}; "
         f"{entries} entries, {size / 1e6:.1f} MB read in {1e3 * read:.1f} ms: twice that and 15 us an entry are "
-        f"{1e3 * floor:.1f} ms ({'kept' if ours <= floor else 'BROKEN'}, {1e6 * (ours - 2 * read) / entries:.1f} us)",
+        f"{1e3 * floor:.1f} ms ({'kept' if ours <= floor else 'BROKEN'}, {1e6 * (ours - 2 * read) / entries:.1f} us); "
+        f"hooks that do nothing {1e3 * nothing:.1f} ms, writes {1e3 * write:.1f} ms",
         flush=True,
     )
-    return {"case": case, "bare": bare, "trainmon": ours, "msprobe": theirs, "entries": entries, "read": read}
+    found = {
+        "bare": bare,
+        "trainmon": ours,
+        "msprobe": theirs,
+        "nothing": nothing,
+        "entries": entries,
+        "read": read,
+        "write": write,
+    }
+    return {"case": case, **found}
 
 
 def main() -> int:

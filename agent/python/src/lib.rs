@@ -60,7 +60,7 @@ mod _trainmon {
     use super::{Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, pyfunction};
 
     #[pymodule_export]
-    use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
+    use super::capture::{BackwardPass, CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::capture_ticket::PyCaptureTicket;
     #[pymodule_export]

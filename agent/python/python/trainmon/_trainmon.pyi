@@ -807,6 +807,17 @@ class ModuleCall:
         """The gradients of its inputs, and of its outputs."""
 
 @final
+class BackwardPass:
+    """The backward of one call of a module, caught on a node through which its tensors are passed."""
+
+    def __new__(cls, call: ModuleCall) -> Self: ...
+    def take_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments to call the module with."""
+
+    def take_outputs(self, output: Any) -> Any:
+        """What the module is to give back."""
+
+@final
 class OperatorCall:
     """A call whose end the caller tells. Until `returned`, nothing this thread calls is captured."""
 

@@ -1,13 +1,14 @@
 //! Captures from Python: what `trainmon.captures` is made of.
 //!
 //! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
-//! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
-//! are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
+//! where it came from (`stacks`); `modules`, `backward` and `backward_pass` are what hooks call. `entrance`
+//! stands where a function's arguments are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
 //! `devices` is what waits for numbers that a device finds, `pending_messages` keeps notices until Python can be told, `thread` is what each
 //! thread does now, `shared` what all have together.
 
 mod allocations;
 mod backward;
+mod backward_pass;
 mod call;
 mod collective;
 mod config;
@@ -34,6 +35,7 @@ use trainmon_agent::core::with_causes;
 use trainmon_capture::{CapturePlace, CapturePlan, Session, Slice};
 
 use crate::capture::call::Arguments;
+pub(crate) use crate::capture::backward_pass::BackwardPass;
 pub(crate) use crate::capture::collective::OperatorCall;
 pub(crate) use crate::capture::config::PyCaptureConfig;
 use crate::capture::devices::Row;

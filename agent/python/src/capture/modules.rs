@@ -141,7 +141,7 @@ impl ModuleCall {
     }
 
     /// Its backward begins: what runs from now on in this thread is inside of it.
-    fn begin_backward(&self, py: Python<'_>) {
+    pub(crate) fn begin_backward(&self, py: Python<'_>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         self.shared.guarded(py, "module backward", || {
             let is_kept = active.session.begin_module(&self.name.backward, Direction::Backward);
@@ -152,7 +152,7 @@ impl ModuleCall {
     }
 
     /// Its backward has ended: the gradients of its inputs, and of its outputs.
-    fn end_backward(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
+    pub(crate) fn end_backward(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         let _busy = Busy::new();
         self.shared.guarded(py, "module backward", || {
@@ -181,5 +181,12 @@ impl ModuleCall {
             }
             Ok(())
         });
+    }
+}
+
+impl ModuleCall {
+    /// Notes an error of ours.
+    pub(crate) fn failed(&self, what: &str, error: &PyErr) {
+        self.shared.note(what, &error.to_string());
     }
 }

@@ -16,7 +16,7 @@ use crate::capture::gradients::Gradients;
 use crate::capture::kinds::Kinds;
 use crate::capture::operators::Operators;
 use crate::capture::pending_messages::PendingMessages;
-use crate::capture::stacks::Stacks;
+use crate::capture::stacks::{RenderedStacks, Stacks};
 use crate::capture::thread;
 use crate::discard_error::discard;
 
@@ -28,6 +28,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Shared {
     pub(crate) operators: Operators,
     kinds: Arc<Kinds>,
+    stacks: Arc<RenderedStacks>,
     active: RwLock<Option<Arc<Active>>>,
     /// Whether calls are captured: between start and stop.
     is_on: AtomicBool,
@@ -77,7 +78,7 @@ impl Shared {
         let has_construct = config.extra_info && config.level.has_modules();
         let active = Active {
             session,
-            stacks: Stacks::default(),
+            stacks: Stacks::new(Arc::clone(&self.stacks)),
             kinds: Arc::clone(&self.kinds),
             gradients: Gradients::default(),
             hooks: Mutex::default(),

@@ -2,21 +2,26 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyWeakrefReference;
 use trainmon_capture::{Session, StackId};
 
 /// Frames that are looked at, at most: a recursion may be deep.
 const DEEPEST: usize = 256;
 
-/// The stacks of a session that were seen.
-#[derive(Default)]
+/// Stacks that are kept as text, at most.
+const MOST_RENDERED: usize = 4096;
+
+/// The stacks of a step that were seen.
 pub(crate) struct Stacks {
     known: Mutex<Known>,
+    rendered: Arc<RenderedStacks>,
 }
 
 #[derive(Default)]
@@ -26,10 +31,54 @@ struct Known {
     codes: HashMap<usize, Py<PyAny>, FixedState>,
 }
 
+/// Stacks as text, by their frames: from step to step most are the same.
+#[derive(Default)]
+pub(crate) struct RenderedStacks(Mutex<HashMap<u64, Arc<Rendered>, FixedState>>);
+
+struct Rendered {
+    lines: Vec<String>,
+    /// The frames' code objects. They are not kept: code of ours holds what holds this.
+    codes: Vec<Py<PyWeakrefReference>>,
+}
+
+impl Rendered {
+    /// Whether it is of these code objects, and not of others that lay where they lie.
+    fn is_of(&self, codes: &[Bound<'_, PyAny>]) -> bool {
+        let is_alive = |(known, code): (&Py<PyWeakrefReference>, &Bound<'_, PyAny>)| {
+            known.bind(code.py()).upgrade().is_some_and(|known| known.is(code))
+        };
+        self.codes.len() == codes.len() && self.codes.iter().zip(codes).all(is_alive)
+    }
+}
+
+impl RenderedStacks {
+    fn of(&self, key: u64, innermost: &Bound<'_, PyAny>, codes: &[Bound<'_, PyAny>]) -> PyResult<Arc<Rendered>> {
+        static RENDER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let known = self.0.lock().get(&key).map(Arc::clone);
+        if let Some(known) = known.filter(|known| known.is_of(codes)) {
+            return Ok(known);
+        }
+        let py = innermost.py();
+        let lines = RENDER.import(py, "trainmon.captures.stacks", "lines_of")?.call1((innermost,))?.extract()?;
+        let codes = codes.iter().map(|code| Ok(PyWeakrefReference::new(code)?.unbind())).collect::<PyResult<_>>()?;
+        let rendered = Arc::new(Rendered { lines, codes });
+        let mut all = self.0.lock();
+        let forgotten = if all.len() >= MOST_RENDERED { std::mem::take(&mut *all) } else { HashMap::default() };
+        let replaced = all.insert(key, Arc::clone(&rendered));
+        drop(all);
+        // Behind the lock: what goes with them may run Python.
+        drop((forgotten, replaced));
+        Ok(rendered)
+    }
+}
+
 impl Stacks {
+    pub(crate) fn new(rendered: Arc<RenderedStacks>) -> Self {
+        Self { known: Mutex::default(), rendered }
+    }
+
     /// The stack that called into us. Cost: a fraction of a microsecond for each frame; a new one is also rendered.
     pub(crate) fn of_caller(&self, py: Python<'_>, session: &Session) -> PyResult<StackId> {
-        static RENDER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let innermost = GET_FRAME.import(py, "sys", "_getframe")?.call0()?;
         let mut hasher = FixedState::default().build_hasher();
@@ -48,9 +97,7 @@ impl Stacks {
         if let Some(&known) = self.known.lock().by_frames.get(&key) {
             return Ok(known);
         }
-        let lines: Vec<String> =
-            RENDER.import(py, "trainmon.captures.stacks", "lines_of")?.call1((innermost,))?.extract()?;
-        let id = session.stack(&lines);
+        let id = session.stack(&self.rendered.of(key, &innermost, &codes)?.lines);
         let mut known = self.known.lock();
         known.codes.extend(codes.into_iter().map(|code| (code.as_ptr() as usize, code.unbind())));
         known.by_frames.insert(key, id);

@@ -463,3 +463,24 @@ def test_nothing_starts_while_a_cuda_graph_is_captured(
             assert patched() == before
     assert "CUDA graph" in capsys.readouterr().err
     assert not (tmp_path / "step0").exists()
+
+
+def test_stacks_that_are_known_from_an_earlier_step_are_those_of_the_code_that_runs(tmp_path: Path) -> None:
+    debugger = debugger_of(tmp_path / "dump", "L1")
+    lines = []
+    for step in range(12):
+        # A new function in each step, at another line, perhaps where the last one's code lay in memory.
+        names: dict[str, Any] = {"torch": torch}
+        exec(compile("\n" * step + "def call(x):\n    return torch.softmax(x, 0)\n", f"made{step % 2}.py", "exec"), names)
+        debugger.start()
+        for _ in range(2):
+            names["call"](torch.ones(3))
+        debugger.stop()
+        debugger.step()
+        stacks = captured(tmp_path / "dump", step, "stack.json")
+        (found,) = [stack for stack in stacks.values() if any("softmax" in name for name in stack[0])]
+        lines.append([line for line in found[1] if "made" in line])
+        del names
+    assert [len(found) for found in lines] == [1] * 12
+    for step, (line,) in enumerate(lines):
+        assert f"File made{step % 2}.py, line {step + 2}, in call" in line, lines

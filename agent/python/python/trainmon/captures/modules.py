@@ -11,8 +11,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook, is_compiling
-from trainmon._trainmon import Capture, ModuleCall
-from trainmon.captures.backward import BackwardPass
+from trainmon._trainmon import BackwardPass, Capture, ModuleCall
 from trainmon.captures.compiled import NOTE
 from trainmon.captures.neutral import NeutralPass, NeutralPasses
 from trainmon.captures.pausing import ThreadMode, nothing
