@@ -115,7 +115,7 @@ fn counts_go_on_outside_of_measured_steps_and_without_the_key() {
     }
     drop(group.start(CollectiveCall::new(CollectiveOp::Barrier, Dtype::U8, 0)));
     let files = run.finish();
-    assert_eq!(files.keys().collect::<Vec<_>>(), ["steps.csv"]);
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["alerts.jsonl", "steps.csv"]);
     let report = run.monitor.report();
     let [sums, barrier] = &report.collectives[..] else { panic!("{report}") };
     assert_eq!((sums.started, sums.finished, sums.failed, sums.bytes), (3, 3, 0, 3 * 1024));

@@ -80,6 +80,7 @@ fn ten_steps_make_one_file_per_kind_in_a_directory_called_like_the_run() {
     train(&monitor, 10);
     let files = files(base.path());
     let expected = [
+        "baseline/rank_0/alerts.jsonl",
         "baseline/rank_0/grad_reduced_0-9999.csv",
         "baseline/rank_0/param_origin_0-9999.csv",
         "baseline/rank_0/steps.csv",

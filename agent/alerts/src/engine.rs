@@ -239,9 +239,9 @@ impl Engine {
     }
 
     fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<RaisedAlert> {
-        let (phase, findings) = match outcome.news? {
-            RuleChange::Begins => (AlertPhase::Begins, 1),
-            RuleChange::Ends(findings) => (AlertPhase::Ends, findings),
+        let (phase, findings, step) = match outcome.news? {
+            RuleChange::Begins => (AlertPhase::Begins, 1, batch.step),
+            RuleChange::Ends(findings, since) => (AlertPhase::Ends, findings, since),
         };
         let watch = &self.watches[outcome.watch];
         let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
@@ -252,7 +252,7 @@ impl Engine {
             severity: watch.rule.severity,
             phase,
             findings,
-            step: batch.step,
+            step,
             rank: self.rank,
             time: batch.time,
             series: self.describe(outcome),
@@ -261,7 +261,7 @@ impl Engine {
             message: String::new(),
             moved_first: moved_first.cloned(),
         };
-        alert.message = sentence(&alert, batch);
+        alert.message = sentence(&alert, watch.rule.args.steps, batch);
         Some(RaisedAlert { alert, actions: watch.rule.actions })
     }
 
@@ -391,7 +391,7 @@ fn scope(which: Which) -> AlertScope {
     }
 }
 
-fn sentence(alert: &Alert, batch: &StepBatch) -> String {
+fn sentence(alert: &Alert, steps: u64, batch: &StepBatch) -> String {
     let Alert { rule, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
     let told = MessageParts {
         rule: *rule,
@@ -402,6 +402,7 @@ fn sentence(alert: &Alert, batch: &StepBatch) -> String {
         expected,
         step: *step,
         rank: *rank,
+        steps,
         moved_first: moved_first.as_ref(),
         check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
     };

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alert_file;
 mod anomaly_file;
 mod anomaly_repair;
 mod command;

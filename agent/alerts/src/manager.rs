@@ -38,6 +38,8 @@ pub struct Opening<'a> {
     pub run: String,
     /// Where the run directories are.
     pub base: &'a Path,
+    /// The directory of this rank, if it has one: its alerts are written there.
+    pub directory: Option<&'a Path>,
     /// The names of what is measured.
     pub tensors: TensorTable,
     /// Counts what is found and lost.
@@ -110,7 +112,7 @@ impl Room {
 impl AlertManager {
     /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
-        let Opening { config, rank, run, base, tensors, book, notices, capture } = opening;
+        let Opening { config, rank, run, base, directory, tensors, book, notices, capture } = opening;
         let room = Room {
             engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
@@ -120,7 +122,7 @@ impl AlertManager {
         Self {
             room: Mutex::new(room),
             progress: Condvar::new(),
-            notifiers: Mutex::new(Some(Notifiers::open(config, rank, base, &book, &notices))),
+            notifiers: Mutex::new(Some(Notifiers::open(config, rank, (base, directory), &book, &notices))),
             closing: Mutex::default(),
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),

@@ -1,8 +1,8 @@
 //! What an alert says in words.
 
-use std::fmt::Write as _;
-
-use trainmon_core::{AlertPhase, AlertRule, Expectation, FirstMove, GRAD_NORM_TOLERANCE, GradNormCheck, Rank, Step};
+use trainmon_core::{
+    ALERT_DIGITS, AlertPhase, AlertRule, Expectation, FirstMove, GRAD_NORM_TOLERANCE, GradNormCheck, Rank, Step, short,
+};
 
 /// What a message is made of.
 pub(crate) struct MessageParts<'a> {
@@ -12,44 +12,47 @@ pub(crate) struct MessageParts<'a> {
     pub(crate) series: String,
     pub(crate) value: f64,
     pub(crate) expected: &'a Expectation,
+    /// In which it begins, or since which all is well.
     pub(crate) step: Step,
     pub(crate) rank: Rank,
+    /// Steps in a row that the rule waits for.
+    pub(crate) steps: u64,
     pub(crate) moved_first: Option<&'a FirstMove>,
     pub(crate) check: Option<GradNormCheck>,
 }
 
 impl MessageParts<'_> {
-    /// One sentence. Writing to a `String` cannot fail.
+    /// One sentence: what, where, when, and what is usual.
     pub(crate) fn sentence(&self) -> String {
-        let mut text = match (self.rule, self.check) {
-            (AlertRule::NormMismatch, Some(check)) => return self.norms(check),
-            _ => format!("{}: ", self.rule),
+        if let (AlertRule::NormMismatch, Some(check)) = (self.rule, self.check) {
+            return self.norms(check);
+        }
+        let Self { rule, series, step, rank, findings, steps, .. } = self;
+        let value = short(self.value, ALERT_DIGITS);
+        if self.phase == AlertPhase::Ends {
+            let plural = if *findings == 1 { "finding" } else { "findings" };
+            return format!(
+                "{rule}: {series} back to normal since step {step} on rank {rank}, after {findings} {plural}"
+            );
+        }
+        let what = match rule {
+            AlertRule::Dead => format!("{series} exactly 0 for {steps} steps, up to step {step} on rank {rank}"),
+            AlertRule::Collapse => format!(
+                "{series} exactly {value} for {steps} steps, with the same gradient norm, up to step {step} on rank {rank}"
+            ),
+            _ => format!("{series} {value} at step {step} on rank {rank}{}", self.expectation()),
         };
-        let Self { phase, findings, series, value, step, rank, .. } = self;
-        if *phase == AlertPhase::Ends {
-            write!(text, "{series} is well again at step {step} on rank {rank} after {findings} findings")
-                .unwrap_or_default();
-            return text;
-        }
-        write!(text, "{series} is {value:.4e} at step {step} on rank {rank}").unwrap_or_default();
-        self.expectation(&mut text);
-        if let Some(first) = self.moved_first {
-            write!(text, "; moved first: {first}").unwrap_or_default();
-        }
-        text
+        let first = self.moved_first.map_or_else(String::new, |first| format!("; moved first: {first}"));
+        format!("{rule}: {what}{first}")
     }
 
-    fn expectation(&self, text: &mut String) {
+    fn expectation(&self) -> String {
         let Expectation { typical, lower, upper } = self.expected;
-        if let Some(typical) = typical {
-            write!(text, ", {typical:.4e} before").unwrap_or_default();
-        }
-        if let Some(lower) = lower {
-            write!(text, ", at least {lower:.4e} expected").unwrap_or_default();
-        }
-        if let Some(upper) = upper {
-            write!(text, ", at most {upper:.4e} expected").unwrap_or_default();
-        }
+        let part =
+            |words: &str, value: &Option<f64>| value.map(|value| format!("{words} {}", short(value, ALERT_DIGITS)));
+        let parts = [part("usually", typical), part("alert below", lower), part("alert above", upper)];
+        let said: Vec<String> = parts.into_iter().flatten().collect();
+        if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) }
     }
 
     fn norms(&self, check: GradNormCheck) -> String {
@@ -59,7 +62,7 @@ impl MessageParts<'_> {
         let percent = 100.0 * self.expected.upper.map_or(GRAD_NORM_TOLERANCE, |upper| upper - 1.0);
         match self.phase {
             AlertPhase::Begins => {
-                format!("the gradient norm parts from the framework's by more than {percent:.0} %: {figures}")
+                format!("the gradient norm differs from the framework's by more than {percent:.0} %: {figures}")
             }
             AlertPhase::Ends => format!("the gradient norms agree again after {} steps: {figures}", self.findings),
         }

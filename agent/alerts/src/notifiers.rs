@@ -8,6 +8,7 @@ use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{Alert, AlertTotals, Rank};
 use trainmon_service::Notices;
 
+use super::alert_file::AlertFile;
 use super::anomaly_file::{self, AnomalyFile, Entry};
 use super::command::CommandNotifier;
 use super::delivery::{ClosingQueue, Notifier, NotifyQueue, Payload, QueueSpec};
@@ -28,12 +29,19 @@ pub(crate) struct Notifiers {
     webhook: Option<NotifyQueue<Arc<Payload>>>,
     command: Option<NotifyQueue<Arc<Payload>>>,
     anomalies: Option<NotifyQueue<Vec<Entry>>>,
+    file: Option<AlertFile>,
 }
 
 impl Notifiers {
-    /// Opens what the config describes; `base` is where the run directories are. What has no thread is reported and left
-    /// out.
-    pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
+    /// Opens what the config describes; `base` is where the run directories are, `directory` that of the rank. What has no
+    /// thread is reported and left out.
+    pub(crate) fn open(
+        config: &Config,
+        rank: Rank,
+        (base, directory): (&Path, Option<&Path>),
+        book: &Arc<AlertTotals>,
+        notices: &Notices,
+    ) -> Self {
         fn post<C: Notifier>(
             queue_spec: QueueSpec,
             notifier: C,
@@ -61,19 +69,22 @@ impl Notifiers {
             webhook,
             command: command.and_then(|runner| post(queue_spec("command", "alert command"), runner, shared)),
             anomalies: anomalies.and_then(|file| post(anomaly_file::QUEUE, file, shared)),
+            file: directory.map(|directory| AlertFile::create(directory, book, notices)),
         }
     }
 
-    /// Sends an alert where its rule wants it; what is to be said of it.
+    /// Writes an alert down, and sends it where its rule wants it; what is to be said of it.
     pub(crate) fn send(&self, alert: &Alert, actions: AlertActions, run: &str) -> Vec<String> {
+        let complaint = self.file.as_ref().and_then(|file| file.send(alert));
         // The manager itself writes the log and asks for captures.
         let AlertActions { log: _, webhook, command, dump: _, replay: _, stop: _ } = actions;
         let targets = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
         if targets.iter().all(Option::is_none) {
-            return Vec::new();
+            return complaint.into_iter().collect();
         }
         let payload = Arc::new(Payload::new(alert, run));
-        targets.into_iter().flatten().filter_map(|post| post.send(Arc::clone(&payload))).collect()
+        let sent = targets.into_iter().flatten().filter_map(|post| post.send(Arc::clone(&payload)));
+        complaint.into_iter().chain(sent).collect()
     }
 
     /// Sends a step's findings to the JSON file; what is to be said of it.
@@ -83,11 +94,12 @@ impl Notifiers {
 
     /// Tells all that nothing more comes: none has to wait for another's end.
     pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingQueue> {
-        let Self { webhook, command, anomalies } = self;
+        let Self { webhook, command, anomalies, file } = self;
         let posts = [
             webhook.map(|post| post.close(deadline)),
             command.map(|post| post.close(deadline)),
             anomalies.map(|post| post.close(deadline)),
+            file.and_then(|file| file.close(deadline)),
         ];
         posts.into_iter().flatten().collect()
     }

@@ -8,8 +8,12 @@ use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, SummedSignals};
 
 /// The order in which a step touches them; where several left their band in one step, the first here is named.
 /// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
-const SIGNALS: [AlertSignal; 13] = [
+const SIGNALS: [AlertSignal; 16] = [
+    // Settings, and what the script tells of its data.
+    AlertSignal::LearningRate,
+    AlertSignal::Kind(Kind::Scalar),
     AlertSignal::Kind(Kind::Actv),
+    AlertSignal::Loss,
     // Before the reduction, where that is measured.
     AlertSignal::Grad,
     // After it: what only moved here was moved by the reduction, another rank or clipping.
@@ -26,6 +30,14 @@ const SIGNALS: [AlertSignal; 13] = [
     AlertSignal::Kind(Kind::ParamUpdated),
 ];
 
+/// Whether it is a number of the whole run, not a norm of each layer.
+fn is_number(signal: AlertSignal) -> bool {
+    matches!(signal, AlertSignal::LearningRate | AlertSignal::Loss | AlertSignal::Kind(Kind::Scalar))
+}
+
+/// Parts of names of numbers that a script tells and that move with the machine, not with the training.
+const OF_THE_MACHINE: [&str; 8] = ["time", "sec", "speed", "throughput", "flops", "mem", "util", "_ms"];
+
 /// Measured steps an alert may lag behind its cause. In the one run with published figures it was a handful.
 const LOOKBACK_STEPS: u64 = 16;
 /// A signal that is back in its band for longer than this has nothing to do with the alert.
@@ -39,8 +51,13 @@ const DEVIATIONS: f64 = 5.0;
 
 /// How far from its mean a signal must be, as a share of it, however calm it was.
 fn floor(signal: AlertSignal) -> f64 {
-    // A parameter moves by thousandths: 2 % at once is a leap.
-    if signal == AlertSignal::Kind(Kind::ParamUpdated) { 0.02 } else { 0.5 }
+    match signal {
+        // A parameter moves by thousandths: 2 % at once is a leap.
+        AlertSignal::Kind(Kind::ParamUpdated) => 0.02,
+        // A loss by hundredths.
+        AlertSignal::Loss => 0.1,
+        _ => 0.5,
+    }
 }
 
 /// The recent band of one signal of one layer.
@@ -111,26 +128,60 @@ impl RootCause {
         }
     }
 
-    /// Looks at a step; one in which nothing was measured is no look. Cost: some 10 ns per signal and layer.
+    /// Looks at a step; one in which no tensor was measured is no look. Cost: some 10 ns per signal and layer.
     pub(crate) fn observe(&mut self, step: Step, step_summary: &StepSummary, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
-        for (signal, bands) in SIGNALS.into_iter().zip(&mut self.bands) {
+        let (numbers, tensors): (Vec<_>, Vec<_>) =
+            SIGNALS.into_iter().enumerate().partition(|&(_, signal)| is_number(signal));
+        for (order, signal) in tensors {
             if signal == AFTER_REDUCTION && !step_summary.has_both_sides() {
                 continue;
             }
             step_summary.layers(places, signal, Reach::Whole, &mut self.values);
-            if bands.len() < self.values.len() {
-                bands.resize_with(self.values.len(), Band::default);
+            self.take(order, signal, (look, step), places);
+        }
+        if self.looks != look {
+            return;
+        }
+        for (order, signal) in numbers {
+            self.values.clear();
+            if signal == AlertSignal::Kind(Kind::Scalar) {
+                self.fill_scalars(step_summary, places);
+            } else {
+                self.values.push(step_summary.global(signal, Reach::Whole).map(|value| (value, TensorId(0))));
             }
-            for (band, value) in bands.iter_mut().zip(&self.values) {
-                let Some((value, leader)) = *value else { continue };
-                self.looks = look;
-                let mean = band.mean;
-                if band.leaves(value, floor(signal), look) {
-                    let tensor = places.tensor(leader).map(|info| info.name.to_string());
-                    band.departure = Some(BandExit { look, step, value, mean, tensor });
-                }
+            self.take(order, signal, (look, step), places);
+        }
+    }
+
+    fn fill_scalars(&mut self, step_summary: &StepSummary, places: &Places) {
+        for &(tensor, value) in step_summary.scalars() {
+            let name = places.tensor(tensor).map_or("", |info| &info.name);
+            if OF_THE_MACHINE.iter().any(|part| name.contains(part)) {
+                continue;
+            }
+            if self.values.len() <= tensor.index() {
+                self.values.resize(tensor.index() + 1, None);
+            }
+            self.values[tensor.index()] = Some((value, tensor));
+        }
+    }
+
+    /// Takes the values of a signal, one for each band.
+    fn take(&mut self, order: usize, signal: AlertSignal, (look, step): (u64, Step), places: &Places) {
+        let bands = &mut self.bands[order];
+        if bands.len() < self.values.len() {
+            bands.resize_with(self.values.len(), Band::default);
+        }
+        for (band, value) in bands.iter_mut().zip(&self.values) {
+            let Some((value, leader)) = *value else { continue };
+            self.looks = look;
+            let mean = band.mean;
+            if band.leaves(value, floor(signal), look) {
+                let is_named = !matches!(signal, AlertSignal::Loss | AlertSignal::LearningRate);
+                let tensor = places.tensor(leader).filter(|_| is_named).map(|info| info.name.to_string());
+                band.departure = Some(BandExit { look, step, value, mean, tensor });
             }
         }
     }
@@ -139,7 +190,11 @@ impl RootCause {
     pub(crate) fn first_move(&self, places: &Places) -> Option<FirstMove> {
         let mut best: Option<(u64, usize, f64, FirstMove)> = None;
         for (order, (signal, bands)) in SIGNALS.into_iter().zip(&self.bands).enumerate() {
-            for (band, layer) in bands.iter().zip(places.layers()) {
+            for (number, band) in bands.iter().enumerate() {
+                let layer = match places.layers().get(number).filter(|_| !is_number(signal)) {
+                    Some(layer) => &*layer.name,
+                    None => "",
+                };
                 let Some(departure) = self.of_this_alert(band) else { continue };
                 let distance = departure.distance();
                 let is_better = best.as_ref().is_none_or(|(look, best_order, best_distance, _)| {
@@ -164,6 +219,14 @@ impl RootCause {
     pub(crate) fn save(&self, places: &Places) -> SavedRootCause {
         let mut bands = Vec::new();
         for (signal, of_signal) in SIGNALS.into_iter().zip(&self.bands) {
+            if matches!(signal, AlertSignal::Loss | AlertSignal::LearningRate) {
+                let of_run = |band: &Band| SavedBand { signal, layer: String::new(), vpp_stage: 0, band: band.clone() };
+                bands.extend(of_signal.iter().map(of_run));
+            }
+            // What the script tells is learnt anew: what will have which number is not known when it is loaded.
+            if is_number(signal) {
+                continue;
+            }
             for (band, layer) in of_signal.iter().zip(places.layers()).filter(|(band, _)| band.samples > 0) {
                 let (layer, vpp_stage) = (layer.name.to_string(), layer.vpp_stage);
                 bands.push(SavedBand { signal, layer, vpp_stage, band: band.clone() });
@@ -178,7 +241,11 @@ impl RootCause {
         self.bands = vec![Vec::new(); SIGNALS.len()];
         for SavedBand { signal, layer, vpp_stage, band } in saved.bands {
             let Some(order) = SIGNALS.into_iter().position(|known| known == signal) else { continue };
-            let number = places.layer_number(Layer { name: layer.into(), vpp_stage }) as usize;
+            let number = if is_number(signal) {
+                0
+            } else {
+                places.layer_number(Layer { name: layer.into(), vpp_stage }) as usize
+            };
             let bands = &mut self.bands[order];
             if bands.len() <= number {
                 bands.resize_with(number + 1, Band::default);
@@ -195,9 +262,9 @@ impl BandExit {
         if self.value.is_finite() && ratio > 0.0 { ratio.max(1.0 / ratio) } else { f64::INFINITY }
     }
 
-    fn told(&self, signal: AlertSignal, layer: &Layer) -> FirstMove {
+    fn told(&self, signal: AlertSignal, layer: &str) -> FirstMove {
         let Self { look: _, step, value, mean, tensor } = self;
-        let (layer, tensor) = (layer.name.to_string(), tensor.clone());
+        let (layer, tensor) = (layer.to_owned(), tensor.clone());
         FirstMove { step: *step, signal, layer, tensor, value: *value, expected: *mean }
     }
 }
@@ -221,7 +288,7 @@ struct SavedBand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::{MicroStep, Record, StepBatch, TensorInfo, TensorStats};
+    use trainmon_core::{MicroStep, Reading, Record, StepBatch, TensorInfo, TensorStats};
 
     struct Run {
         places: Places,
@@ -234,13 +301,18 @@ mod tests {
             let mut wanted = SummedSignals::default();
             RootCause::want(&mut wanted);
             let mut places = Places::default();
-            let names = ["h.0.w", "h.0.b", "h.1.w"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
+            let names = ["h.0.w", "h.0.b", "h.1.w", "batch_size", "step_time"]
+                .map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
             places.learn(&names);
             Self { places, step_summary: StepSummary::new(wanted), root_cause: RootCause::default() }
         }
 
         /// One step; `shift` says what each tensor and kind is multiplied by.
         fn step(&mut self, step: u64, shift: impl Fn(u32, Kind) -> f64) {
+            self.step_with(step, (2.0, 1e-3), shift);
+        }
+
+        fn step_with(&mut self, step: u64, (loss, rate): (f64, f64), shift: impl Fn(u32, Kind) -> f64) {
             let mut records = Vec::new();
             for kind in [Kind::Actv, Kind::GradReduced, Kind::ExpAvg, Kind::ExpAvgSq, Kind::Update, Kind::ParamUpdated]
             {
@@ -250,7 +322,18 @@ mod tests {
                     records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
                 }
             }
-            self.step_summary.fill(&self.places, &StepBatch { records, ..StepBatch::default() });
+            for (tensor, value) in [(3, 256.0 * shift(3, Kind::Scalar)), (4, 1.0 + (step % 5) as f64 * 9.0)] {
+                let reading = Some(Reading::of_kind(Kind::Scalar, TensorStats::of_value(value)));
+                records.push(Record {
+                    tensor: TensorId(tensor),
+                    kind: Kind::Scalar,
+                    micro_step: MicroStep(0),
+                    reading,
+                });
+            }
+            let calm = 1.0 + 0.01 * (step as f64).sin();
+            let (loss, learning_rate) = (Some(calm * loss), Some(rate));
+            self.step_summary.fill(&self.places, &StepBatch { records, loss, learning_rate, ..StepBatch::default() });
             self.root_cause.observe(Step(step), &self.step_summary, &self.places);
         }
 
@@ -295,6 +378,31 @@ mod tests {
         });
         let first = run.first().unwrap();
         assert_eq!((first.signal, first.layer.as_str()), (AlertSignal::Kind(Kind::Actv), "h.1"));
+    }
+
+    #[test]
+    fn within_one_step_settings_go_before_the_loss_and_the_loss_before_the_gradient() {
+        let all_but_activations =
+            |_: u32, kind: Kind| if matches!(kind, Kind::Actv | Kind::Scalar) { 1.0 } else { 9.0 };
+        for (loss, rate, expected) in [
+            (40.0, 1e-3, "loss at step 50 (39.9, usually 2)"),
+            (f64::NAN, 1e-3, "loss at step 50 (NaN, usually 2)"),
+            (2.0, 1e-2, "learning rate at step 50 (0.01, usually 0.001)"),
+            (40.0, 1e-2, "learning rate at step 50 (0.01, usually 0.001)"),
+        ] {
+            let mut run = Run::new();
+            run.calm(0..50);
+            run.step_with(50, (loss, rate), all_but_activations);
+            assert_eq!(run.first().unwrap().to_string(), expected);
+        }
+        let mut run = Run::new();
+        run.calm(0..50);
+        run.step_with(
+            50,
+            (40.0, 1e-3),
+            |tensor, kind| if tensor == 3 { 4.0 } else { all_but_activations(tensor, kind) },
+        );
+        assert_eq!(run.first().unwrap().to_string(), "`batch_size` at step 50 (1024, usually 256)");
     }
 
     #[test]

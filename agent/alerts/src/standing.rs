@@ -1,7 +1,7 @@
 //! What is said of an alert that goes on: once that it begins, once that it is over.
 
 use serde::{Deserialize, Serialize};
-use trainmon_core::AlertRule;
+use trainmon_core::{AlertRule, Step};
 
 /// Steps without a finding after which an alert is over. A spike's echoes come within a few.
 const QUIET_STEPS: u32 = 10;
@@ -12,6 +12,9 @@ pub(crate) struct RuleStanding {
     /// Findings since it began; 0 while all is well.
     findings: u64,
     quiet_steps: u32,
+    /// The first of these.
+    #[serde(default)]
+    quiet_since: Option<Step>,
 }
 
 /// What is to be said.
@@ -19,29 +22,30 @@ pub(crate) struct RuleStanding {
 pub(crate) enum RuleChange {
     /// It begins.
     Begins,
-    /// It is over after this many findings.
-    Ends(u64),
+    /// It is over after this many findings; since that step all is well.
+    Ends(u64, Step),
 }
 
 impl RuleStanding {
     /// Takes the outcome of a step.
-    pub(crate) fn step(&mut self, rule: AlertRule, found: bool) -> Option<RuleChange> {
+    pub(crate) fn step(&mut self, rule: AlertRule, step: Step, found: bool) -> Option<RuleChange> {
         if found {
             self.findings += 1;
-            self.quiet_steps = 0;
+            (self.quiet_steps, self.quiet_since) = (0, None);
             return (self.findings == 1).then_some(RuleChange::Begins);
         }
         if self.findings == 0 {
             return None;
         }
         self.quiet_steps += 1;
+        let since = *self.quiet_since.get_or_insert(step);
         // Two norms agree or they do not: there are no echoes to wait for.
         let patience = if rule == AlertRule::NormMismatch { 1 } else { QUIET_STEPS };
         if self.quiet_steps < patience {
             return None;
         }
         let Self { findings, .. } = std::mem::take(self);
-        Some(RuleChange::Ends(findings))
+        Some(RuleChange::Ends(findings, since))
     }
 
     /// Whether there is anything to remember.
@@ -56,15 +60,18 @@ mod tests {
 
     #[test]
     fn an_alert_is_said_when_it_begins_and_when_it_is_over() {
-        let mut standing = RuleStanding::default();
-        let mut step = |found| standing.step(AlertRule::Spike, found);
+        let (mut standing, mut now) = (RuleStanding::default(), 0);
+        let mut step = |found| {
+            now += 1;
+            standing.step(AlertRule::Spike, Step(now), found)
+        };
         assert_eq!(step(false), None);
         assert_eq!(step(true), Some(RuleChange::Begins));
         assert_eq!([step(true), step(false), step(true)], [None; 3]);
         for _ in 1..QUIET_STEPS {
             assert_eq!(step(false), None);
         }
-        assert_eq!(step(false), Some(RuleChange::Ends(3)));
+        assert_eq!(step(false), Some(RuleChange::Ends(3, Step(6))));
         assert_eq!(step(false), None);
         assert_eq!(step(true), Some(RuleChange::Begins));
     }
@@ -72,7 +79,8 @@ mod tests {
     #[test]
     fn norms_that_agree_again_agree_at_once() {
         let mut standing = RuleStanding::default();
-        standing.step(AlertRule::NormMismatch, true);
-        assert_eq!(standing.step(AlertRule::NormMismatch, false), Some(RuleChange::Ends(1)));
+        standing.step(AlertRule::NormMismatch, Step(1), true);
+        let over = standing.step(AlertRule::NormMismatch, Step(2), false);
+        assert_eq!(over, Some(RuleChange::Ends(1, Step(2))));
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct StepSummary {
     filled: u64,
     loss: Option<f64>,
     learning_rate: Option<f64>,
+    /// What the script tells.
+    scalars: Vec<(TensorId, f64)>,
     grad_norm: GradNorm,
     grad_norm_ratio: Option<f64>,
     /// One layer and group in this many was measured; 1: all.
@@ -116,6 +118,7 @@ impl StepSummary {
     pub(crate) fn fill(&mut self, places: &Places, batch: &StepBatch) {
         self.filled += 1;
         self.grad_tensors.clear();
+        self.scalars.clear();
         self.has_unreduced = false;
         for cells in &mut self.cells {
             cells.clear();
@@ -143,6 +146,11 @@ impl StepSummary {
         }
     }
 
+    /// The numbers that the script told.
+    pub(crate) fn scalars(&self) -> &[(TensorId, f64)] {
+        &self.scalars
+    }
+
     fn global_grad(&self, batch: &StepBatch) -> Option<f64> {
         let is_summed = self.wanted.0[GRAD] && !self.is_thinned();
         if is_summed { self.global(AlertSignal::Grad, Reach::Whole) } else { batch.grad_norm() }
@@ -157,6 +165,10 @@ impl StepSummary {
         let Some(reading) = &record.reading else { return };
         let norm = reading.value(Statistic::Norm);
         let (kind, tensor) = (record.kind, record.tensor);
+        if kind == Kind::Scalar {
+            self.scalars.extend(reading.values().first().map(|&value| (tensor, value)));
+            return;
+        }
         if self.wanted.0[GRAD] && kind.is_gradient() {
             self.take_gradient(record, norm);
         }

@@ -211,8 +211,10 @@ impl Watch {
             return;
         };
         let series = self.series.at(place);
-        let finding = series.memory.observe(rule, &args, value);
-        let news = series.standing.step(rule, finding.is_some());
+        let beside =
+            if rule == AlertRule::Collapse { look.step_summary.global(AlertSignal::Grad, Reach::Whole) } else { None };
+        let finding = series.memory.observe(rule, &args, value, beside);
+        let news = series.standing.step(rule, look.batch.step, finding.is_some());
         if finding.is_some() || news.is_some() {
             look.outcomes.push(Outcome { watch, which, finding, news, value, record });
         }

@@ -36,7 +36,8 @@ const LOG: AlertActions =
 fn a_config_without_a_word_about_alerts_looks_out_for_what_is_never_fine() {
     let rules = |alerting: Alerting| alerting.rules.iter().map(|rule| rule.rule).collect::<Vec<_>>();
     let always = [AlertRule::NormMismatch, AlertRule::ReplicaMismatch];
-    let usual = [&[AlertRule::Spike, AlertRule::NonFinite, AlertRule::Stall], &always[..]].concat();
+    let usual =
+        [&[AlertRule::Spike, AlertRule::NonFinite, AlertRule::Collapse, AlertRule::Stall], &always[..]].concat();
     assert_eq!(rules(alerting("{}")), usual);
     assert_eq!(rules(Alerting::default()), usual);
     assert_eq!(rules(alerting(r#"{"rules": []}"#)), always);

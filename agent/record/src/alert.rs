@@ -5,7 +5,21 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::figures::short;
 use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
+
+/// A rank's alerts, one JSON object ([`Alert`]) a line, beside its other files.
+pub const ALERTS_FILE: &str = "alerts.jsonl";
+
+/// The last line of [`ALERTS_FILE`] where the run ended in order: findings by rule, those that go on and those not said included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlertEnd {
+    /// By rule; rules without any are left out.
+    pub findings: std::collections::BTreeMap<AlertRule, u64>,
+}
+
+/// Significant digits of a number in a sentence.
+pub const DIGITS: usize = 3;
 
 /// The rules. `AnomalyTurbulence` and `AnomalyNan` are msprobe's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
@@ -26,6 +40,8 @@ pub enum AlertRule {
     UpdateRatio,
     /// A slow departure from the baseline.
     Drift,
+    /// A loss and a gradient norm that stand still.
+    Collapse,
     /// No step for too long.
     Stall,
     /// Two ways to one gradient norm do not agree.
@@ -40,7 +56,7 @@ pub enum AlertRule {
 
 impl AlertRule {
     /// Every rule, in declaration order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AnomalyTurbulence,
         Self::AnomalyNan,
         Self::Spike,
@@ -49,6 +65,7 @@ impl AlertRule {
         Self::Vanishing,
         Self::UpdateRatio,
         Self::Drift,
+        Self::Collapse,
         Self::Stall,
         Self::NormMismatch,
         Self::Baseline,
@@ -67,6 +84,7 @@ impl AlertRule {
             Self::Vanishing => "Vanishing",
             Self::UpdateRatio => "UpdateRatio",
             Self::Drift => "Drift",
+            Self::Collapse => "Collapse",
             Self::Stall => "Stall",
             Self::NormMismatch => "NormMismatch",
             Self::Baseline => "Baseline",
@@ -174,6 +192,19 @@ impl AlertSignal {
         }
     }
 
+    /// The name in sentences: a kind has its own there too, by which its columns and metrics are found.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::LearningRate => "learning rate",
+            Self::Grad => "gradient",
+            Self::GradNormRatio => "ratio of the gradient norms",
+            Self::StepTime => "step time",
+            Self::StragglerLag => "wait for the last rank",
+            Self::Kind(kind) => kind.name(),
+        }
+    }
+
     /// Every signal.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime, Self::StragglerLag];
@@ -251,11 +282,11 @@ impl AlertSeries {
     }
 }
 
-/// In few words, for messages: `grad norm`, `exp_avg norm of layer model.layers.3`.
+/// In few words, for messages: `gradient norm`, `exp_avg norm of layer model.layers.3`.
 impl fmt::Display for AlertSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, name, signal, statistic, layer: _, micro_step, vpp_stage } = self;
-        signal.fmt(f)?;
+        f.write_str(signal.words())?;
         if let Some(statistic) = statistic {
             write!(f, " {statistic}")?;
         }
@@ -294,17 +325,17 @@ pub struct Expectation {
 pub struct FirstMove {
     /// When.
     pub step: Step,
-    /// Which quantity: gradient, a moment, update, parameter or activation.
+    /// Which quantity: learning rate, a number the script tells, activation, loss, gradient, a moment, update or parameter.
     pub signal: AlertSignal,
-    /// In which layer.
+    /// In which layer; empty for a number of the whole run.
     pub layer: String,
-    /// In which tensor of it, where one stands out.
+    /// In which tensor of it, where one stands out; of a number that the script tells its name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tensor: Option<String>,
-    /// Its norm then.
+    /// Its norm then, or the number itself.
     #[serde(with = "number")]
     pub value: f64,
-    /// Its recent mean norm.
+    /// What it usually is: the mean of some 64 steps before.
     #[serde(with = "number")]
     pub expected: f64,
 }
@@ -312,8 +343,17 @@ pub struct FirstMove {
 impl fmt::Display for FirstMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, signal, layer, tensor, value, expected } = self;
-        write!(f, "{signal} of {} at step {step}", tensor.as_deref().unwrap_or(layer))?;
-        write!(f, " (norm {value:.4e}, before {expected:.4e})")
+        let (value, usual) = (short(*value, DIGITS), short(*expected, DIGITS));
+        match (tensor, layer.is_empty()) {
+            (Some(name), _) if *signal == AlertSignal::Kind(Kind::Scalar) => {
+                write!(f, "`{name}` at step {step} ({value}, usually {usual})")
+            }
+            (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
+            _ => {
+                let name = tensor.as_deref().unwrap_or(layer);
+                write!(f, "{} of {name} at step {step} (norm {value}, usually {usual})", signal.words())
+            }
+        }
     }
 }
 

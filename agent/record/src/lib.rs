@@ -9,6 +9,7 @@ mod causes;
 mod collective;
 mod collective_totals;
 mod dtype;
+mod figures;
 mod id;
 mod kind;
 mod ledger;
@@ -28,13 +29,15 @@ mod tensors;
 mod view;
 
 pub use alert::{
-    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, FirstMove,
+    ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal,
+    DIGITS as ALERT_DIGITS, Expectation, FirstMove,
 };
 pub use alert_totals::{AlertBookSnapshot, AlertTotals};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
 pub use collective_totals::{CollectiveSeries, CollectiveSummary, CollectiveTotals, Straggler};
 pub use dtype::Dtype;
+pub use figures::short;
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;
 pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};

@@ -107,8 +107,8 @@ fn a_changed_config_keeps_what_still_fits() {
     let loaded = second.monitor.load_alert_state(state).unwrap();
     // `Spike` looks at grad, update and loss, `Drift` at grad.
     assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 1));
-    assert_eq!(loaded.left_out[0].to_string(), "Drift on grad norm");
-    let said = "the saved alert state has 4 series, this config's rules take up 3: not Drift on grad norm";
+    assert_eq!(loaded.left_out[0].to_string(), "Drift on gradient norm");
+    let said = "the saved alert state has 4 series, this config's rules take up 3: not Drift on gradient norm";
     assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();
@@ -138,7 +138,7 @@ fn rules_that_differ_only_in_what_they_look_at_do_not_share_a_memory() {
 fn every_rule_is_in_the_state() {
     let rules = r#"{"rules": [{"rule_name": "Spike"}, {"rule_name": "NonFinite"}, {"rule_name": "Dead"},
         {"rule_name": "Vanishing"}, {"rule_name": "UpdateRatio"}, {"rule_name": "Drift"}, {"rule_name": "Stall"},
-        {"rule_name": "NormMismatch"}, {"rule_name": "AnomalyTurbulence"}, {"rule_name": "AnomalyNan"}]}"#;
+        {"rule_name": "NormMismatch"}, {"rule_name": "Collapse"}, {"rule_name": "AnomalyTurbulence"}, {"rule_name": "AnomalyNan"}]}"#;
     let mut run = Run::new(rules);
     for _ in 0..3 {
         let facts = StepFacts { loss: Some(f64::NAN), framework_grad_norm: Some(1e9), ..StepFacts::default() };

@@ -85,7 +85,7 @@ fn nan_is_certain_and_asks_for_a_capture_before_it() {
     );
     let next = report["next"].to_string();
     assert!(next.contains("Capture steps 25 to 30") && next.contains("trainmon overflow"), "{next}");
-    assert!(report["not_measured"].to_string().contains("no alert means that there was none, or that nobody looked"));
+    assert!(report["not_measured"].to_string().contains("does not say whether there was an alert"));
 }
 
 #[test]

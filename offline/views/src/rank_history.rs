@@ -18,6 +18,8 @@ pub struct RankHistory {
     pub history: History,
     /// All its alerts, oldest first; the history holds the newest.
     pub alerts: Vec<Alert>,
+    /// Whether the run wrote its alerts down.
+    pub alerts_are_recorded: bool,
     /// How many steps.
     pub steps: u64,
     /// In how many of them tensors were measured.
@@ -52,6 +54,7 @@ impl RankHistory {
             run: rank.run().clone(),
             history: History::new(limits),
             alerts: Vec::new(),
+            alerts_are_recorded: false,
             steps: 0,
             measured_steps: 0,
             range: None,
@@ -77,12 +80,12 @@ impl RankHistory {
         read.warnings = reader.warnings().to_vec();
         // Alerts look at measured steps: those between which nothing was measured follow each other.
         let place = |step: u64| measured.partition_point(|&other| other < step);
-        let (alerts, unread) = rank.alerts(&|a, b| place(b) <= place(a) + 1)?;
-        read.warnings.extend(unread);
-        for alert in &alerts {
+        let found = rank.alerts(&|a, b| place(b) <= place(a) + 1)?;
+        read.warnings.extend(found.unread);
+        for alert in &found.alerts {
             read.history.alert(alert.clone());
         }
-        read.alerts = alerts;
+        (read.alerts, read.alerts_are_recorded) = (found.alerts, found.are_recorded);
         Ok(read)
     }
 

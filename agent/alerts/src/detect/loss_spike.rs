@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::config::RuleArgs;
 use trainmon_core::{Expectation, number};
 
+use super::beginning;
+use super::median::median_of;
 use super::spike::{power, root};
 
 /// The limit in median absolute deviations, ten at the threshold that the rule has by default (4). Of normal values one in 10^11
@@ -59,7 +61,11 @@ impl LossSpike {
         if !value.is_finite() {
             return None;
         }
-        let found = if self.values.len() < args.min_samples.max(1) { None } else { self.look(args, value) };
+        let found = if self.values.len() < args.min_samples.max(1) {
+            beginning::loss(&self.values, value)
+        } else {
+            self.look(args, value)
+        };
         while self.values.len() >= args.window.max(1) {
             self.values.pop_front();
         }
@@ -111,17 +117,6 @@ impl LossSpike {
     }
 }
 
-/// The middle one, or of an even number the mean of the two. Zero of none.
-fn median_of(values: &mut [f64]) -> f64 {
-    let (middle, is_odd) = (values.len() / 2, values.len() % 2 == 1);
-    if values.is_empty() {
-        return 0.0;
-    }
-    let (lower, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let below = lower.iter().copied().max_by(f64::total_cmp).filter(|_| !is_odd);
-    below.map_or(upper, |below| f64::midpoint(below, upper))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::calm;
@@ -137,15 +132,6 @@ mod tests {
         let mut spike = LossSpike::default();
         let hits = values.into_iter().enumerate().filter(|&(_, value)| spike.observe(&args(), value).is_some());
         hits.map(|(step, _)| step).collect()
-    }
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median_of(&mut []), 0.0);
-        assert_eq!(median_of(&mut [3.0]), 3.0);
-        assert_eq!(median_of(&mut [3.0, 1.0]), 2.0);
-        assert_eq!(median_of(&mut [9.0, 1.0, 5.0]), 5.0);
-        assert_eq!(median_of(&mut [4.0, 1.0, 9.0, 5.0]), 4.5);
     }
 
     #[test]

@@ -5,9 +5,12 @@
 
 mod anomaly;
 mod average;
+mod beginning;
+mod collapse;
 mod level;
 mod logarithm;
 mod loss_spike;
+mod median;
 mod spike;
 mod tail;
 mod trend;
@@ -17,6 +20,7 @@ use trainmon_core::config::RuleArgs;
 use trainmon_core::{AlertRule, AlertSignal, Expectation};
 
 use self::anomaly::Anomaly;
+use self::collapse::Collapse;
 use self::level::InARow;
 use self::loss_spike::LossSpike;
 pub(crate) use self::spike::Spike;
@@ -40,6 +44,8 @@ pub(crate) enum Memory {
     Spike(Box<Spike>),
     /// `Spike` on a loss: the window, and how frequent rises are.
     LossSpike(Box<LossSpike>),
+    /// `Collapse`: what the last steps have in common.
+    Collapse(Collapse),
     /// `Dead`, `UpdateRatio`: how many steps in a row.
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
@@ -55,6 +61,7 @@ impl Memory {
             AlertRule::Spike if signal == AlertSignal::Loss => Self::LossSpike(Box::default()),
             AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => Self::Anomaly(Anomaly::default()),
             AlertRule::Spike => Self::Spike(Box::default()),
+            AlertRule::Collapse => Self::Collapse(Collapse::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
             AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
             AlertRule::NonFinite
@@ -66,9 +73,17 @@ impl Memory {
         }
     }
 
-    /// Takes the next value. `args` are those the config has now: they may be others than when the memory was saved.
-    pub(crate) fn observe(&mut self, rule: AlertRule, args: &RuleArgs, value: f64) -> Option<Finding> {
+    /// Takes the next value. `args` are those the config has now: they may be others than when the memory was saved. `grad_norm`
+    /// is the step's, for `Collapse`.
+    pub(crate) fn observe(
+        &mut self,
+        rule: AlertRule,
+        args: &RuleArgs,
+        value: f64,
+        grad_norm: Option<f64>,
+    ) -> Option<Finding> {
         let expected = match (self, rule) {
+            (Self::Collapse(collapse), _) => collapse.observe(args, value, grad_norm),
             (Self::Anomaly(average), AlertRule::AnomalyTurbulence) => average.turbulence(args, value),
             (Self::Anomaly(average), _) => average.nan_or_large(args, value),
             (Self::Spike(spike), _) => spike.observe(args, value),
@@ -108,7 +123,12 @@ impl Detector {
 
     /// Takes the next step's value. Cost: at most one pass over the window.
     pub fn observe(&mut self, value: f64) -> Option<Finding> {
-        self.memory.observe(self.rule, &self.args, value)
+        self.observe_with_norm(value, None)
+    }
+
+    /// The same of a loss, with the step's gradient norm: `Collapse` looks at both.
+    pub fn observe_with_norm(&mut self, value: f64, grad_norm: Option<f64>) -> Option<Finding> {
+        self.memory.observe(self.rule, &self.args, value, grad_norm)
     }
 
     /// What it remembers, to be saved with a checkpoint.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::config::RuleArgs;
 use trainmon_core::{Expectation, number};
 
+use super::beginning;
 use super::tail::{Marks, PAIR, SINGLE, Tail};
 
 /// The threshold that the learnt tails are stated for: at another one the limits are in proportion.
@@ -103,24 +104,36 @@ impl Spike {
         }
         let root = root(value);
         let outlook = if self.roots.len() < args.min_samples { None } else { self.outlook() };
-        let (mut kept, mut found) = (root, None);
-        if let Some(outlook) = outlook {
-            let residual = outlook.residual(root);
-            let upper = self.limit(args, &outlook, residual);
-            found = upper.filter(|&upper| value > upper).map(|upper| Expectation {
-                typical: Some(power(outlook.mean)),
-                lower: None,
-                upper: Some(upper),
-            });
-            let widest = outlook.expected + WINSOR * outlook.deviation;
-            kept = root.min(widest.max(self::root(outlook.floor(args))));
-            self.learn(args, &outlook, residual, found.is_some());
-        }
+        let (kept, found) = match outlook {
+            Some(outlook) => self.hold_against(args, &outlook, root, value),
+            None => {
+                let found = beginning::norm(self.roots.iter().map(|&root| power(root)), value);
+                (found.and_then(|expected| expected.upper).map_or(root, |upper| root.min(self::root(upper))), found)
+            }
+        };
         while self.roots.len() >= args.window.max(1) {
             self.roots.pop_front();
         }
         self.roots.push_back(kept);
         found
+    }
+
+    /// What enters the window of a value, and what was expected if it is above the limit.
+    fn hold_against(
+        &mut self,
+        args: &RuleArgs,
+        outlook: &Outlook,
+        root: f64,
+        value: f64,
+    ) -> (f64, Option<Expectation>) {
+        let residual = outlook.residual(root);
+        let upper = self.limit(args, outlook, residual).filter(|&upper| value > upper);
+        let found =
+            upper.map(|upper| Expectation { typical: Some(power(outlook.mean)), lower: None, upper: Some(upper) });
+        let widest = outlook.expected + WINSOR * outlook.deviation;
+        let kept = root.min(widest.max(self::root(outlook.floor(args))));
+        self.learn(args, outlook, residual, found.is_some());
+        (kept, found)
     }
 
     /// The limit for a value with this residual; `None` if none is as low as that.
@@ -212,8 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn it_says_nothing_before_its_samples_and_speaks_from_then_on() {
-        assert_eq!(after((0..63).map(calm)).observe(&args(), 100.0), None);
+    fn before_its_samples_only_a_leap_is_told_and_from_then_on_all_that_is_outside_of_the_scatter() {
+        assert_eq!(after((0..63).map(calm)).observe(&args(), 5.0), None);
+        assert!(after((0..63).map(calm)).observe(&args(), 100.0).is_some());
         let found = after((0..64).map(calm)).observe(&args(), 100.0).unwrap();
         assert!((found.typical.unwrap() - 1.0).abs() < 0.05 && found.upper.unwrap() < 1.6, "{found:?}");
     }

@@ -129,6 +129,7 @@ impl Default for Alerting {
         let rules = [
             AlertRule::Spike,
             AlertRule::NonFinite,
+            AlertRule::Collapse,
             AlertRule::Stall,
             AlertRule::NormMismatch,
             AlertRule::ReplicaMismatch,
@@ -166,6 +167,7 @@ impl RuleArgs {
             AlertRule::AnomalyNan
             | AlertRule::NonFinite
             | AlertRule::Dead
+            | AlertRule::Collapse
             | AlertRule::Baseline
             | AlertRule::ReplicaMismatch => (None, 0),
             AlertRule::Spike => (Some(4.0), 64),
@@ -177,7 +179,8 @@ impl RuleArgs {
             AlertRule::Stall => (Some(10.0), 0),
             AlertRule::NormMismatch => (Some(crate::GRAD_NORM_TOLERANCE), 0),
         };
-        Self { threshold, window: 128, min_samples, floor: None, steps: 10, seconds: 120.0 }
+        let steps = if rule == AlertRule::Collapse { 32 } else { 10 };
+        Self { threshold, window: 128, min_samples, floor: None, steps, seconds: 120.0 }
     }
 }
 
@@ -205,6 +208,7 @@ impl Rule {
             AlertRule::Dead => (AlertScope::Layer, vec![AlertSignal::Grad]),
             AlertRule::Vanishing | AlertRule::Drift => (AlertScope::Global, vec![AlertSignal::Grad]),
             AlertRule::UpdateRatio => (AlertScope::Layer, vec![kind(Kind::UpdateRatio)]),
+            AlertRule::Collapse => (AlertScope::Global, vec![AlertSignal::Loss]),
             AlertRule::Stall => (AlertScope::Global, vec![AlertSignal::StepTime]),
             AlertRule::NormMismatch => (AlertScope::Global, vec![AlertSignal::GradNormRatio]),
             AlertRule::Straggler => (AlertScope::Global, vec![AlertSignal::StragglerLag]),

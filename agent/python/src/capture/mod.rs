@@ -34,8 +34,8 @@ use pyo3::types::{PyDict, PyTuple};
 use trainmon_agent::core::with_causes;
 use trainmon_capture::{CapturePlace, CapturePlan, Session, Slice};
 
-use crate::capture::call::Arguments;
 pub(crate) use crate::capture::backward_pass::BackwardPass;
+use crate::capture::call::Arguments;
 pub(crate) use crate::capture::collective::OperatorCall;
 pub(crate) use crate::capture::config::PyCaptureConfig;
 use crate::capture::devices::Row;

@@ -93,12 +93,15 @@ function seriesWords({ series }: Alert): string {
 function firstMove({ moved_first: move }: Alert): HTMLElement | null {
   if (!move) return null;
   const [value, expected] = [toNumber(move.value), toNumber(move.expected)];
+  const signal = move.signal.replaceAll("_", " ");
+  // A number of the whole run has no layer.
+  const name = move.tensor ?? move.layer;
   return el(
     "p",
     { class: "first-move" },
     el("span", { class: "muted", text: "moved first: " }),
-    el("b", { text: move.tensor ?? move.layer }),
-    ` ${move.signal.replaceAll("_", " ")} at step ${format.integer(move.step)}, `,
-    `${format.number(value)} instead of ${format.number(expected)}`,
+    el("b", { text: name || signal }),
+    `${name ? ` ${signal}` : ""} at step ${format.integer(move.step)}: `,
+    `${format.number(value)}, usually ${format.number(expected)}`,
   );
 }

@@ -117,7 +117,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
     csv.shutdown(Instant::now())
         .map_err(|source| RecoverError::WriteRows { step: range.map_or(0, |(_, last)| last), source })?;
     calls.finish()?;
-    write_alerts(recovered, &out.join("alerts.jsonl"))?;
+    write_alerts(recovered, &out.join(trainmon_core::ALERTS_FILE))?;
     Ok(RecoveredJournal {
         journal: recovered.path().to_path_buf(),
         out: out.to_path_buf(),

@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use trainmon_core::{Alert, AlertPhase, AlertRule, AlertScope, AlertSignal, AlertTotals, Kind, Step};
+use trainmon_core::{Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSignal, AlertTotals, Kind, Step};
 
 /// Alerts that wait for their steps, oldest first.
 pub(super) struct AlertCounters {
     waiting: VecDeque<Alert>,
+    /// What the run itself counted in the end.
+    end: Option<AlertEnd>,
     pub(super) book: Arc<AlertTotals>,
 }
 
 impl AlertCounters {
-    /// Of alerts in the order of their steps.
-    pub(super) fn new(alerts: Vec<Alert>) -> Self {
-        Self { waiting: alerts.into(), book: Arc::default() }
+    /// Of alerts in the order of their steps, and what the run counted in the end.
+    pub(super) fn new(alerts: Vec<Alert>, end: Option<AlertEnd>) -> Self {
+        Self { waiting: alerts.into(), end, book: Arc::default() }
     }
 
     /// Counts the alerts up to a step. Gives them; one that kept no time has that of the step.
@@ -28,7 +30,20 @@ impl AlertCounters {
             }
             found.push(alert);
         }
+        if self.waiting.is_empty()
+            && let Some(end) = self.end.take()
+        {
+            self.top_up(&end);
+        }
         found
+    }
+
+    /// Findings of alerts that went on to the end, and of those that were not said.
+    fn top_up(&self, end: &AlertEnd) {
+        for (&rule, &findings) in &end.findings {
+            let counted = self.book.snapshot().findings_of(rule);
+            (counted..findings).for_each(|_| self.book.found(rule));
+        }
     }
 
     fn count(&self, alert: &Alert) {

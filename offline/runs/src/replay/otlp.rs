@@ -88,9 +88,9 @@ struct Sending {
 impl Sending {
     fn open(rank: &RecordedRank, options: OtlpOptions<'_>, warnings: &mut Vec<String>) -> Result<Self, ReplayError> {
         let reader = rank.open()?;
-        let (alerts, unread) = rank.alerts(&|a, b| b == a + 1)?;
-        warnings.extend(unread);
-        let alerts = AlertCounters::new(alerts);
+        let found = rank.alerts(&|a, b| b == a + 1)?;
+        warnings.extend(found.unread);
+        let alerts = AlertCounters::new(found.alerts, found.end);
         let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
         let endpoint = options.endpoint.map(str::to_owned);
         let (protocol, per_parameter, logs) = (options.protocol, options.per_parameter, options.logs);

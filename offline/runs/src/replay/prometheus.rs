@@ -118,9 +118,9 @@ fn write_rank(
     progress: &mut RankProgress<'_>,
 ) -> Result<ReplayedRank, RankError> {
     let mut reader = rank.open()?;
-    let (alerts, unread) = rank.alerts(&|a, b| b == a + 1)?;
-    warnings.extend(unread);
-    let mut alerts = AlertCounters::new(alerts);
+    let found = rank.alerts(&|a, b| b == a + 1)?;
+    warnings.extend(found.unread);
+    let mut alerts = AlertCounters::new(found.alerts, found.end);
     let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
     let config = reader.config().clone();
     let per_parameter = options.per_parameter;

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use trainmon_baseline::journals_in;
 use trainmon_core::{
-    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, Group, Kind,
-    MicroStep, Rank, Statistic, Step, layer_of,
+    ALERT_DIGITS, ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity,
+    AlertSignal, Expectation, Group, Kind, MicroStep, Rank, Statistic, Step, layer_of, short,
 };
 use trainmon_dump::journal::Recovered;
 
@@ -17,11 +17,21 @@ use super::error::ReadRunError;
 use crate::anomaly::findings_file;
 use crate::run::RanksError;
 
-/// What a recovery writes beside the CSV files.
-const RECOVERED: &str = "alerts.jsonl";
+/// What is known of a rank's alerts.
+#[derive(Debug, Default)]
+pub struct RankAlerts {
+    /// The alerts, oldest first.
+    pub alerts: Vec<Alert>,
+    /// What of them cannot be read.
+    pub unread: Vec<String>,
+    /// Whether the run wrote its alerts down: where it did not, none is no word that there was none.
+    pub are_recorded: bool,
+    /// What the run counted in the end, where it ended in order.
+    pub end: Option<AlertEnd>,
+}
 
 /// The alerts of a journal, and what of them cannot be read.
-pub(super) fn of_journal(path: &Path, rank: u32) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+pub(super) fn of_journal(path: &Path, rank: u32) -> Result<RankAlerts, ReadRunError> {
     let recovered = Recovered::open(path).map_err(RanksError::from)?;
     Ok(parse_lines(path, rank, recovered.alerts().iter().map(String::as_str)))
 }
@@ -31,58 +41,62 @@ pub(super) fn of_directory(
     directory: &Path,
     rank: u32,
     is_next: &dyn Fn(u64, u64) -> bool,
-) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+) -> Result<RankAlerts, ReadRunError> {
     let read = |path: &Path| match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ReadRunError::Alerts { path: path.to_path_buf(), source }),
     };
-    let recovered = directory.join(RECOVERED);
-    if let Some(lines) = read(&recovered)? {
-        return Ok(parse_lines(&recovered, rank, lines.lines()));
+    let file = directory.join(ALERTS_FILE);
+    if let Some(lines) = read(&file)? {
+        return Ok(parse_lines(&file, rank, lines.lines()));
     }
     // A journal knows when an alert began and ended; findings only tell each step. It holds the last steps alone.
-    let (mut alerts, mut warnings) = (Vec::new(), Vec::new());
+    let mut known = RankAlerts::default();
     for journal in journals_in(directory).unwrap_or_default() {
         match of_journal(&journal, rank) {
-            Ok((found, unreadable)) => {
-                alerts.extend(found);
-                warnings.extend(unreadable);
+            Ok(found) => {
+                known.alerts.extend(found.alerts);
+                known.unread.extend(found.unread);
+                known.are_recorded = true;
             }
-            Err(error) => warnings.push(format!("`{}`: its alerts cannot be read: {error}", journal.display())),
+            Err(error) => known.unread.push(format!("`{}`: its alerts cannot be read: {error}", journal.display())),
         }
     }
-    alerts.sort_by_key(|alert| alert.step);
-    let first_of_journals = alerts.first().map_or(u64::MAX, |alert: &Alert| alert.step.0);
-    let Some(file) = findings_file(directory, rank) else { return Ok((alerts, warnings)) };
-    let Some(text) = read(&file)? else { return Ok((alerts, warnings)) };
+    known.alerts.sort_by_key(|alert| alert.step);
+    let first_of_journals = known.alerts.first().map_or(u64::MAX, |alert: &Alert| alert.step.0);
+    let Some(file) = findings_file(directory, rank) else { return Ok(known) };
+    let Some(text) = read(&file)? else { return Ok(known) };
+    known.are_recorded = true;
     match serde_json::from_str::<BTreeMap<String, Finding>>(&text) {
         Ok(findings) => {
             let earlier = findings.into_values().filter(|finding| finding.step < first_of_journals).collect();
-            alerts.splice(0..0, episodes(earlier, is_next));
+            known.alerts.splice(0..0, episodes(earlier, is_next));
         }
         // A run that is at work is about to write its end.
-        Err(error) => warnings.push(format!("`{}` is no object of findings: {error}", file.display())),
+        Err(error) => known.unread.push(format!("`{}` is no object of findings: {error}", file.display())),
     }
-    Ok((alerts, warnings))
+    Ok(known)
 }
 
-fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>) -> (Vec<Alert>, Vec<String>) {
-    let (mut alerts, mut unreadable) = (Vec::new(), 0_u64);
+fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>) -> RankAlerts {
+    let mut known = RankAlerts { are_recorded: true, ..RankAlerts::default() };
+    let mut unreadable = 0_u64;
     for line in lines.filter(|line| !line.is_empty()) {
         match serde_json::from_str::<Alert>(line) {
-            Ok(alert) if alert.rank.0 == rank => alerts.push(alert),
+            Ok(alert) if alert.rank.0 == rank => known.alerts.push(alert),
             Ok(_) => {}
-            Err(_) => unreadable += 1,
+            Err(_) => match serde_json::from_str::<AlertEnd>(line) {
+                Ok(end) => known.end = Some(end),
+                Err(_) => unreadable += 1,
+            },
         }
     }
-    alerts.sort_by_key(|alert| alert.step);
-    let warnings = if unreadable == 0 {
-        Vec::new()
-    } else {
-        vec![format!("`{}`: {unreadable} alerts that this version cannot read: left out", path.display())]
-    };
-    (alerts, warnings)
+    known.alerts.sort_by_key(|alert| alert.step);
+    if unreadable > 0 {
+        known.unread.push(format!("`{}`: {unreadable} alerts that this version cannot read: left out", path.display()));
+    }
+    known
 }
 
 /// A finding as `anomaly.json` has it.
@@ -138,18 +152,23 @@ fn alert(finding: &Finding, told: &FindingParts, findings: u64) -> Alert {
         }
         _ => AlertSeverity::Warning,
     };
+    let series = series(finding, told.statistic);
+    let number = |value: f64| short(value, ALERT_DIGITS);
+    let usual = told.before.map_or_else(String::new, |before| format!(" (usually {})", number(before)));
+    let (rule, value) = (told.rule, number(told.value));
+    let message = format!("{rule}: {series} {value} at step {} on rank {}{usual}", finding.step, finding.rank);
     Alert {
-        rule: told.rule,
+        rule,
         severity,
         phase: AlertPhase::Begins,
         findings,
         step: Step(finding.step),
         rank: Rank(finding.rank),
         time: SystemTime::UNIX_EPOCH,
-        series: series(finding, told.statistic),
+        series,
         value: told.value,
         expected: Expectation { typical: told.before, lower: None, upper: None },
-        message: finding.message.clone(),
+        message,
         moved_first: None,
     }
 }
@@ -227,8 +246,8 @@ mod tests {
         for (tag, expected) in [
             ("0:blocks.3.attn.weight/rank0/acc_grad", "grad_unreduced norm of blocks.3.attn.weight"),
             ("1:.input:0/rank2/actv_grad", "actv_grad norm of .input"),
-            ("0:blocks.3/rank0/grad", "grad norm of layer blocks.3"),
-            ("0:attn/rank0/grad", "grad norm of group attn"),
+            ("0:blocks.3/rank0/grad", "gradient norm of layer blocks.3"),
+            ("0:attn/rank0/grad", "gradient norm of group attn"),
             ("0:global/rank0/loss", "loss norm"),
         ] {
             let series = series(&finding(0, tag, "Spike"), Some(Statistic::Norm));

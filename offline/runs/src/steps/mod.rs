@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! path ─▶ RecordedRun: its ranks ─▶ StepReader: one batch after the other, oldest first
-//!                                ─▶ alerts: what the alerts found, from the journal or anomaly.json
+//!                                ─▶ alerts: what the alerts found, from alerts.jsonl, the journal or anomaly.json
 //! ```
 //!
 //! Memory holds one step and the names, whatever the run's length. A run that is still at work is read as far as it got.
@@ -18,6 +18,7 @@ mod reader;
 mod recorded_run;
 mod times;
 
+pub use self::alerts::RankAlerts;
 pub(crate) use self::columns::UNKNOWN_ELEMENTS;
 pub(crate) use self::cursor::Names;
 pub use self::error::ReadRunError;

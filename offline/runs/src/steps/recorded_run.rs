@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trainmon_core::{Alert, RUN_FILE, Rank, RunFile, RunInfo};
+use trainmon_core::{RUN_FILE, Rank, RunFile, RunInfo};
 use trainmon_dump::journal::Recovered;
 use trainmon_report::first_of;
 
-use super::alerts;
+use super::alerts::{self, RankAlerts};
 use super::error::ReadRunError;
 use super::reader::StepReader;
 use crate::run::{FileUse, Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
@@ -129,13 +129,13 @@ impl RecordedRank {
         }
     }
 
-    /// What the alerts found on this rank, oldest first: from the `alerts.jsonl` of a recovery, else from its journals, and from
+    /// What the alerts found on this rank, oldest first: from `alerts.jsonl`, else from its journals, and from
     /// `anomaly.json` what lies before those. With what is not as it should be in them. Findings of steps that follow each other
     /// (`is_next`) are one alert that goes on.
     ///
     /// # Errors
     /// A file is there and cannot be read.
-    pub fn alerts(&self, is_next: &dyn Fn(u64, u64) -> bool) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+    pub fn alerts(&self, is_next: &dyn Fn(u64, u64) -> bool) -> Result<RankAlerts, ReadRunError> {
         let rank = self.source.rank;
         match &self.source.files {
             Files::Journal => alerts::of_journal(&self.source.path, rank),

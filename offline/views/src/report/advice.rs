@@ -76,15 +76,7 @@ pub(super) fn movement_in_words(moved: &Moved) -> String {
 
 /// A number in four digits.
 pub(super) fn short(value: f64) -> String {
-    let magnitude = value.abs();
-    if value == 0.0 || !value.is_finite() || (1e-3..1e5).contains(&magnitude) {
-        let decimals =
-            if magnitude >= 1.0 && value.is_finite() { (3.0 - magnitude.log10().floor()).max(0.0) as usize } else { 6 };
-        let text = format!("{value:.decimals$}");
-        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-        return text.to_owned();
-    }
-    format!("{value:.3e}")
+    trainmon_core::short(value, 4)
 }
 
 /// The questions that are open, the most telling first.

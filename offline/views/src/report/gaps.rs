@@ -35,7 +35,8 @@ pub(super) struct Coverage {
     sampled_steps: u64,
     dropped: u64,
     without_times: bool,
-    alerts: u64,
+    /// Ranks whose alerts were not written down, and that have none in any other file.
+    without_alert_record: u64,
     too_short: u64,
     series: u64,
     rows_left_out: u64,
@@ -54,7 +55,7 @@ impl Coverage {
         self.sampled_steps += history.sampled_steps;
         self.dropped += history.dropped();
         self.without_times |= history.times == StepTimes::OfFiles;
-        self.alerts += history.alerts.len() as u64;
+        self.without_alert_record += u64::from(!history.alerts_are_recorded && history.alerts.is_empty());
         self.too_short += evidence.too_short;
         self.series += evidence.series;
         self.rows_left_out += evidence.rows_left_out;
@@ -137,10 +138,9 @@ impl Coverage {
         if self.without_times {
             gaps.push("When steps were is not known: the files keep no times.".to_owned());
         }
-        if self.alerts == 0 {
+        if self.without_alert_record > 0 {
             gaps.push(
-                "Whether alert rules were on is not recorded: no alert means that there was none, or that nobody looked \
-                 (`alert` with `\"dump\": true`, or the journal)."
+                "The run has no `alerts.jsonl`: it does not say whether there was an alert. Another tool wrote it, or an older version."
                     .to_owned(),
             );
         }

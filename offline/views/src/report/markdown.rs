@@ -47,7 +47,7 @@ fn moved(moved: &Moved) -> String {
 
 fn alert(alert: &ReportedAlert) -> String {
     let ReportedAlert { step, rank, rule, severity, findings, series, value, usual, bound, moved_first, .. } = alert;
-    let usual = usual.map_or_else(String::new, |usual| format!(", {} before", short(usual)));
+    let usual = usual.map_or_else(String::new, |usual| format!(", usually {}", short(usual)));
     let bound = bound.map_or_else(String::new, |bound| format!(", bound {}", short(bound)));
     let first = moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {}", code(first)));
     let findings = if *findings > 1 { format!(", {findings} findings") } else { String::new() };

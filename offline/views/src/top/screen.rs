@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
-use trainmon_core::{AlertPhase, AlertSeverity};
+use trainmon_core::{Alert, AlertPhase, AlertSeverity};
 use trainmon_history::{CurveDocument, LedgerDocument, RunDocument, TensorState, curves};
 
 use super::keys::HELP;
@@ -217,22 +217,40 @@ fn draw_alerts(frame: &mut Frame<'_>, run: &RunDocument, state: &State, area: Re
     let block = Block::bordered().title(format!(" alerts: {begun} "));
     let inside = block.inner(area);
     frame.render_widget(block, area);
-    // The newest first.
-    let line = |alert: &trainmon_core::Alert| {
-        let phase = if alert.phase == AlertPhase::Ends { "over" } else { alert.severity.name() };
-        let before = alert.expected.typical.map_or_else(String::new, |typical| format!(", {} before", number(typical)));
-        let first = alert.moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {first}"));
-        let said = format!("{}: {} is {}{before}{first}", alert.rule, alert.series, number(alert.value));
-        let text = format!("step {:>STEP$}  {phase:8}  {}", alert.step.0, clean(&said));
-        let is_bad = alert.phase == AlertPhase::Begins && alert.severity > AlertSeverity::Info;
+    let line = |(alert, is_over): (&Alert, bool)| {
+        let phase = if is_over { "over" } else { alert.severity.name() };
+        let text = format!("step {:>STEP$}  {phase:8}  {}", alert.step.0, clean(&alert.message));
+        let is_bad = !is_over && alert.severity > AlertSeverity::Info;
         Line::from(Span::styled(text, if is_bad { alarm(state) } else { Style::new() }))
     };
     let mut lines: Vec<Line<'_>> =
-        run.overview.alerts.iter().rev().take(usize::from(inside.height)).map(line).collect();
+        by_urgency(&run.overview.alerts).into_iter().take(usize::from(inside.height)).map(line).collect();
     if lines.is_empty() {
         lines.push(Line::from("none"));
     }
     frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Alerts as they began, and whether each is over: those that go on first, and of each sort the newest first.
+fn by_urgency(alerts: &[Alert]) -> Vec<(&Alert, bool)> {
+    let mut told: Vec<(&Alert, bool)> = Vec::new();
+    for alert in alerts {
+        if alert.phase == AlertPhase::Begins {
+            told.push((alert, false));
+            continue;
+        }
+        let begun = told.iter_mut().rev().find(|(one, is_over)| {
+            !is_over && one.rule == alert.rule && one.rank == alert.rank && one.series == alert.series
+        });
+        match begun {
+            Some((_, is_over)) => *is_over = true,
+            // It began before the oldest that is kept.
+            None => told.push((alert, true)),
+        }
+    }
+    told.reverse();
+    told.sort_by_key(|(_, is_over)| *is_over);
+    told
 }
 
 /// The ledger in a line.

@@ -2,6 +2,7 @@
 
 use crate::config::alert::{AlertActions, Alerting, Rule, RuleArgs};
 use crate::config::diagnostic::DiagnosticKind;
+use crate::config::effective::Config;
 use crate::config::file::{
     AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, GoldenPaths, SignalNames,
 };
@@ -58,6 +59,32 @@ impl Alerting {
     }
 }
 
+/// Rules of the file that look at nothing: what they are on is not measured.
+pub(super) fn check_measured(config: &Config, file: &AlertFile, update_key: &str, report: &mut Report<'_>) {
+    let rules = config.alert.rules.iter().take(file.rules.as_ref().map_or(0, Vec::len));
+    for (index, rule) in rules.enumerate() {
+        let kind_of = |signal: &AlertSignal| match signal {
+            AlertSignal::Kind(kind) => Some(*kind),
+            _ => None,
+        };
+        let kinds: Option<Vec<Kind>> = rule.signals.iter().map(kind_of).collect();
+        let Some(kinds) = kinds.filter(|kinds| !kinds.is_empty()) else { continue };
+        if kinds.iter().any(|kind| config.measures(*kind)) {
+            continue;
+        }
+        let key = format!("alert.rules[{index}].rule_name");
+        let names: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
+        let found = format!("`{}` looks at {}, which is not measured", rule.rule, names.join(", "));
+        if rule.rule == AlertRule::UpdateRatio {
+            let hint = format!("add {update_key}, or leave the rule out");
+            report.error(report.place(&key), &key, Fault::new(DiagnosticKind::Conflict, found).hint(hint));
+        } else {
+            let hint = "measure it, or leave the rule out; it finds something once `trainmon control` measures it";
+            report.warn(report.place(&key), &key, Fault::new(DiagnosticKind::NoEffect, found).hint(hint));
+        }
+    }
+}
+
 fn is_http(url: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
 }
@@ -109,7 +136,7 @@ fn knows(rule: AlertRule) -> &'static [&'static str] {
         }
         AlertRule::Spike => &["threshold", "window", "min_samples", "floor"],
         AlertRule::NonFinite | AlertRule::Baseline | AlertRule::ReplicaMismatch => &[],
-        AlertRule::Dead => &["steps"],
+        AlertRule::Dead | AlertRule::Collapse => &["steps"],
         AlertRule::Vanishing | AlertRule::Drift => &["threshold", "min_samples"],
         AlertRule::UpdateRatio => &["threshold", "steps"],
         AlertRule::Stall => &["threshold", "seconds"],
@@ -237,7 +264,7 @@ impl Rule {
     }
 
     fn check(&self, own: &Self, on: &AlertOnFile, key: &str, report: &mut Report<'_>) {
-        use AlertRule::{NormMismatch, Stall, Straggler, UpdateRatio};
+        use AlertRule::{Collapse, NormMismatch, Stall, Straggler, UpdateRatio};
         let mut refuse = |name: &str, found: String, hint: &str| {
             let key = format!("{key}.{name}");
             report.error(report.place(&key), &key, Fault::new(DiagnosticKind::Conflict, found).hint(hint));
@@ -249,9 +276,13 @@ impl Rule {
                 refuse(name, "`ReplicaMismatch` looks at every copy".to_owned(), "leave it out");
             }
         }
-        let only = matches!(self.rule, Stall | NormMismatch | UpdateRatio | Straggler);
+        let only = matches!(self.rule, Collapse | Stall | NormMismatch | UpdateRatio | Straggler);
         if only && on.signal.is_some() && self.signals != own.signals {
             refuse("signal", format!("`{}` looks at `{}` only", self.rule, own.signals[0]), "leave `signal` out");
+        }
+        let is_wide = on.scope.is_none_or(|scope| scope == AlertScope::Global);
+        if matches!(self.rule, Collapse | Stall | NormMismatch | Straggler) && !is_wide {
+            refuse("scope", format!("`{}` looks at one number for the run", self.rule), "leave `scope` out");
         }
         if !self.targets.is_empty() && self.scope == AlertScope::Global {
             refuse(

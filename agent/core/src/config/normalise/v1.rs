@@ -9,6 +9,7 @@ use crate::config::report::{Fault, Report};
 use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
 use crate::config::time_tag::{TimeTag, TimeWindow};
 
+use super::alert::check_measured;
 use super::{common, csv, statistics};
 
 /// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
@@ -37,7 +38,7 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         report.warn(report.place(key), key, fault.hint("leave `layout` out, or write \"layout\": \"msprobe\""));
     }
     let common = common(&file.common, csv_layout, dynamic_on.is_some(), report);
-    Config {
+    let config = Config {
         dialect: Dialect::V1,
         ranks: file.module_ranks.clone(),
         squash_name: file.squash_name,
@@ -63,7 +64,9 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         csv: common.csv.clone().map(|csv| Csv { append_output, ..csv }),
         dynamic_on,
         ..common
-    }
+    };
+    check_measured(&config, &file.common.alert, r#""update": true"#, report);
+    config
 }
 
 /// msprobe's dynamic mode: the environment switches it on, the file measuring. Its steps begin where the file says

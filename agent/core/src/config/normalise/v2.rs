@@ -8,6 +8,7 @@ use crate::config::file::{RankFile, SignalFile, V2File};
 use crate::config::report::{Fault, Report};
 use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
 
+use super::alert::check_measured;
 use super::{common, csv, statistics};
 
 /// The effective config of a `TrainerMonitorV2` file.
@@ -23,7 +24,7 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
     }
     let module = monitors.module.filter(|module| module.enabled);
     let names = module.as_ref().map(|module| module.targets.clone()).unwrap_or_default();
-    Config {
+    let config = Config {
         dialect: Dialect::V2,
         ranks: match file.rank {
             RankFile::One(rank) => vec![rank],
@@ -59,7 +60,9 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
         patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
         ..common
-    }
+    };
+    check_measured(&config, &file.common.alert, r#""update": {"enabled": true} to `monitors`"#, report);
+    config
 }
 
 fn v2_signal(signal: &SignalFile) -> Signal {

@@ -1,0 +1,54 @@
+//! Numbers for people.
+
+/// A number with so many significant digits at most, as people write it: `17.6`, `0.332`, `1.5e-7`. Digits before the point
+/// are never dropped below a million.
+pub fn short(value: f64, digits: usize) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let behind_first = digits.saturating_sub(1);
+    let text = format!("{value:.behind_first$e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        let decimals = usize::try_from(behind_first as i32 - exponent).unwrap_or(0);
+        return trimmed(&format!("{value:.decimals$}")).to_owned();
+    }
+    format!("{}e{exponent}", trimmed(mantissa))
+}
+
+fn trimmed(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_people_write_them() {
+        for (value, digits, expected) in [
+            (0.0, 6, "0"),
+            (1.0, 6, "1"),
+            (0.332_148_1, 6, "0.332148"),
+            (-1.5e-7, 6, "-1.5e-7"),
+            (123_456.7, 6, "123457"),
+            (3e9, 6, "3e9"),
+            (17.629, 3, "17.6"),
+            (0.853_11, 3, "0.853"),
+            (1.2823, 3, "1.28"),
+            (9.999, 3, "10"),
+            (41_207.4, 3, "41207"),
+            (1_234_567.0, 3, "1.23e6"),
+            (2.5e-5, 3, "2.5e-5"),
+            (f64::NAN, 3, "NaN"),
+            (f64::INFINITY, 3, "inf"),
+            (f64::NEG_INFINITY, 3, "-inf"),
+        ] {
+            assert_eq!(short(value, digits), expected);
+        }
+    }
+}
