@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, AlertTotals, Expectation, FirstMove, Kind,
-    Rank, Step, StepBatch, TensorInfo,
+    Rank, Step, StepBatch, TensorInfo, layer_of,
 };
 use trainmon_service::{Notice, Severity};
 
@@ -133,12 +133,13 @@ impl Engine {
         // What begins is not to be crowded out by what is over.
         outcomes.sort_by_key(|outcome| (outcome.news != Some(RuleChange::Begins), scope(outcome.which), outcome.watch));
         let first_move = self.root_cause.first_move(&self.places);
+        let beside = self.fold_dead(&mut outcomes);
         let mut of_watch = vec![0; self.watches.len()];
-        for outcome in outcomes {
+        for (outcome, beside) in outcomes.into_iter().zip(beside) {
             let rule = &self.watches[outcome.watch].rule;
             of_watch[outcome.watch] += 1;
             if of_watch[outcome.watch] <= MAX_SAID_PER_WATCH {
-                verdict.said.extend(self.said(&outcome, batch, first_move.as_ref()));
+                verdict.said.extend(self.said(&outcome, beside, batch, first_move.as_ref()));
                 continue;
             }
             match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule.rule) {
@@ -146,6 +147,36 @@ impl Engine {
                 None => verdict.unsaid.push((rule.rule, 1)),
             }
         }
+    }
+
+    /// The tensors of a layer that die together, or live again, are one alert: of each layer the first is left. How many others of
+    /// its layer each outcome stands for.
+    fn fold_dead(&self, outcomes: &mut Vec<Outcome>) -> Vec<u64> {
+        let mut kept: Vec<Outcome> = Vec::with_capacity(outcomes.len());
+        let mut beside: Vec<u64> = Vec::with_capacity(outcomes.len());
+        let layer = |outcome: &Outcome| match outcome.which {
+            Which::Tensor { tensor, .. } if self.watches[outcome.watch].rule.rule == AlertRule::Dead => {
+                self.places.tensor(tensor).map(|info| layer_of(&info.name))
+            }
+            _ => None,
+        };
+        for outcome in outcomes.drain(..) {
+            let same = layer(&outcome).and_then(|of| {
+                kept.iter().position(|one| {
+                    one.watch == outcome.watch
+                        && std::mem::discriminant(&one.news) == std::mem::discriminant(&outcome.news)
+                        && layer(one) == Some(of)
+                })
+            });
+            if let Some(place) = same {
+                beside[place] += 1;
+            } else {
+                kept.push(outcome);
+                beside.push(0);
+            }
+        }
+        *outcomes = kept;
+        beside
     }
 
     /// Which rules rest while only a part of the model is measured; said once.
@@ -238,7 +269,13 @@ impl Engine {
         found
     }
 
-    fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<RaisedAlert> {
+    fn said(
+        &self,
+        outcome: &Outcome,
+        beside: u64,
+        batch: &StepBatch,
+        first_move: Option<&FirstMove>,
+    ) -> Option<RaisedAlert> {
         let (phase, findings, step) = match outcome.news? {
             RuleChange::Begins => (AlertPhase::Begins, 1, batch.step),
             RuleChange::Ends(findings, since) => (AlertPhase::Ends, findings, since),
@@ -262,6 +299,10 @@ impl Engine {
             moved_first: moved_first.cloned(),
         };
         alert.message = sentence(&alert, watch.rule.args.steps, batch);
+        if beside > 0 {
+            let tensors = if beside == 1 { "tensor" } else { "tensors" };
+            alert.message = format!("{}; {beside} other {tensors} of the layer too", alert.message);
+        }
         Some(RaisedAlert { alert, actions: watch.rule.actions })
     }
 

@@ -137,6 +137,22 @@ fn the_rank_that_comes_last_has_a_rule_that_is_asked_for() {
 }
 
 #[test]
+fn a_rule_on_what_is_not_measured_is_told() {
+    assert_refused(
+        r#"{"rules": [{"rule_name": "Spike"}, {"rule_name": "UpdateRatio"}]}"#,
+        &[
+            "alert.rules[1].rule_name",
+            "`UpdateRatio` looks at `update_ratio`, which is not measured",
+            r#""update": true"#,
+        ],
+    );
+    assert_refused(
+        r#"{"rules": [{"rule_name": "Collapse", "on": {"scope": "layer"}}]}"#,
+        &["alert.rules[0].on.scope", "looks at one number for the run"],
+    );
+}
+
+#[test]
 fn copies_are_compared_every_hundred_steps_and_all_of_them() {
     let interval = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config.replica_interval;
     assert_eq!(interval(r#"{"wg_distribution": true}"#), 100);

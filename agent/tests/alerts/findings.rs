@@ -224,7 +224,10 @@ fn dead_and_vanishing_gradients_and_too_large_updates_are_found() {
     }
     run.finish();
     let dead = run.keeper.begun(AlertRule::Dead);
-    assert_eq!(dead.iter().map(|alert| (alert.series.name.as_str(), alert.step.0)).collect::<Vec<_>>(), [("h.0", 64)]);
+    assert_eq!(
+        dead.iter().map(|alert| (alert.series.name.as_str(), alert.step.0)).collect::<Vec<_>>(),
+        [("h.0.attn.weight", 64)]
+    );
     let vanishing = run.keeper.begun(AlertRule::Vanishing);
     assert!(vanishing.len() == 1 && (80..200).contains(&vanishing[0].step.0), "{vanishing:?}");
     let ratios = run.keeper.begun(AlertRule::UpdateRatio);

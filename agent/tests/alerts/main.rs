@@ -5,6 +5,7 @@
 
 mod actions;
 mod baseline;
+mod beginnings;
 mod delivery;
 mod findings;
 mod losses;

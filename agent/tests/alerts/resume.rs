@@ -105,10 +105,11 @@ fn a_changed_config_keeps_what_still_fits() {
     let state = first.monitor.alert_state();
     let mut second = Run::new(r#"{"rules": [{"rule_name": "Spike", "args": {"threshold": 4, "window": 64}}]}"#);
     let loaded = second.monitor.load_alert_state(state).unwrap();
-    // `Spike` looks at grad, update and loss, `Drift` at grad.
-    assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 1));
+    // `Spike` looks at grad, update and loss, `Drift` at grad and loss.
+    assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 2));
     assert_eq!(loaded.left_out[0].to_string(), "Drift on gradient norm");
-    let said = "the saved alert state has 4 series, this config's rules take up 3: not Drift on gradient norm";
+    let said =
+        "the saved alert state has 5 series, this config's rules take up 3: not Drift on gradient norm, Drift on loss";
     assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();

@@ -65,7 +65,7 @@ fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
         report["next"].as_array().expect("a list").iter().any(|next| next["question"] == "Why rank 1 alone?");
     assert!(only_rank, "{}", report["next"]);
     let said = workspace.report(&["out"]);
-    assert!(said.out.starts_with("# Run `run-a`\n\nIt is very likely ("), "{}", said.out);
+    assert!(said.out.starts_with("# Run `run-a`\n\nOne alert: Spike: grad_reduced norm of blocks.1.mlp.weight 200 at step 50 on rank 1 (usually 2). It is very likely ("), "{}", said.out);
     for text in
         ["at step 50 on rank 1", "## What would settle it", "## What was not measured", "activations", "very likely: "]
     {
@@ -85,7 +85,7 @@ fn nan_is_certain_and_asks_for_a_capture_before_it() {
     );
     let next = report["next"].to_string();
     assert!(next.contains("Capture steps 25 to 30") && next.contains("trainmon overflow"), "{next}");
-    assert!(report["not_measured"].to_string().contains("does not say whether there was an alert"));
+    assert!(report["not_measured"].to_string().contains("whether there was an alert is not known"));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) enum Memory {
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
     Trend(Box<Trend>),
+    /// `Drift` on a loss: the same, and the lowest so far.
+    LossTrend(Box<Trend>),
     /// `NonFinite`, `NormMismatch`, those that look elsewhere: nothing.
     Nothing,
 }
@@ -63,6 +65,7 @@ impl Memory {
             AlertRule::Spike => Self::Spike(Box::default()),
             AlertRule::Collapse => Self::Collapse(Collapse::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
+            AlertRule::Drift if signal == AlertSignal::Loss => Self::LossTrend(Box::default()),
             AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
             AlertRule::NonFinite
             | AlertRule::NormMismatch
@@ -92,6 +95,7 @@ impl Memory {
             (Self::InARow(row), _) => row.above(args, value),
             (Self::Trend(trend), AlertRule::Vanishing) => trend.vanishing(args, value),
             (Self::Trend(trend), _) => trend.drift(args, value),
+            (Self::LossTrend(trend), _) => trend.drift_of_loss(args, value),
             (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
             (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
             // `Stall` looks at the clock, the others on threads of their own.

@@ -104,12 +104,11 @@ impl Spike {
         }
         let root = root(value);
         let outlook = if self.roots.len() < args.min_samples { None } else { self.outlook() };
-        let (kept, found) = match outlook {
-            Some(outlook) => self.hold_against(args, &outlook, root, value),
-            None => {
-                let found = beginning::norm(self.roots.iter().map(|&root| power(root)), value);
-                (found.and_then(|expected| expected.upper).map_or(root, |upper| root.min(self::root(upper))), found)
-            }
+        let (kept, found) = if let Some(outlook) = outlook {
+            self.hold_against(args, &outlook, root, value)
+        } else {
+            let found = beginning::norm(self.roots.iter().map(|&root| power(root)), value);
+            (found.and_then(|expected| expected.upper).map_or(root, |upper| root.min(self::root(upper))), found)
         };
         while self.roots.len() >= args.window.max(1) {
             self.roots.pop_front();

@@ -32,6 +32,10 @@ pub(crate) struct Trend {
     #[serde(with = "number::list")]
     marks: VecDeque<f64>,
     seen: u64,
+    /// `Drift` on a loss: the lowest the slow average has been. A loss falls all the time: what it was two thousand steps ago is far
+    /// above what it should be.
+    #[serde(with = "number::optional", default)]
+    lowest: Option<f64>,
 }
 
 impl Trend {
@@ -60,6 +64,18 @@ impl Trend {
         let upper = args.threshold.unwrap_or_default() * baseline;
         let found = self.seen > args.min_samples as u64 && quick > upper && middle > upper;
         found.then_some(Expectation { typical: Some(baseline), lower: None, upper: Some(upper) })
+    }
+
+    /// The quick average of a loss exceeds the lowest that the slow one has been by the threshold's factor.
+    pub(crate) fn drift_of_loss(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
+        let limit = self.quick.get().map_or(f64::INFINITY, |quick| WINSOR * quick);
+        let limit = if limit > 0.0 { limit } else { f64::INFINITY };
+        let value = if value.is_finite() { value.abs().min(limit) } else { value };
+        let (quick, middle) = self.add(value, DRIFT_QUICK, DRIFT_MIDDLE)?;
+        let lowest = *self.lowest.insert(self.lowest.map_or(middle, |lowest| lowest.min(middle)));
+        let upper = args.threshold.unwrap_or_default() * lowest;
+        let found = self.seen > args.min_samples as u64 && quick > upper;
+        found.then_some(Expectation { typical: Some(lowest), lower: None, upper: Some(upper) })
     }
 
     /// Takes a value; the quick and the slow average. `None` if it is not finite.
@@ -108,6 +124,24 @@ mod tests {
         let found = drift_hits((0..4_000).map(rising));
         assert!(found.first().is_some_and(|&first| (2_500..3_500).contains(&first)), "{:?}", found.first());
         assert_eq!(drift_hits((0..4_000).map(|step| if step % 500 == 0 { 100.0 } else { calm(step) })), [0usize; 0]);
+    }
+
+    fn loss_hits(values: impl IntoIterator<Item = f64>) -> Vec<usize> {
+        let (mut trend, args) = (Trend::default(), RuleArgs::of_rule(AlertRule::Drift));
+        let hits = values.into_iter().enumerate().filter(|&(_, x)| trend.drift_of_loss(&args, x).is_some());
+        hits.map(|(step, _)| step).collect()
+    }
+
+    #[test]
+    fn a_loss_that_rises_again_is_told_within_two_hundred_steps_and_one_that_falls_is_not() {
+        let falling = |step: usize| calm(step) * (2.0 + 8.0 * (-(step as f64) / 300.0).exp());
+        assert_eq!(loss_hits((0..8_000).map(falling)), [0usize; 0]);
+        let rising = |step: usize| falling(step) + (0.01 * step.saturating_sub(2_000) as f64).min(6.0);
+        let found = loss_hits((0..3_000).map(rising));
+        assert!(found.first().is_some_and(|&first| (2_000..2_200).contains(&first)), "{:?}", found.first());
+        let with_spikes = |step: usize| if step % 300 == 0 { 40.0 } else { falling(step) };
+        assert_eq!(loss_hits((0..4_000).map(with_spikes)), [0usize; 0]);
+        assert_eq!(loss_hits((0..2_000).map(|step| if step == 900 { f64::NAN } else { calm(step) })), [0usize; 0]);
     }
 
     #[test]

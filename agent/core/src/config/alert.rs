@@ -205,8 +205,10 @@ impl Rule {
                     kind(Kind::ParamUpdated),
                 ],
             ),
-            AlertRule::Dead => (AlertScope::Layer, vec![AlertSignal::Grad]),
-            AlertRule::Vanishing | AlertRule::Drift => (AlertScope::Global, vec![AlertSignal::Grad]),
+            // A part of a layer may be dead while the rest of it lives.
+            AlertRule::Dead => (AlertScope::Tensor, vec![AlertSignal::Grad]),
+            AlertRule::Vanishing => (AlertScope::Global, vec![AlertSignal::Grad]),
+            AlertRule::Drift => (AlertScope::Global, vec![AlertSignal::Grad, AlertSignal::Loss]),
             AlertRule::UpdateRatio => (AlertScope::Layer, vec![kind(Kind::UpdateRatio)]),
             AlertRule::Collapse => (AlertScope::Global, vec![AlertSignal::Loss]),
             AlertRule::Stall => (AlertScope::Global, vec![AlertSignal::StepTime]),

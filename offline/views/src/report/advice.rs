@@ -19,36 +19,44 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let Some(first) = first_certain(report) else {
         return match alerts {
             0 => format!("Nothing left what it was before ({seen}), and there is no alert."),
-            _ => format!("{}, and no series left what it was before ({seen}).", alerts_in_words(report, alerts)),
+            _ => format!(
+                "{} No series left what it was before ({seen}).",
+                first_alert(report, alerts).unwrap_or_else(|| format!("{alerts} alerts."))
+            ),
         };
     };
     let certainty = match first.certainty {
         Certainty::Certain => "It is certain".to_owned(),
         certainty => format!("It is {} ({:.0} deviations)", certainty.words(), first.deviations),
     };
+    let alert = first_alert(report, alerts).map_or_else(String::new, |first| format!("{first} "));
     let others = report.moved.len() as u64 + report.left_out.moved - 1;
     let others = match others {
         0 => String::new(),
         1 => "; 1 other series moved too".to_owned(),
         others => format!("; {others} other series moved too"),
     };
-    let alerts = if alerts == 0 { "no alert".to_owned() } else { alerts_in_words(report, alerts) };
-    format!("{certainty} that {}{others} ({seen}); {alerts}.", movement_in_words(first))
+    let no_alert = if alerts == 0 { "; no alert" } else { "" };
+    format!("{alert}{certainty} that {}{others} ({seen}){no_alert}.", movement_in_words(first))
 }
 
-fn alerts_in_words(report: &Report, alerts: u64) -> String {
-    let first = report.alerts.first();
-    let first = first.map_or_else(String::new, |alert| format!(", the first {} at step {}", alert.rule, alert.step));
-    if alerts == 1 { format!("1 alert{first}") } else { format!("{alerts} alerts{first}") }
+/// The run's own word comes first: its rules saw every step.
+fn first_alert(report: &Report, alerts: u64) -> Option<String> {
+    let first = report.alerts.first()?;
+    let message = &first.message;
+    Some(if alerts == 1 { format!("One alert: {message}.") } else { format!("{alerts} alerts, the first: {message}.") })
 }
 
-/// The earliest departure that is not merely possible; else the earliest. Of one step a tensor goes before a sum over all of
-/// them, and then the farthest.
+/// The earliest departure that is not merely possible; else the earliest. Of one step a number that is not finite, then the cause
+/// before its effects; a tensor goes before a sum over all of them.
 pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
     let is_told = |moved: &&Moved| moved.certainty > Certainty::Possible && !is_of_the_machine(moved);
     let first = report.moved.iter().find(is_told).or_else(|| report.moved.first())?;
+    if first.signal != "grad_norm" {
+        return Some(first);
+    }
     let mut of_step = report.moved.iter().filter(|moved| moved.step == first.step).filter(is_told);
-    Some(of_step.find(|moved| moved.tensor.is_some()).unwrap_or(first))
+    Some(of_step.find(|moved| moved.tensor.is_some() && moved.signal.starts_with("grad")).unwrap_or(first))
 }
 
 /// Times say something of the machine, not of the training's numbers.

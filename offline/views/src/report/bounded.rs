@@ -1,7 +1,9 @@
 //! A report within its size, whatever the run's.
 
+use std::collections::BTreeSet;
+
 use super::document::{Moved, Report};
-use super::markdown;
+use super::{markdown, order};
 
 /// What a ticket, a chat and a language model take.
 pub const MOST_BYTES: usize = 256 * 1000;
@@ -75,17 +77,23 @@ fn truncate<T>(list: &mut Vec<T>, most: usize) -> u64 {
     beyond as u64
 }
 
-/// The earliest half, and of the rest the farthest.
+/// The first of each rank, the earliest half, and of the rest the farthest.
 fn keep_moved(moved: &mut Vec<Moved>, most: usize) -> u64 {
-    let beyond = moved.len().saturating_sub(most);
-    if beyond > 0 {
-        let mut rest = moved.split_off(most.div_ceil(2));
+    let before = moved.len();
+    if before > most {
+        let mut ranks = BTreeSet::new();
+        let (mut kept, mut others): (Vec<Moved>, Vec<Moved>) = moved.drain(..).partition(|one| ranks.insert(one.rank));
+        kept.truncate(most);
+        let room = most - kept.len();
+        let mut rest = others.split_off(room.div_ceil(2).min(others.len()));
         rest.sort_by(|a, b| b.deviations.total_cmp(&a.deviations));
-        rest.truncate(most / 2);
-        rest.sort_by_key(|moved| moved.step);
-        moved.append(&mut rest);
+        rest.truncate(room / 2);
+        kept.append(&mut others);
+        kept.append(&mut rest);
+        order::sort(&mut kept);
+        *moved = kept;
     }
-    beyond as u64
+    (before - moved.len()) as u64
 }
 
 fn shorten(report: &mut Report) {
@@ -104,6 +112,7 @@ fn shorten(report: &mut Report) {
     for alert in &mut report.alerts {
         short(&mut alert.series);
         alert.layer.as_mut().into_iter().chain(&mut alert.moved_first).for_each(&mut short);
+        short(&mut alert.message);
     }
     report.curves.iter_mut().for_each(|curve| short(&mut curve.name));
     report.warnings.iter_mut().chain(&mut report.not_measured).for_each(|text| {

@@ -163,6 +163,8 @@ pub struct ReportedAlert {
     /// What moved first, as the run's monitor saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_first: Option<String>,
+    /// What the run said of it.
+    pub message: String,
 }
 
 /// A curve in numbers.

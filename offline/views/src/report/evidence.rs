@@ -5,6 +5,7 @@ use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
 
 use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
 use super::movement::{Direction, Point, SeriesDeparture, first_departure};
+use super::order;
 use crate::rank_history::RankHistory;
 
 /// So many departures and alerts of a rank are kept: more than a report has room for.
@@ -31,7 +32,7 @@ impl Evidence {
         let rank = history.run.rank.0;
         let overview = history.overview();
         let mut search = Search { rank, moved: Vec::new(), series: 0, too_short: 0 };
-        for curve in &overview.curves {
+        for curve in overview.curves.iter().filter(|curve| !order::is_no_evidence(&curve.name)) {
             search.curve(&overview.steps, curve);
         }
         for kind in &overview.tables.kinds {
@@ -71,16 +72,15 @@ fn columns_width(overview: &Overview) -> u64 {
     overview.tables.columns.width
 }
 
-/// In the order of their steps; of one step the farthest first. Of too many, the earliest and the farthest stay.
+/// In the order of their steps, causes first. Of too many, the earliest and the farthest stay.
 fn earliest_and_farthest(moved: &mut Vec<Moved>) {
-    let farthest_first = |a: &Moved, b: &Moved| b.deviations.total_cmp(&a.deviations);
-    moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| farthest_first(a, b)));
+    order::sort(moved);
     if moved.len() > MOST {
         let mut rest = moved.split_off(MOST / 2);
-        rest.sort_by(farthest_first);
+        rest.sort_by(|a, b| b.deviations.total_cmp(&a.deviations));
         rest.truncate(MOST / 2);
         moved.append(&mut rest);
-        moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| farthest_first(a, b)));
+        order::sort(moved);
     }
 }
 
@@ -128,9 +128,13 @@ impl Search {
                 self.series += 1;
                 continue;
             }
+            // A parameter that begins at zero has no ratio yet.
+            let has_no_ratio = |value: &f32| map.kind == Kind::UpdateRatio.name() && !value.is_finite();
+            let without_ratio = values.iter().take_while(|value| **value == ABSENT || has_no_ratio(value)).count();
             let points: Vec<Point> = values
                 .iter()
                 .enumerate()
+                .skip(without_ratio)
                 .filter(|(_, value)| **value != ABSENT)
                 .map(|(column, &value)| Point {
                     first_step: map.columns.first[column],
@@ -186,7 +190,8 @@ fn moved(rank: u32, departure: &SeriesDeparture, signal: &str, statistic: Option
 }
 
 fn reported(alert: &Alert) -> ReportedAlert {
-    let Alert { rule, severity, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
+    let Alert { rule, severity, phase, findings, step, rank, series, value, expected, moved_first, message, .. } =
+        alert;
     let passed = |bound: &f64, is_upper: bool| if is_upper { *value > *bound } else { *value < *bound };
     let bound =
         expected.upper.filter(|upper| passed(upper, true)).or(expected.lower.filter(|lower| passed(lower, false)));
@@ -203,6 +208,7 @@ fn reported(alert: &Alert) -> ReportedAlert {
         usual: expected.typical,
         bound,
         moved_first: moved_first.as_ref().map(ToString::to_string),
+        message: message.clone(),
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Coverage {
     dropped: u64,
     without_times: bool,
     /// Ranks whose alerts were not written down, and that have none in any other file.
-    without_alert_record: u64,
+    without_alert_record: Vec<u32>,
     too_short: u64,
     series: u64,
     rows_left_out: u64,
@@ -55,7 +55,8 @@ impl Coverage {
         self.sampled_steps += history.sampled_steps;
         self.dropped += history.dropped();
         self.without_times |= history.times == StepTimes::OfFiles;
-        self.without_alert_record += u64::from(!history.alerts_are_recorded && history.alerts.is_empty());
+        let is_unknown = !history.alerts_are_recorded && history.alerts.is_empty();
+        self.without_alert_record.extend(is_unknown.then_some(history.run.rank.0));
         self.too_short += evidence.too_short;
         self.series += evidence.series;
         self.rows_left_out += evidence.rows_left_out;
@@ -138,11 +139,16 @@ impl Coverage {
         if self.without_times {
             gaps.push("When steps were is not known: the files keep no times.".to_owned());
         }
-        if self.without_alert_record > 0 {
-            gaps.push(
-                "The run has no `alerts.jsonl`: it does not say whether there was an alert. Another tool wrote it, or an older version."
-                    .to_owned(),
-            );
+        if let Some(first) = self.without_alert_record.first() {
+            let others = self.without_alert_record.len() - 1;
+            let ranks = if others == 0 {
+                format!("Rank {first} has")
+            } else {
+                format!("Rank {first} and {others} others have")
+            };
+            gaps.push(format!(
+                "{ranks} no `alerts.jsonl`: whether there was an alert is not known. Another tool wrote the run, or an older version."
+            ));
         }
         gaps
     }

@@ -16,6 +16,7 @@ mod evidence;
 mod gaps;
 mod markdown;
 mod movement;
+mod order;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -77,8 +78,8 @@ pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) ->
         report.warnings.extend(history.warnings);
         done += rank.bytes();
     }
-    report.moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| b.deviations.total_cmp(&a.deviations)));
-    report.alerts.sort_by_key(|alert| (alert.step, alert.rank));
+    order::sort(&mut report.moved);
+    report.alerts.sort_by_key(|alert| (alert.step, order::place_of_series(&alert.series), alert.rank));
     report.method.series = coverage.series();
     report.not_measured = coverage.gaps(run.world_size);
     let said = path.display().to_string();

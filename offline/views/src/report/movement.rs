@@ -86,7 +86,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
             }
             departure.returned = deviations.abs() < TOLD_FROM;
         } else if let Some(baseline) = Baseline::of(&before) {
-            let deviations = baseline.deviations(value, is_magnitude);
+            let deviations = baseline.leap(value, before.last().copied(), is_magnitude);
             if deviations.abs() >= TOLD_FROM {
                 let departure = SeriesDeparture {
                     at: point,
@@ -111,7 +111,7 @@ fn unlevel(value: f64, is_magnitude: bool) -> f64 {
 /// What the last values were.
 struct Baseline {
     median: f64,
-    /// A standard deviation, by the median of distances.
+    /// A standard deviation, by the median of distances or of strides from value to value, whichever is smaller.
     scatter: f64,
 }
 
@@ -122,8 +122,22 @@ impl Baseline {
             return None;
         }
         let median = median(recent.to_vec());
-        let scatter = NORMAL * self::median(recent.iter().map(|value| (value - median).abs()).collect());
-        Some(Self { median, scatter })
+        let distances = recent.iter().map(|value| (value - median).abs()).collect();
+        // A series on its way somewhere is far from its median most of the time: what scatters is how far it goes in a step.
+        let strides = recent.windows(2).map(|pair| (pair[1] - pair[0]).abs() / f64::sqrt(2.0)).collect();
+        Some(Self { median, scatter: NORMAL * self::median(distances).min(self::median(strides)) })
+    }
+
+    /// Deviations from the median, or from the value just before where that is nearer: a series on its way down or up, as gradients
+    /// in the first steps are, leaves its median with every step and leaps with none.
+    fn leap(&self, value: f64, last: Option<f64>, is_magnitude: bool) -> f64 {
+        let from_median = self.deviations(value, is_magnitude);
+        let Some(last) = last else { return from_median };
+        let from_last = from_median - self.deviations(last, is_magnitude);
+        if (from_last > 0.0) != (from_median > 0.0) {
+            return 0.0;
+        }
+        if from_last.abs() < from_median.abs() { from_last } else { from_median }
     }
 
     fn deviations(&self, value: f64, is_magnitude: bool) -> f64 {
@@ -180,6 +194,14 @@ mod tests {
         assert_eq!(first_departure(&points((0..500).map(|s| 10.0 * (-0.01 * s as f64).exp() * noisy(s)))), None);
         assert_eq!(first_departure(&points((0..500).map(|s| -3.0 + 0.01 * f64::from(s)))), None);
         assert_eq!(first_departure(&points([1.0, 100.0, 1.0, 1e-9])), None);
+    }
+
+    #[test]
+    fn a_series_that_falls_quickly_in_its_first_steps_is_none() {
+        let falling = |s: u64| noisy(s) * (0.2 + 8.0 * (-0.15 * s as f64).exp());
+        assert_eq!(first_departure(&points((0..80).map(falling))), None);
+        let with_spike = |s: u64| if s == 20 { 50.0 * falling(s) } else { falling(s) };
+        assert_eq!(first_departure(&points((0..80).map(with_spike))).unwrap().at.first_step, 20);
     }
 
     #[test]

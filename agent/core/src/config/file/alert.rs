@@ -15,7 +15,7 @@ use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal};
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct AlertFile {
-    /// The rules. Absent: `Spike`, `NonFinite` and `Stall` with their defaults; an empty list: none. `NormMismatch` always
+    /// The rules. Absent: `Spike`, `NonFinite`, `Collapse` and `Stall` with their defaults; an empty list: none. `NormMismatch` always
     /// looks where a framework reports its norm, `ReplicaMismatch` where `replica_interval` is not 0.
     #[schemars(extend("x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `alert` without `rules` is a KeyError"))]
     pub(in crate::config) rules: Option<Vec<AlertRuleFile>>,
