@@ -93,7 +93,9 @@ fn a_run_that_is_well_says_so_and_exits_with_zero() {
     let workspace = Workspace::with(&MadeRun { steps: 200, spike: None, not_finite: None }, 2);
     let (report, code) = workspace.json(&["out"]);
     assert_eq!((code, report["moved"].as_array().map(Vec::len)), (Some(0), Some(0)), "{}", report["moved"]);
-    assert!(report["summary"].as_str().expect("a sentence").starts_with("Nothing left what it was before (200 steps"));
+    assert!(
+        report["summary"].as_str().expect("a sentence").starts_with("No series left what it was before (200 steps")
+    );
     assert_eq!((&report["version"], &report["left_out"]["moved"]), (&1.into(), &0.into()));
 }
 

@@ -8,6 +8,9 @@ use super::gaps::Coverage;
 /// So many steps before the first sign a second run should measure everything.
 const LEAD: u64 = 5;
 
+/// So many series of the optimizer's state move together by chance.
+const ALONE: usize = 8;
+
 /// The sentence that answers what happened.
 pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let alerts = report.alerts.len() as u64 + report.left_out.alerts;
@@ -16,28 +19,26 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     if !coverage.has_steps() && alerts == 0 {
         return "The run has no step yet: there is nothing to tell of it.".to_owned();
     }
+    let alert = first_alert(report, alerts).map_or_else(|| coverage.without_alert(), |first| format!("{first} "));
     let Some(first) = first_certain(report) else {
-        return match alerts {
-            0 => format!("Nothing left what it was before ({seen}), and there is no alert."),
-            _ => format!(
-                "{} No series left what it was before ({seen}).",
-                first_alert(report, alerts).unwrap_or_else(|| format!("{alerts} alerts."))
-            ),
+        let moved = report.moved.len() as u64 + report.left_out.moved;
+        return match moved {
+            0 => format!("{alert}No series left what it was before ({seen})."),
+            1 => format!("{alert}One series may have left what it was before, which chance does too ({seen})."),
+            _ => format!("{alert}{moved} series may have left what they were before, which chance does too ({seen})."),
         };
     };
     let certainty = match first.certainty {
         Certainty::Certain => "It is certain".to_owned(),
         certainty => format!("It is {} ({:.0} deviations)", certainty.words(), first.deviations),
     };
-    let alert = first_alert(report, alerts).map_or_else(String::new, |first| format!("{first} "));
     let others = report.moved.len() as u64 + report.left_out.moved - 1;
     let others = match others {
         0 => String::new(),
         1 => "; 1 other series moved too".to_owned(),
         others => format!("; {others} other series moved too"),
     };
-    let no_alert = if alerts == 0 { "; no alert" } else { "" };
-    format!("{alert}{certainty} that {}{others} ({seen}){no_alert}.", movement_in_words(first))
+    format!("{alert}{certainty} that {}{others} ({seen}).", movement_in_words(first))
 }
 
 /// The run's own word comes first: its rules saw every step.
@@ -47,16 +48,34 @@ fn first_alert(report: &Report, alerts: u64) -> Option<String> {
     Some(if alerts == 1 { format!("One alert: {message}.") } else { format!("{alerts} alerts, the first: {message}.") })
 }
 
-/// The earliest departure that is not merely possible; else the earliest. Of one step a number that is not finite, then the cause
-/// before its effects; a tensor goes before a sum over all of them.
+/// The earliest departure that is beyond chance. Of one step a number that is not finite, then the cause before its effects; a
+/// tensor goes before a sum over all of them.
 pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
-    let is_told = |moved: &&Moved| moved.certainty > Certainty::Possible && !is_of_the_machine(moved);
-    let first = report.moved.iter().find(is_told).or_else(|| report.moved.first())?;
+    let is_told = |moved: &&Moved| is_beyond_chance(moved, report);
+    let first = report.moved.iter().find(is_told)?;
     if first.signal != "grad_norm" {
         return Some(first);
     }
     let mut of_step = report.moved.iter().filter(|moved| moved.step == first.step).filter(is_told);
     Some(of_step.find(|moved| moved.tensor.is_some() && moved.signal.starts_with("grad")).unwrap_or(first))
+}
+
+/// Of some thousand series one leaps by chance now and then: what moves is told where it is a fact, a number of the whole run, a
+/// gradient, an activation or a parameter that moves far, or where several series move at once.
+fn is_beyond_chance(moved: &Moved, report: &Report) -> bool {
+    if is_of_the_machine(moved) {
+        return false;
+    }
+    let is_state =
+        ["exp_", "max_exp", "update", "momentum", "mg_direction"].iter().any(|of| moved.signal.starts_with(of));
+    let least = if moved.tensor.is_none() && !is_state { Certainty::Likely } else { Certainty::VeryLikely };
+    if moved.certainty == Certainty::Certain {
+        return true;
+    }
+    let together = || report.moved.iter().filter(|one| one.step.abs_diff(moved.step) <= 1).count();
+    // Updates fall with the learning rate.
+    let is_alarming = !is_state || (moved.direction != Direction::Falls && together() > ALONE);
+    moved.certainty >= least && is_alarming
 }
 
 /// Times say something of the machine, not of the training's numbers.

@@ -120,7 +120,7 @@ pub struct Moved {
     /// The median before.
     #[serde(with = "number::optional")]
     pub usual: Option<f64>,
-    /// Deviations of what was before, at the farthest value; infinite for one that is not finite.
+    /// Deviations of what was before, at the farthest of the first nine values; infinite for one that is not finite.
     #[serde(with = "number")]
     pub deviations: f64,
     /// Values that it was held against.

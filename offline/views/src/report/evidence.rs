@@ -100,7 +100,10 @@ impl Search {
             };
             let point =
                 |bin| Some(Point { first_step: steps.first[bin], last_step: steps.last[bin], value: value(bin)? });
-            (0..steps.first.len()).filter_map(point).collect()
+            let points = (0..steps.first.len()).filter_map(point);
+            // Parameters that begin at zero have no ratio yet.
+            let has_no_ratio = |point: &Point| curve.name.starts_with("update_ratio") && !point.value.is_finite();
+            points.skip_while(has_no_ratio).collect()
         };
         let departure = if curve.high.is_empty() {
             self.look(&points(&curve.last))

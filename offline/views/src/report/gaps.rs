@@ -65,6 +65,11 @@ impl Coverage {
         self.tensor_bins = self.tensor_bins.max(evidence.steps_per_tensor_value);
     }
 
+    /// What is said where there is no alert: of ranks that wrote none down it is not known.
+    pub(super) fn without_alert(&self) -> String {
+        if self.without_alert_record.is_empty() { "No alert. ".to_owned() } else { String::new() }
+    }
+
     /// How many ranks were read.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()

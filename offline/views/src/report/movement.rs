@@ -6,6 +6,8 @@ use serde::Serialize;
 const WINDOW: usize = 32;
 /// With fewer there is no usual level.
 pub(super) const LEAST: usize = 12;
+/// The farthest value is looked for in so many behind the first.
+const FARTHEST_WITHIN: usize = 8;
 /// Deviations from which on a value is told of: beyond chance, among the series of a large model.
 const TOLD_FROM: f64 = 8.0;
 /// Series that scatter by less than 2 % are as good as constant, and a change of 2 % is no news.
@@ -43,7 +45,7 @@ pub(super) struct SeriesDeparture {
     /// The median of the values before.
     pub(super) usual: Option<f64>,
     pub(super) direction: Direction,
-    /// The farthest value from that step on, in deviations of what was before it.
+    /// The farthest of the values from that step on, in deviations of what was before it: of the first nine.
     pub(super) deviations: f64,
     /// Values that the first one was held against.
     pub(super) held_against: usize,
@@ -60,6 +62,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
     let level = |value: f64| if is_magnitude { value.max(SMALLEST).ln() } else { value };
     let mut before: Vec<f64> = Vec::with_capacity(points.len());
     let mut found: Option<(SeriesDeparture, Baseline)> = None;
+    let mut since = 0;
     for &point in points {
         if !point.value.is_finite() {
             // What departed and came back is another matter.
@@ -81,7 +84,9 @@ pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
         if let Some((departure, baseline)) = &mut found {
             let deviations = baseline.deviations(value, is_magnitude);
             let is_same_way = (deviations > 0.0) == (departure.direction == Direction::Rises);
-            if is_same_way {
+            since += 1;
+            // Later it is where the series has gone since.
+            if is_same_way && since <= FARTHEST_WITHIN {
                 departure.deviations = departure.deviations.max(deviations.abs());
             }
             departure.returned = deviations.abs() < TOLD_FROM;
