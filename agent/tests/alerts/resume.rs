@@ -109,7 +109,7 @@ fn a_changed_config_keeps_what_still_fits() {
     assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 2));
     assert_eq!(loaded.left_out[0].to_string(), "Drift on gradient norm");
     let said =
-        "the saved alert state has 5 series, this config's rules take up 3: not Drift on gradient norm, Drift on loss";
+        "the saved alert state has 5 series, this config's rules take up 3: not Drift on gradient norm and 1 more";
     assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();
