@@ -22,7 +22,7 @@ from support.interpreted import InterpretedKernels
 from trainmon import Watch, starting
 from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
-from trainmon.device import DeviceQueue, chunks, pages, reductions
+from trainmon.device import DeviceQueue, chunks, pages, reductions, transfers
 from trainmon.device.streams import DeviceStreams, NoStreams, streams_of
 from trainmon.measurer import UNSCALED, Label
 
@@ -347,10 +347,13 @@ def test_a_skipped_step_leaves_nothing_behind(tmp_path: Path) -> None:
     assert (books["observed"], books["not_sampled"]) == (4, 2)
 
 
-def test_more_rows_than_a_page_holds(tmp_path: Path) -> None:
+def test_more_rows_than_a_page_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The interpreted kernels take a twentieth of a second for each tensor.
+    rows = 64
+    monkeypatch.setattr(transfers, "ROWS", rows)
     monitor = start(tmp_path)
     queue = DeviceQueue(monitor)
-    count = 2500
+    count = 2 * rows + 20
     for number in range(count):
         label = Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN)
         queue.enqueue(label, torch.full((3,), float(number)), UNSCALED, None)
@@ -733,7 +736,7 @@ def test_nothing_in_a_step_waits_for_a_device(
 ) -> None:
     heard: list[str] = []
     monitor = start(tmp_path, heard, recording_l2_features=True, l2_targets={"linear_hook": []}, monitor_mbs_grad=True)
-    net = tiny.model()
+    net = tiny.model(layers=1)
     # Torch's own AdamW reads its step count on the host; SGD reads nothing.
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     with Watch(net, optimizer, monitor, grad_acc_steps=2, device_only=device_only):
@@ -757,7 +760,7 @@ def test_a_watch_shows_the_same_on_either_way(tmp_path: Path) -> None:
     found, trained = [], []
     for way in (False, True):
         monitor = start(tmp_path / str(way))
-        net = tiny.model()
+        net = tiny.model(layers=1)
         optimizer = tiny.optimizer_of(net)
         with Watch(net, optimizer, monitor, device_only=way):
             for step in range(3):

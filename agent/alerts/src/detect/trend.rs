@@ -139,7 +139,7 @@ mod tests {
         let rising = |step: usize| falling(step) + (0.01 * step.saturating_sub(2_000) as f64).min(6.0);
         let found = loss_hits((0..3_000).map(rising));
         assert!(found.first().is_some_and(|&first| (2_000..2_200).contains(&first)), "{:?}", found.first());
-        let with_spikes = |step: usize| if step % 300 == 0 { 40.0 } else { falling(step) };
+        let with_spikes = |step: usize| if step.is_multiple_of(300) { 40.0 } else { falling(step) };
         assert_eq!(loss_hits((0..4_000).map(with_spikes)), [0usize; 0]);
         assert_eq!(loss_hits((0..2_000).map(|step| if step == 900 { f64::NAN } else { calm(step) })), [0usize; 0]);
     }

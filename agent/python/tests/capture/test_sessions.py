@@ -471,7 +471,8 @@ def test_stacks_that_are_known_from_an_earlier_step_are_those_of_the_code_that_r
     for step in range(12):
         # A new function in each step, at another line, perhaps where the last one's code lay in memory.
         names: dict[str, Any] = {"torch": torch}
-        exec(compile("\n" * step + "def call(x):\n    return torch.softmax(x, 0)\n", f"made{step % 2}.py", "exec"), names)
+        source = "\n" * step + "def call(x):\n    return torch.softmax(x, 0)\n"
+        exec(compile(source, f"made{step % 2}.py", "exec"), names)
         debugger.start()
         for _ in range(2):
             names["call"](torch.ones(3))
