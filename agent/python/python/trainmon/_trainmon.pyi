@@ -15,6 +15,7 @@ __all__ = [
     "DEVICE_COLUMNS",
     "KINDS",
     "USUAL_CONFIG",
+    "BackwardPass",
     "CallMode",
     "Capture",
     "CaptureConfig",

@@ -87,7 +87,11 @@ fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>)
             Ok(alert) if alert.rank.0 == rank => known.alerts.push(alert),
             Ok(_) => {}
             Err(_) => match serde_json::from_str::<AlertEnd>(line) {
-                Ok(end) => known.end = Some(end),
+                // A run that was resumed in its directory has one for each time.
+                Ok(end) => {
+                    let sums = &mut known.end.get_or_insert_default().findings;
+                    end.findings.into_iter().for_each(|(rule, count)| *sums.entry(rule).or_default() += count);
+                }
                 Err(_) => unreadable += 1,
             },
         }
