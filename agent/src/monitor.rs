@@ -38,6 +38,16 @@ pub struct Monitor {
     inner: Arc<Inner>,
 }
 
+impl Drop for Monitor {
+    /// In a forked child nothing is taken apart: the other ends of its queues are with threads that the parent alone has, and one
+    /// of them may have held a queue's lock when the process forked, which nobody gives back here.
+    fn drop(&mut self) {
+        if self.inner.fork.is_child() {
+            std::mem::forget(Arc::clone(&self.inner));
+        }
+    }
+}
+
 impl Monitor {
     pub(crate) fn assemble(parts: Parts) -> Self {
         Self { inner: Arc::new(Inner::new(parts)) }

@@ -214,20 +214,27 @@ fn a_crowd_at_one_door_leaves_the_other_one_free() {
 #[test]
 #[expect(unsafe_code, reason = "the test forks for real")]
 fn a_forked_child_that_ends_leaves_the_doors_of_its_parent_open() {
+    /// While steps go on some of these fork while a thread of the monitor's holds the lock of a queue.
+    const CHILDREN: usize = 100;
     let base = tempfile::tempdir().unwrap();
-    let training = Training::start(base.path(), CONFIG);
+    let mut training = Training::start(base.path(), CONFIG);
     let doors = training.doors();
-    // SAFETY: the child drops what it has of the monitor, then leaves without running the test harness's exit code.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        drop(training);
-        // SAFETY: leaves the child at once.
-        unsafe { libc::_exit(0) };
+    for _ in 0..CHILDREN {
+        training.step();
+        // SAFETY: the child drops what it has of the monitor, then leaves without running the test harness's exit code.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that hangs: the signal's default kills it.
+            unsafe { libc::alarm(20) };
+            drop(training);
+            // SAFETY: leaves the child at once.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
-    let mut status = 0;
-    // SAFETY: waits for the child made above.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
     assert!(doors.socket.exists() && doors.token_file.exists());
     assert_eq!(doors.get("/status").code, 200);
     let over_http = doors.over_http(&request("GET", "/status", &[&doors.host(), &doors.bearer()], ""));
