@@ -6,7 +6,7 @@
 //! there was one. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -67,8 +67,12 @@ impl AlertFile {
 
     /// Says that nothing more comes, and until when the rest may take.
     pub(crate) fn close(self, deadline: Instant) -> Option<ClosingQueue> {
-        let queue = self.queue.into_inner().flatten()?;
         let counts = self.book.snapshot().findings;
+        if counts.iter().any(|&count| count > 0) {
+            // Also of a resumed run whose alert goes on: none begins in it.
+            self.queue.get_or_init(|| self.start());
+        }
+        let queue = self.queue.into_inner().flatten()?;
         let findings = AlertRule::ALL.into_iter().zip(counts).filter(|&(_, count)| count > 0).collect();
         if let Ok(line) = serde_json::to_string(&AlertEnd { findings })
             && let Some(complaint) = queue.send(Line(line))
@@ -91,13 +95,18 @@ impl Writer {
             if let Some(directory) = self.path.parent() {
                 fs::create_dir_all(directory)?;
             }
-            let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+            let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
             let held = file.metadata()?.len();
+            if held > 0 && !ends_whole(&mut file)? {
+                // What a killed process left stays a line of its own.
+                file.write_all(b"\n")?;
+            }
             self.open = Some((file, held));
         }
         let Some((file, held)) = &mut self.open else { return Ok(false) };
         let line = format!("{line}\n");
-        if *held + line.len() as u64 > MAX_BYTES {
+        let is_end = line.starts_with("{\"findings\"");
+        if *held + line.len() as u64 > MAX_BYTES && !is_end {
             return Ok(false);
         }
         // In one call: whoever reads meanwhile sees whole lines.
@@ -105,6 +114,14 @@ impl Writer {
         *held += line.len() as u64;
         Ok(true)
     }
+}
+
+/// Whether the last byte ends a line.
+fn ends_whole(file: &mut File) -> io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 impl Notifier for Writer {

@@ -149,25 +149,23 @@ impl Engine {
         }
     }
 
-    /// The tensors of a layer that die together, or live again, are one alert: of each layer the first is left. How many others of
-    /// its layer each outcome stands for.
+    /// The tensors of a layer that die together are one alert: of each layer the first is left. That one lives again is told of each.
+    /// How many others of its layer each outcome stands for.
     fn fold_dead(&self, outcomes: &mut Vec<Outcome>) -> Vec<u64> {
         let mut kept: Vec<Outcome> = Vec::with_capacity(outcomes.len());
         let mut beside: Vec<u64> = Vec::with_capacity(outcomes.len());
         let layer = |outcome: &Outcome| match outcome.which {
-            Which::Tensor { tensor, .. } if self.watches[outcome.watch].rule.rule == AlertRule::Dead => {
-                self.places.tensor(tensor).map(|info| layer_of(&info.name))
+            Which::Tensor { tensor, .. }
+                if self.watches[outcome.watch].rule.rule == AlertRule::Dead
+                    && outcome.news == Some(RuleChange::Begins) =>
+            {
+                self.places.tensor(tensor).map(|info| (layer_of(&info.name), info.vpp_stage))
             }
             _ => None,
         };
         for outcome in outcomes.drain(..) {
-            let same = layer(&outcome).and_then(|of| {
-                kept.iter().position(|one| {
-                    one.watch == outcome.watch
-                        && std::mem::discriminant(&one.news) == std::mem::discriminant(&outcome.news)
-                        && layer(one) == Some(of)
-                })
-            });
+            let same = layer(&outcome)
+                .and_then(|of| kept.iter().position(|one| one.watch == outcome.watch && layer(one) == Some(of)));
             if let Some(place) = same {
                 beside[place] += 1;
             } else {
@@ -276,7 +274,7 @@ impl Engine {
         batch: &StepBatch,
         first_move: Option<&FirstMove>,
     ) -> Option<RaisedAlert> {
-        let (phase, findings, step) = match outcome.news? {
+        let (phase, findings, since) = match outcome.news? {
             RuleChange::Begins => (AlertPhase::Begins, 1, batch.step),
             RuleChange::Ends(findings, since) => (AlertPhase::Ends, findings, since),
         };
@@ -289,7 +287,7 @@ impl Engine {
             severity: watch.rule.severity,
             phase,
             findings,
-            step,
+            step: batch.step,
             rank: self.rank,
             time: batch.time,
             series: self.describe(outcome),
@@ -298,11 +296,7 @@ impl Engine {
             message: String::new(),
             moved_first: moved_first.cloned(),
         };
-        alert.message = sentence(&alert, watch.rule.args.steps, batch);
-        if beside > 0 {
-            let tensors = if beside == 1 { "tensor" } else { "tensors" };
-            alert.message = format!("{}; {beside} other {tensors} of the layer too", alert.message);
-        }
+        alert.message = sentence(&alert, since, (watch.rule.args.steps, beside), batch);
         Some(RaisedAlert { alert, actions: watch.rule.actions })
     }
 
@@ -432,8 +426,10 @@ fn scope(which: Which) -> AlertScope {
     }
 }
 
-fn sentence(alert: &Alert, steps: u64, batch: &StepBatch) -> String {
-    let Alert { rule, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
+/// `since`: the step in which it begins, or since which all is well. With the steps that the rule waits for, and how many other
+/// tensors of the layer it is true of.
+fn sentence(alert: &Alert, since: Step, (steps, beside): (u64, u64), batch: &StepBatch) -> String {
+    let Alert { rule, phase, findings, rank, series, value, expected, moved_first, .. } = alert;
     let told = MessageParts {
         rule: *rule,
         phase: *phase,
@@ -441,9 +437,10 @@ fn sentence(alert: &Alert, steps: u64, batch: &StepBatch) -> String {
         series: series.to_string(),
         value: *value,
         expected,
-        step: *step,
+        step: since,
         rank: *rank,
         steps,
+        beside,
         moved_first: moved_first.as_ref(),
         check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
     };

@@ -17,6 +17,8 @@ pub(crate) struct MessageParts<'a> {
     pub(crate) rank: Rank,
     /// Steps in a row that the rule waits for.
     pub(crate) steps: u64,
+    /// Other tensors of the layer that it is true of.
+    pub(crate) beside: u64,
     pub(crate) moved_first: Option<&'a FirstMove>,
     pub(crate) check: Option<GradNormCheck>,
 }
@@ -36,7 +38,14 @@ impl MessageParts<'_> {
             );
         }
         let what = match rule {
-            AlertRule::Dead => format!("{series} exactly 0 for {steps} steps, up to step {step} on rank {rank}"),
+            AlertRule::Dead => {
+                let others = match self.beside {
+                    0 => String::new(),
+                    1 => " (1 other tensor of the layer too)".to_owned(),
+                    beside => format!(" ({beside} other tensors of the layer too)"),
+                };
+                format!("{series} exactly 0 for {steps} steps, up to step {step} on rank {rank}{others}")
+            }
             AlertRule::Collapse => format!(
                 "{series} exactly {value} for {steps} steps, with the same gradient norm, up to step {step} on rank {rank}"
             ),

@@ -35,8 +35,9 @@ fn is_number(signal: AlertSignal) -> bool {
     matches!(signal, AlertSignal::LearningRate | AlertSignal::Loss | AlertSignal::Kind(Kind::Scalar))
 }
 
-/// Parts of names of numbers that a script tells and that move with the machine, not with the training.
-const OF_THE_MACHINE: [&str; 8] = ["time", "sec", "speed", "throughput", "flops", "mem", "util", "_ms"];
+/// Parts of names of numbers that a script tells and that go into a step. Others are what came of it: a perplexity, a norm, a speed.
+const OF_INPUTS: [&str; 8] = ["batch", "seq", "token", "length", "temperature", "epoch", "scale", "lr"];
+const OF_RESULTS: [&str; 4] = ["per_sec", "/s", "throughput", "time"];
 
 /// Measured steps an alert may lag behind its cause. In the one run with published figures it was a handful.
 const LOOKBACK_STEPS: u64 = 16;
@@ -158,7 +159,8 @@ impl RootCause {
     fn fill_scalars(&mut self, step_summary: &StepSummary, places: &Places) {
         for &(tensor, value) in step_summary.scalars() {
             let name = places.tensor(tensor).map_or("", |info| &info.name);
-            if OF_THE_MACHINE.iter().any(|part| name.contains(part)) {
+            let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+            if !has(&OF_INPUTS) || has(&OF_RESULTS) {
                 continue;
             }
             if self.values.len() <= tensor.index() {

@@ -276,5 +276,5 @@ def test_a_reduction_gone_wrong_is_found_in_the_layers_and_named_and_so_is_the_r
         rank = 0 if "on rank 0" in line else 1
         first = line.partition("moved first: ")[2].split()
         named.add((rank, int(first[first.index("step") + 1]), first[0]))
-    expected = {(0, 20, "grad_reduced"), (1, 20, "grad_reduced"), (0, 40, "grad_reduced"), (1, 40, "gradient")}
+    expected = {(0, 20, "grad_reduced"), (1, 20, "grad_reduced"), (0, 40, "grad_reduced"), (1, 40, "loss")}
     assert named == expected, said

@@ -153,7 +153,7 @@ def test_todays_data_model_has_scalars_and_a_histogram_tensor(tmp_path: Path) ->
 def test_without_csv_files_the_events_have_a_run_directory_or_the_one_that_is_named(tmp_path: Path) -> None:
     train(tmp_path / "own", {"format": "tensorboard", "wg_distribution": True}, steps=1)
     run = runs.run_directory(tmp_path / "own", 0)
-    assert [path.name for path in run.iterdir()] == ["tensorboard"]
+    assert sorted(path.name for path in run.iterdir()) == ["alerts.jsonl", "tensorboard"]
     config = {"wg_distribution": True, "tensorboard": {"dir": str(tmp_path / "named")}}
     run = train(tmp_path / "csv", config, steps=1)
     assert not (run / "tensorboard").exists()

@@ -13,6 +13,9 @@ const OF_MEDIAN: f64 = 10.0;
 /// Losses start high and fall: this many times the largest so far.
 const OF_LARGEST_LOSS: f64 = 3.0;
 
+/// As long as they are all within this factor.
+const MAX_SPREAD: f64 = 10.0;
+
 /// What is expected of a norm after these, if it is far above them.
 pub(super) fn norm(before: impl Iterator<Item = f64>, value: f64) -> Option<Expectation> {
     let mut room: Vec<f64> = before.collect();
@@ -31,9 +34,14 @@ pub(super) fn loss(before: &VecDeque<f64>, value: f64) -> Option<Expectation> {
     if before.len() < MIN_VALUES {
         return None;
     }
-    let upper = OF_LARGEST_LOSS * before.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    let largest = before.iter().copied().fold(f64::MIN, f64::max);
+    // Losses around zero (of policies, of adversaries) and those still on their way have no range yet.
+    if before.iter().any(|&one| one <= 0.0 || largest > MAX_SPREAD * one) {
+        return None;
+    }
+    let upper = OF_LARGEST_LOSS * largest;
     let typical = Some(median_of(&mut before.iter().copied().collect::<Vec<f64>>()));
-    (upper > 0.0 && value > upper).then_some(Expectation { typical, lower: None, upper: Some(upper) })
+    (value > upper).then_some(Expectation { typical, lower: None, upper: Some(upper) })
 }
 
 #[cfg(test)]

@@ -24,6 +24,10 @@ pub(crate) struct Collapse {
 impl Collapse {
     /// Takes a step's loss and gradient norm. Without a norm nothing is said: a script may tell a constant in place of a loss.
     pub(crate) fn observe(&mut self, args: &RuleArgs, loss: f64, norm: Option<f64>) -> Option<Expectation> {
+        // A step that is measured in part has no norm: it says something where its loss differs.
+        if norm.is_none() && self.loss == Some(loss) {
+            return None;
+        }
         let stands_still = |before: f64, now: f64| (now - before).abs() <= NORM_TOLERANCE * before.abs();
         let is_same =
             self.loss == Some(loss) && self.norm.zip(norm).is_some_and(|(before, now)| stands_still(before, now));
@@ -62,6 +66,9 @@ mod tests {
         assert!(found((0..50).map(|step| (1.0, Some(1.0 + 1e-4 * f64::from(step))))).is_empty());
         assert!(found((0..50).map(|step| (1.0 + 1e-4 * f64::from(step), Some(1.0)))).is_empty());
         assert!(found((0..50).map(|_| (1.0, None))).is_empty());
+        // Every second step is measured.
+        let thinned = (0..20).map(|step| (0.0, (step % 2 == 0).then_some(1.5)));
+        assert_eq!(found(thinned).first(), Some(&8));
         assert!(found((0..50).map(|_| (f64::NAN, Some(f64::NAN)))).is_empty());
     }
 }

@@ -32,10 +32,9 @@ pub(crate) struct Trend {
     #[serde(with = "number::list")]
     marks: VecDeque<f64>,
     seen: u64,
-    /// `Drift` on a loss: the lowest the slow average has been. A loss falls all the time: what it was two thousand steps ago is far
-    /// above what it should be.
-    #[serde(with = "number::optional", default)]
-    lowest: Option<f64>,
+    /// `Drift` on a loss: whether one was zero or below.
+    #[serde(default)]
+    is_signed: bool,
 }
 
 impl Trend {
@@ -66,13 +65,27 @@ impl Trend {
         found.then_some(Expectation { typical: Some(baseline), lower: None, upper: Some(upper) })
     }
 
-    /// The quick average of a loss exceeds the lowest that the slow one has been by the threshold's factor.
+    /// The quick average of a loss exceeds the lowest that the slow one was in some 2,000 steps by the threshold's factor: a loss
+    /// falls, so that what it was long ago is far above what it should be.
     pub(crate) fn drift_of_loss(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let limit = self.quick.get().map_or(f64::INFINITY, |quick| WINSOR * quick);
         let limit = if limit > 0.0 { limit } else { f64::INFINITY };
+        // A loss that goes through zero has no level to be so many times of.
+        if value <= 0.0 {
+            self.is_signed = true;
+        }
         let value = if value.is_finite() { value.abs().min(limit) } else { value };
         let (quick, middle) = self.add(value, DRIFT_QUICK, DRIFT_MIDDLE)?;
-        let lowest = *self.lowest.insert(self.lowest.map_or(middle, |lowest| lowest.min(middle)));
+        if self.seen.is_multiple_of(MARK_STEPS) {
+            if self.marks.len() == MARKS {
+                self.marks.pop_front();
+            }
+            self.marks.push_back(middle);
+        }
+        if self.is_signed {
+            return None;
+        }
+        let lowest = self.marks.iter().copied().fold(middle, f64::min);
         let upper = args.threshold.unwrap_or_default() * lowest;
         let found = self.seen > args.min_samples as u64 && quick > upper;
         found.then_some(Expectation { typical: Some(lowest), lower: None, upper: Some(upper) })
@@ -141,6 +154,7 @@ mod tests {
         assert!(found.first().is_some_and(|&first| (2_000..2_200).contains(&first)), "{:?}", found.first());
         let with_spikes = |step: usize| if step.is_multiple_of(300) { 40.0 } else { falling(step) };
         assert_eq!(loss_hits((0..4_000).map(with_spikes)), [0usize; 0]);
+        assert_eq!(loss_hits((0..6_000).map(|step| 2.0 - step as f64 / 1_500.0)), [0usize; 0], "through zero");
         assert_eq!(loss_hits((0..2_000).map(|step| if step == 900 { f64::NAN } else { calm(step) })), [0usize; 0]);
     }
 

@@ -67,14 +67,17 @@ fn is_beyond_chance(moved: &Moved, report: &Report) -> bool {
         return false;
     }
     let is_state =
-        ["exp_", "max_exp", "update", "momentum", "mg_direction"].iter().any(|of| moved.signal.starts_with(of));
+        ["exp_", "max_exp", "square_avg", "grad_avg", "sum", "optimizer_state", "update", "momentum", "mg_direction"]
+            .iter()
+            .any(|of| moved.signal.starts_with(of));
     let least = if moved.tensor.is_none() && !is_state { Certainty::Likely } else { Certainty::VeryLikely };
     if moved.certainty == Certainty::Certain {
         return true;
     }
     let together = || report.moved.iter().filter(|one| one.step.abs_diff(moved.step) <= 1).count();
     // Updates fall with the learning rate.
-    let is_alarming = !is_state || (moved.direction != Direction::Falls && together() > ALONE);
+    let is_fall_of_update = moved.direction == Direction::Falls && moved.signal.starts_with("update");
+    let is_alarming = !is_state || (!is_fall_of_update && together() > ALONE);
     moved.certainty >= least && is_alarming
 }
 

@@ -146,14 +146,9 @@ impl Coverage {
         }
         if let Some(first) = self.without_alert_record.first() {
             let others = self.without_alert_record.len() - 1;
-            let ranks = if others == 0 {
-                format!("Rank {first} has")
-            } else {
-                format!("Rank {first} and {others} others have")
-            };
-            gaps.push(format!(
-                "{ranks} no `alerts.jsonl`: whether there was an alert is not known. Another tool wrote the run, or an older version."
-            ));
+            let ranks =
+                if others == 0 { format!("Rank {first} has") } else { format!("Rank {first} and {others} more have") };
+            gaps.push(format!("{ranks} no `alerts.jsonl`: whether there was an alert is not known."));
         }
         gaps
     }

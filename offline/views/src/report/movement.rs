@@ -118,6 +118,8 @@ struct Baseline {
     median: f64,
     /// A standard deviation, by the median of distances or of strides from value to value, whichever is smaller.
     scatter: f64,
+    /// The same by the median of distances alone.
+    around: f64,
 }
 
 impl Baseline {
@@ -127,15 +129,21 @@ impl Baseline {
             return None;
         }
         let median = median(recent.to_vec());
-        let distances = recent.iter().map(|value| (value - median).abs()).collect();
+        let around = NORMAL * self::median(recent.iter().map(|value| (value - median).abs()).collect());
         // A series on its way somewhere is far from its median most of the time: what scatters is how far it goes in a step.
         let strides = recent.windows(2).map(|pair| (pair[1] - pair[0]).abs() / f64::sqrt(2.0)).collect();
-        Some(Self { median, scatter: NORMAL * self::median(distances).min(self::median(strides)) })
+        Some(Self { median, scatter: around.min(NORMAL * self::median(strides)), around })
     }
 
     /// Deviations from the median, or from the value just before where that is nearer: a series on its way down or up, as gradients
     /// in the first steps are, leaves its median with every step and leaps with none.
     fn leap(&self, value: f64, last: Option<f64>, is_magnitude: bool) -> f64 {
+        let least = if is_magnitude { LEAST_SCATTER } else { LEAST_SCATTER * self.median.abs().max(SMALLEST) };
+        let rise = (value - self.median) / self.around.max(least);
+        if rise >= TOLD_FROM {
+            // However many steps it took: what diverges does not always leap.
+            return rise;
+        }
         let from_median = self.deviations(value, is_magnitude);
         let Some(last) = last else { return from_median };
         let from_last = from_median - self.deviations(last, is_magnitude);
@@ -207,6 +215,17 @@ mod tests {
         assert_eq!(first_departure(&points((0..80).map(falling))), None);
         let with_spike = |s: u64| if s == 20 { 50.0 * falling(s) } else { falling(s) };
         assert_eq!(first_departure(&points((0..80).map(with_spike))).unwrap().at.first_step, 20);
+    }
+
+    #[test]
+    fn a_rise_over_several_steps_is_one() {
+        let rising =
+            |s: u64| noisy(s) * if s < 60 { 1.0 } else { 1.5_f64.powi(i32::try_from(s - 59).unwrap().min(17)) };
+        let departure = first_departure(&points((0..90).map(rising))).unwrap();
+        assert!(
+            (60..66).contains(&departure.at.first_step) && departure.direction == Direction::Rises,
+            "{departure:?}"
+        );
     }
 
     #[test]
