@@ -154,7 +154,7 @@ mod tests {
         assert!(found.first().is_some_and(|&first| (2_000..2_200).contains(&first)), "{:?}", found.first());
         let with_spikes = |step: usize| if step.is_multiple_of(300) { 40.0 } else { falling(step) };
         assert_eq!(loss_hits((0..4_000).map(with_spikes)), [0usize; 0]);
-        assert_eq!(loss_hits((0..6_000).map(|step| 2.0 - step as f64 / 1_500.0)), [0usize; 0], "through zero");
+        assert_eq!(loss_hits((0..6_000).map(|step| 2.0 - f64::from(step) / 1_500.0)), [0usize; 0], "through zero");
         assert_eq!(loss_hits((0..2_000).map(|step| if step == 900 { f64::NAN } else { calm(step) })), [0usize; 0]);
     }
 
