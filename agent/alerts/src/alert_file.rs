@@ -2,8 +2,7 @@
 //!
 //! A run that ends in order adds a last line with the findings by rule.
 //!
-//! The file is made with the run: one that is empty says that there was no alert, none at all that nobody wrote down whether
-//! there was one. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
+//! The file is made with the run. An empty file says that there was no alert; without a file nobody knows. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -23,8 +22,12 @@ const MAX_BYTES: u64 = 16 << 20;
 const QUEUE: QueueSpec =
     QueueSpec { thread: "alerts", name: ALERTS_FILE, things: "alerts", messages: 1_024, most: 1_025 };
 
-/// An alert as a line.
-struct Line(String);
+/// A line of the file.
+struct Line {
+    text: String,
+    /// Whether it is the last one, for which there is always room.
+    is_end: bool,
+}
 
 impl Message for Line {
     fn weight(&self) -> u64 {
@@ -56,7 +59,7 @@ impl AlertFile {
     pub(crate) fn send(&self, alert: &Alert) -> Option<String> {
         // An alert has numbers and texts only: nothing JSON could refuse.
         let line = serde_json::to_string(alert).ok()?;
-        self.queue.get_or_init(|| self.start()).as_ref()?.send(Line(line))
+        self.queue.get_or_init(|| self.start()).as_ref()?.send(Line { text: line, is_end: false })
     }
 
     fn start(&self) -> Option<NotifyQueue<Line>> {
@@ -75,7 +78,7 @@ impl AlertFile {
         let queue = self.queue.into_inner().flatten()?;
         let findings = AlertRule::ALL.into_iter().zip(counts).filter(|&(_, count)| count > 0).collect();
         if let Ok(line) = serde_json::to_string(&AlertEnd { findings })
-            && let Some(complaint) = queue.send(Line(line))
+            && let Some(complaint) = queue.send(Line { text: line, is_end: true })
         {
             self.notices.warn(complaint, None);
         }
@@ -90,7 +93,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, line: &str) -> io::Result<bool> {
+    fn write(&mut self, Line { text, is_end }: &Line) -> io::Result<bool> {
         if self.open.is_none() {
             if let Some(directory) = self.path.parent() {
                 fs::create_dir_all(directory)?;
@@ -104,8 +107,7 @@ impl Writer {
             self.open = Some((file, held));
         }
         let Some((file, held)) = &mut self.open else { return Ok(false) };
-        let line = format!("{line}\n");
-        let is_end = line.starts_with("{\"findings\"");
+        let line = format!("{text}\n");
         if *held + line.len() as u64 > MAX_BYTES && !is_end {
             return Ok(false);
         }
@@ -127,7 +129,7 @@ fn ends_whole(file: &mut File) -> io::Result<bool> {
 impl Notifier for Writer {
     type Message = Line;
 
-    fn deliver(&mut self, Line(line): &Line, _closing: &Receiver<Instant>) -> Result<(), Failed> {
+    fn deliver(&mut self, line: &Line, _closing: &Receiver<Instant>) -> Result<(), Failed> {
         let written = self.write(line);
         let path = self.path.display();
         match written {

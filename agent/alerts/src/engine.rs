@@ -149,8 +149,8 @@ impl Engine {
         }
     }
 
-    /// The tensors of a layer that die together are one alert: of each layer the first is left. That one lives again is told of each.
-    /// How many others of its layer each outcome stands for.
+    /// Merges the tensors of a layer that die in the same step into one alert, that of the first. Each tensor has an end of its own.
+    /// Returns how many others of its layer each outcome stands for.
     fn fold_dead(&self, outcomes: &mut Vec<Outcome>) -> Vec<u64> {
         let mut kept: Vec<Outcome> = Vec::with_capacity(outcomes.len());
         let mut beside: Vec<u64> = Vec::with_capacity(outcomes.len());

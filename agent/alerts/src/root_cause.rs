@@ -133,9 +133,8 @@ impl RootCause {
     pub(crate) fn observe(&mut self, step: Step, step_summary: &StepSummary, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
-        let (numbers, tensors): (Vec<_>, Vec<_>) =
-            SIGNALS.into_iter().enumerate().partition(|&(_, signal)| is_number(signal));
-        for (order, signal) in tensors {
+        let signals = SIGNALS.into_iter().enumerate();
+        for (order, signal) in signals.clone().filter(|&(_, signal)| !is_number(signal)) {
             if signal == AFTER_REDUCTION && !step_summary.has_both_sides() {
                 continue;
             }
@@ -145,7 +144,7 @@ impl RootCause {
         if self.looks != look {
             return;
         }
-        for (order, signal) in numbers {
+        for (order, signal) in signals.filter(|&(_, signal)| is_number(signal)) {
             self.values.clear();
             if signal == AlertSignal::Kind(Kind::Scalar) {
                 self.fill_scalars(step_summary, places);

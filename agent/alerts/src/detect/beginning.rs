@@ -1,4 +1,4 @@
-//! A run's first values, before a rule has seen enough to know their scatter: only what no training that goes well does is told.
+//! A run's first values, before a rule has seen enough to know their scatter. Only extreme values are reported.
 
 use std::collections::VecDeque;
 

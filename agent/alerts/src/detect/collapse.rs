@@ -22,7 +22,7 @@ pub(crate) struct Collapse {
 }
 
 impl Collapse {
-    /// Takes a step's loss and gradient norm. Without a norm nothing is said: a script may tell a constant in place of a loss.
+    /// Takes a step's loss and gradient norm. Without a norm it finds nothing, because a script may log a constant in place of a loss.
     pub(crate) fn observe(&mut self, args: &RuleArgs, loss: f64, norm: Option<f64>) -> Option<Expectation> {
         // A step that is measured in part has no norm: it says something where its loss differs.
         if norm.is_none() && self.loss == Some(loss) {

@@ -48,6 +48,30 @@ impl Trend {
 
     /// The quick and the slow average both exceed what the slow one was long ago by the threshold's factor.
     pub(crate) fn drift(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
+        let (quick, middle) = self.add_to_drift(value)?;
+        let baseline = *self.marks.front()?;
+        let upper = args.threshold.unwrap_or_default() * baseline;
+        let found = self.seen > args.min_samples as u64 && quick > upper && middle > upper;
+        found.then_some(Expectation { typical: Some(baseline), lower: None, upper: Some(upper) })
+    }
+
+    /// The quick average of a loss exceeds the lowest value that the slow one had in the last 2,000 steps or so, by the threshold's
+    /// factor. A loss falls, so its level of long ago is too high to compare with.
+    pub(crate) fn drift_of_loss(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
+        // A loss that goes through zero has no level to be so many times of.
+        self.is_signed |= value <= 0.0;
+        let (quick, middle) = self.add_to_drift(value)?;
+        if self.is_signed {
+            return None;
+        }
+        let lowest = self.marks.iter().copied().fold(middle, f64::min);
+        let upper = args.threshold.unwrap_or_default() * lowest;
+        let found = self.seen > args.min_samples as u64 && quick > upper;
+        found.then_some(Expectation { typical: Some(lowest), lower: None, upper: Some(upper) })
+    }
+
+    /// Takes a value, of which only so much counts, and puts the slow average aside now and then; the quick and the slow average.
+    fn add_to_drift(&mut self, value: f64) -> Option<(f64, f64)> {
         let limit = self.quick.get().map_or(f64::INFINITY, |quick| WINSOR * quick);
         // After zeros the average is 0: then nothing would ever count again.
         let limit = if limit > 0.0 { limit } else { f64::INFINITY };
@@ -59,36 +83,7 @@ impl Trend {
             }
             self.marks.push_back(middle);
         }
-        let baseline = *self.marks.front()?;
-        let upper = args.threshold.unwrap_or_default() * baseline;
-        let found = self.seen > args.min_samples as u64 && quick > upper && middle > upper;
-        found.then_some(Expectation { typical: Some(baseline), lower: None, upper: Some(upper) })
-    }
-
-    /// The quick average of a loss exceeds the lowest that the slow one was in some 2,000 steps by the threshold's factor: a loss
-    /// falls, so that what it was long ago is far above what it should be.
-    pub(crate) fn drift_of_loss(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
-        let limit = self.quick.get().map_or(f64::INFINITY, |quick| WINSOR * quick);
-        let limit = if limit > 0.0 { limit } else { f64::INFINITY };
-        // A loss that goes through zero has no level to be so many times of.
-        if value <= 0.0 {
-            self.is_signed = true;
-        }
-        let value = if value.is_finite() { value.abs().min(limit) } else { value };
-        let (quick, middle) = self.add(value, DRIFT_QUICK, DRIFT_MIDDLE)?;
-        if self.seen.is_multiple_of(MARK_STEPS) {
-            if self.marks.len() == MARKS {
-                self.marks.pop_front();
-            }
-            self.marks.push_back(middle);
-        }
-        if self.is_signed {
-            return None;
-        }
-        let lowest = self.marks.iter().copied().fold(middle, f64::min);
-        let upper = args.threshold.unwrap_or_default() * lowest;
-        let found = self.seen > args.min_samples as u64 && quick > upper;
-        found.then_some(Expectation { typical: Some(lowest), lower: None, upper: Some(upper) })
+        Some((quick, middle))
     }
 
     /// Takes a value; the quick and the slow average. `None` if it is not finite.

@@ -60,7 +60,7 @@ pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
     Some(of_step.find(|moved| moved.tensor.is_some() && moved.signal.starts_with("grad")).unwrap_or(first))
 }
 
-/// Of some thousand series one leaps by chance now and then: what moves is told where it is a fact, a number of the whole run, a
+/// Among thousands of series some leap by chance. A movement leads the report if it is a fact, a number of the whole run, a
 /// gradient, an activation or a parameter that moves far, or where several series move at once.
 fn is_beyond_chance(moved: &Moved, report: &Report) -> bool {
     if is_of_the_machine(moved) {

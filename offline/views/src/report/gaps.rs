@@ -65,7 +65,7 @@ impl Coverage {
         self.tensor_bins = self.tensor_bins.max(evidence.steps_per_tensor_value);
     }
 
-    /// What is said where there is no alert: of ranks that wrote none down it is not known.
+    /// The sentence for a run without alerts; empty if a rank did not record its alerts.
     pub(super) fn without_alert(&self) -> String {
         if self.without_alert_record.is_empty() { "No alert. ".to_owned() } else { String::new() }
     }

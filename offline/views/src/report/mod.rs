@@ -37,8 +37,8 @@ use crate::rank_history::RankHistory;
 /// How departures are found, in words.
 const METHOD: &str = "Each curve, and of each tensor the norm (or the number measured in its place), is looked at step by \
     step: a value is told of that lies 8 deviations or more from the median of the up to 32 values before it, where a \
-    deviation is 1.48 times their median distance from it, and at least 2 %. A series that is on its way somewhere is told of where \
-    it leaps from one value to the next; there a deviation is by the distance of neighbours. Magnitudes are compared by their \
+    deviation is 1.48 times their median distance from it, and at least 2 %. In a series with a trend, \
+    the distance from one value to the next counts instead. Magnitudes are compared by their \
     logarithms. 12 values are needed for a level. A trend is no departure, and an earlier step is no proof of a cause.";
 
 /// More series than a page has: the report looks at every tensor there is room for.

@@ -138,8 +138,7 @@ impl Baseline {
     /// Deviations from the median, or from the value just before where that is nearer: a series on its way down or up, as gradients
     /// in the first steps are, leaves its median with every step and leaps with none.
     fn leap(&self, value: f64, last: Option<f64>, is_magnitude: bool) -> f64 {
-        let least = if is_magnitude { LEAST_SCATTER } else { LEAST_SCATTER * self.median.abs().max(SMALLEST) };
-        let rise = (value - self.median) / self.around.max(least);
+        let rise = self.distance(value, self.around, is_magnitude);
         if rise >= TOLD_FROM {
             // However many steps it took: what diverges does not always leap.
             return rise;
@@ -154,8 +153,12 @@ impl Baseline {
     }
 
     fn deviations(&self, value: f64, is_magnitude: bool) -> f64 {
+        self.distance(value, self.scatter, is_magnitude)
+    }
+
+    fn distance(&self, value: f64, scatter: f64, is_magnitude: bool) -> f64 {
         let least = if is_magnitude { LEAST_SCATTER } else { LEAST_SCATTER * self.median.abs().max(SMALLEST) };
-        (value - self.median) / self.scatter.max(least)
+        (value - self.median) / scatter.max(least)
     }
 }
 
