@@ -402,6 +402,7 @@ mod tests {
             expected: trainmon_core::Expectation::default(),
             message: String::new(),
             moved_first: None,
+            incident: None,
         }
     }
 }

@@ -413,6 +413,7 @@ fn alert() -> Alert {
         expected: Expectation { typical: Some(1.0), lower: None, upper: Some(2.0) },
         message: "the gradient norm is 12.5".to_owned(),
         moved_first: None,
+        incident: None,
     }
 }
 

@@ -228,6 +228,7 @@ fn an_alert_is_a_text_under_its_rule_at_its_step() {
         expected: Expectation::default(),
         message: message.to_owned(),
         moved_first: None,
+        incident: None,
     };
     for (rule, message) in [(AlertRule::Spike, "one"), (AlertRule::Spike, "two"), (AlertRule::NonFinite, "three")] {
         exporter.alert(&alert(rule, message)).unwrap();

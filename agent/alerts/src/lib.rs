@@ -18,6 +18,7 @@ mod command;
 mod delivery;
 pub(crate) mod detect;
 mod engine;
+mod incident;
 mod manager;
 mod masks;
 mod messages;

@@ -16,7 +16,7 @@ use trainmon_service::{Notice, Notices, Severity, panic_text};
 
 use super::anomaly_file::Entry;
 use super::delivery::ClosingQueue;
-use super::engine::{Engine, RaisedAlert, Verdict};
+use super::engine::{Engine, Outlet, RaisedAlert, Verdict};
 use super::messages::hint;
 use super::notifiers::Notifiers;
 use super::raised::Raised;
@@ -232,16 +232,16 @@ impl AlertManager {
         let notifiers = self.notifiers.lock();
         let Some(notifiers) = notifiers.as_ref() else { return Vec::new() };
         let complaint = notifiers.note(findings);
-        let complaints = said.iter().flat_map(|said| notifiers.send(&said.alert, said.actions, &self.run));
+        let complaints = said.iter().flat_map(|said| notifiers.send(said, &self.run));
         complaint.into_iter().chain(complaints).collect()
     }
 
     fn speak(&self, said: Vec<RaisedAlert>) -> Vec<Alert> {
-        for RaisedAlert { alert, actions } in &said {
+        for RaisedAlert { alert, actions, outlet } in &said {
             if (actions.dump || actions.replay) && alert.phase == AlertPhase::Begins {
                 (self.capture)(alert, *actions);
             }
-            if !actions.log {
+            if !actions.log || *outlet == Outlet::Written {
                 continue;
             }
             let is_quiet = alert.phase == AlertPhase::Ends || alert.severity == AlertSeverity::Info;
@@ -249,7 +249,7 @@ impl AlertManager {
             let hint = hint(alert.rule).filter(|_| alert.phase == AlertPhase::Begins).map(str::to_owned);
             self.notices.say(&Notice { severity, message: alert.message.clone(), hint });
         }
-        said.into_iter().map(|said| said.alert).collect()
+        said.into_iter().filter(|said| said.outlet != Outlet::Sent).map(|said| said.alert).collect()
     }
 
     /// What the detectors remember after every step ended so far. Waits for steps that are on their way to the worker;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{AlertActions, Config};
-use trainmon_core::{Alert, AlertTotals, Rank};
+use trainmon_core::{AlertTotals, Rank};
 use trainmon_service::Notices;
 
 use super::alert_file::AlertFile;
 use super::anomaly_file::{self, AnomalyFile, Entry};
 use super::command::CommandNotifier;
 use super::delivery::{ClosingQueue, Notifier, NotifyQueue, Payload, QueueSpec};
+use super::engine::{Outlet, RaisedAlert};
 #[cfg(feature = "webhook")]
 use super::webhook::WebhookNotifier;
 
@@ -74,12 +75,13 @@ impl Notifiers {
     }
 
     /// Writes an alert down, and sends it where its rule wants it; what is to be said of it.
-    pub(crate) fn send(&self, alert: &Alert, actions: AlertActions, run: &str) -> Vec<String> {
-        let complaint = self.file.as_ref().and_then(|file| file.send(alert));
+    pub(crate) fn send(&self, RaisedAlert { alert, actions, outlet }: &RaisedAlert, run: &str) -> Vec<String> {
+        let file = self.file.as_ref().filter(|_| *outlet != Outlet::Sent);
+        let complaint = file.and_then(|file| file.send(alert));
         // The manager itself writes the log and asks for captures.
-        let AlertActions { log: _, webhook, command, dump: _, replay: _, stop: _ } = actions;
+        let AlertActions { log: _, webhook, command, dump: _, replay: _, stop: _ } = *actions;
         let targets = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
-        if targets.iter().all(Option::is_none) {
+        if *outlet == Outlet::Written || targets.iter().all(Option::is_none) {
             return complaint.into_iter().collect();
         }
         let payload = Arc::new(Payload::new(alert, run));

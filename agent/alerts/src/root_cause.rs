@@ -6,17 +6,14 @@ use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 use super::places::{Layer, Places};
 use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, SummedSignals};
 
-/// The order in which a step touches them; where several left their band in one step, the first here is named.
-/// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
+/// What has bands, in the order of [`AlertSignal::place_in_step`]; where several left their band in one step, the first here is
+/// named. Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
 const SIGNALS: [AlertSignal; 16] = [
-    // Settings, and what the script tells of its data.
     AlertSignal::LearningRate,
     AlertSignal::Kind(Kind::Scalar),
     AlertSignal::Kind(Kind::Actv),
     AlertSignal::Loss,
-    // Before the reduction, where that is measured.
     AlertSignal::Grad,
-    // After it: what only moved here was moved by the reduction, another rank or clipping.
     AlertSignal::Kind(Kind::GradReduced),
     AlertSignal::Kind(Kind::ExpAvg),
     AlertSignal::Kind(Kind::ExpAvgSq),
@@ -117,6 +114,8 @@ pub(crate) struct RootCause {
     bands: Vec<Vec<Band>>,
     /// Steps measured so far.
     looks: u64,
+    /// Whether the last step had gradients of both sides of the reduction.
+    has_both_sides: bool,
     /// Reused.
     values: Vec<Option<(f64, TensorId)>>,
 }
@@ -133,9 +132,10 @@ impl RootCause {
     pub(crate) fn observe(&mut self, step: Step, step_summary: &StepSummary, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
+        self.has_both_sides = step_summary.has_both_sides();
         let signals = SIGNALS.into_iter().enumerate();
         for (order, signal) in signals.clone().filter(|&(_, signal)| !is_number(signal)) {
-            if signal == AFTER_REDUCTION && !step_summary.has_both_sides() {
+            if signal == AFTER_REDUCTION && !self.has_both_sides {
                 continue;
             }
             step_summary.layers(places, signal, Reach::Whole, &mut self.values);
@@ -207,7 +207,9 @@ impl RootCause {
                 }
             }
         }
-        best.map(|(.., first)| first)
+        let mut first = best.map(|(.., first)| first)?;
+        first.before_reduction = self.has_both_sides && first.signal == AlertSignal::Grad;
+        Some(first)
     }
 
     fn of_this_alert<'a>(&self, band: &'a Band) -> Option<&'a BandExit> {
@@ -266,7 +268,7 @@ impl BandExit {
     fn told(&self, signal: AlertSignal, layer: &str) -> FirstMove {
         let Self { look: _, step, value, mean, tensor } = self;
         let (layer, tensor) = (layer.to_owned(), tensor.clone());
-        FirstMove { step: *step, signal, layer, tensor, value: *value, expected: *mean }
+        FirstMove { step: *step, signal, layer, tensor, value: *value, expected: *mean, before_reduction: false }
     }
 }
 
@@ -345,6 +347,11 @@ mod tests {
         fn first(&self) -> Option<FirstMove> {
             self.root_cause.first_move(&self.places)
         }
+    }
+
+    #[test]
+    fn bands_stand_in_the_order_of_a_step() {
+        assert!(SIGNALS.map(AlertSignal::place_in_step).is_sorted());
     }
 
     #[test]
@@ -429,6 +436,9 @@ mod tests {
             both(&mut run, 50, before, 50.0);
             let first = run.first().unwrap();
             assert_eq!((first.step, first.signal), (Step(50), signal));
+            let side = if signal == AlertSignal::Grad { "before" } else { "after" };
+            let told = first.to_string();
+            assert!(told.starts_with(&format!("gradient of h.1.w {side} reduction at step 50")), "{told}");
             assert_eq!(first.tensor.as_deref(), Some("h.1.w"));
         }
     }

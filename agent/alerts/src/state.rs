@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainmon_core::{Step, number};
 
+use super::incident::Incidents;
 use super::root_cause::SavedRootCause;
 use super::watch::{LeftOut, SavedSeries};
 
@@ -21,6 +22,8 @@ pub(crate) struct SavedAlerts {
     pub(crate) series: Vec<SavedSeries>,
     #[serde(rename = "blame")]
     pub(crate) root_cause: SavedRootCause,
+    #[serde(default)]
+    pub(crate) incidents: Incidents,
     /// `Stall`: how long a step takes, in seconds, as far as that is known.
     #[serde(with = "number::optional", default)]
     pub(crate) step_time: Option<f64>,
@@ -30,10 +33,10 @@ impl SavedAlerts {
     pub(crate) fn new(
         step: Option<Step>,
         series: Vec<SavedSeries>,
-        root_cause: SavedRootCause,
+        (root_cause, incidents): (SavedRootCause, Incidents),
         step_time: Option<f64>,
     ) -> Self {
-        Self { version: VERSION, step, series, root_cause, step_time }
+        Self { version: VERSION, step, series, root_cause, incidents, step_time }
     }
 
     /// Reads a state. The version is looked at first: the form of another one may be anything.

@@ -65,10 +65,7 @@ impl Watch {
     /// norm has one already: the front knows it as it is after the reduction.
     pub(crate) fn of_rule(rule: &Rule) -> Vec<Self> {
         let signals: Vec<Option<AlertSignal>> = match rule.signals.as_slice() {
-            // They look on threads of their own.
-            _ if matches!(rule.rule, AlertRule::Baseline | AlertRule::ReplicaMismatch | AlertRule::Straggler) => {
-                Vec::new()
-            }
+            _ if Self::is_of_another_thread(rule.rule) => Vec::new(),
             [] => vec![None],
             signals => signals.iter().copied().map(Some).collect(),
         };
@@ -86,6 +83,11 @@ impl Watch {
         };
         let signals = signals.into_iter().map(|signal| (signal, false));
         signals.chain(other_side.map(|signal| (signal, true))).map(watch).collect()
+    }
+
+    /// Whether a rule looks on a thread of its own, and raises what it finds.
+    pub(crate) fn is_of_another_thread(rule: AlertRule) -> bool {
+        matches!(rule, AlertRule::Baseline | AlertRule::ReplicaMismatch | AlertRule::Straggler)
     }
 
     /// How many series it follows.
@@ -319,7 +321,7 @@ impl Watch {
     }
 
     /// What tells it from the others of a config.
-    fn name(&self) -> WatchName {
+    pub(crate) fn name(&self) -> WatchName {
         WatchName { rule: self.rule.rule, scope: self.rule.scope, signal: self.signal, twin: self.twin }
     }
 
@@ -350,13 +352,13 @@ impl SavedSeries {
 }
 
 /// What tells a watch from the others of a config: a changed config may have others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct WatchName {
-    rule: AlertRule,
-    scope: AlertScope,
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct WatchName {
+    pub(crate) rule: AlertRule,
+    pub(crate) scope: AlertScope,
     /// Absent: every kind.
-    signal: Option<AlertSignal>,
-    twin: u32,
+    pub(crate) signal: Option<AlertSignal>,
+    pub(crate) twin: u32,
 }
 
 /// Whether msprobe's rules look at a statistic. Turbulence: norm and mean, as there. NaN: every one that is a number

@@ -205,6 +205,43 @@ impl AlertSignal {
         }
     }
 
+    /// Where it stands in the order in which a training step touches things: settings and data, forward, loss, backward,
+    /// reduction and clipping, optimizer; causes before their effects. Moments that are read before the optimizer's step
+    /// show what earlier steps did. What is measured beside the step comes last.
+    pub const fn place_in_step(self) -> usize {
+        match self {
+            Self::LearningRate => 0,
+            Self::Kind(Kind::Scalar) => 1,
+            Self::Kind(Kind::ParamOrigin) => 2,
+            Self::Kind(
+                Kind::Actv
+                | Kind::AttentionHook
+                | Kind::LinearHook
+                | Kind::MoeRouterWeightHook
+                | Kind::MoeRouterLogitHook
+                | Kind::Adhoc,
+            ) => 3,
+            Self::Loss => 4,
+            Self::Kind(Kind::ActvGrad) => 5,
+            Self::Kind(Kind::GradUnreduced) => 6,
+            // Before the reduction, where that is measured.
+            Self::Grad => 7,
+            // What only moved here was moved by the reduction, another rank or clipping.
+            Self::Kind(Kind::GradReduced) => 8,
+            Self::Kind(Kind::ExpAvg) => 9,
+            Self::Kind(Kind::ExpAvgSq) => 10,
+            Self::Kind(Kind::MaxExpAvgSq) => 11,
+            Self::Kind(Kind::MomentumBuffer) => 12,
+            Self::Kind(Kind::SquareAvg) => 13,
+            Self::Kind(Kind::GradAvg) => 14,
+            Self::Kind(Kind::Sum) => 15,
+            Self::Kind(Kind::OptimizerState) => 16,
+            Self::Kind(Kind::Update | Kind::UpdateRatio | Kind::MgDirection) => 17,
+            Self::Kind(Kind::ParamUpdated) => 18,
+            Self::Kind(Kind::Comm | Kind::CommTime) | Self::GradNormRatio | Self::StepTime | Self::StragglerLag => 19,
+        }
+    }
+
     /// Every signal.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime, Self::StragglerLag];
@@ -338,11 +375,14 @@ pub struct FirstMove {
     /// What it usually is: the mean of some 64 steps before.
     #[serde(with = "number")]
     pub expected: f64,
+    /// Whether the gradient is the rank's own. `false` also where only one side of the reduction is measured.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub before_reduction: bool,
 }
 
 impl fmt::Display for FirstMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, signal, layer, tensor, value, expected } = self;
+        let Self { step, signal, layer, tensor, value, expected, before_reduction } = self;
         let (value, usual) = (short(*value, DIGITS), short(*expected, DIGITS));
         match (tensor, layer.is_empty()) {
             (Some(name), _) if *signal == AlertSignal::Kind(Kind::Scalar) => {
@@ -351,7 +391,12 @@ impl fmt::Display for FirstMove {
             (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
             _ => {
                 let name = tensor.as_deref().unwrap_or(layer);
-                write!(f, "{} of {name} at step {step} (norm {value}, usually {usual})", signal.words())
+                let (words, side) = match signal {
+                    AlertSignal::Kind(Kind::GradReduced) => (AlertSignal::Grad.words(), " after reduction"),
+                    _ if *before_reduction => (signal.words(), " before reduction"),
+                    _ => (signal.words(), ""),
+                };
+                write!(f, "{words} of {name}{side} at step {step} (norm {value}, usually {usual})")
             }
         }
     }
@@ -389,6 +434,19 @@ pub struct Alert {
     /// What moved first, if anything did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub moved_first: Option<FirstMove>,
+    /// The incident that it belongs to; `None` for what is no finding about the model's numbers (`Stall`, `Straggler`,
+    /// `NormMismatch`), and in files of older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub incident: Option<Incident>,
+}
+
+/// Alerts of one rank that begin within a few steps of each other, whatever their rules: most likely of one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// The step in which its first alert began. It names the incident: a rank has one at most that begins in a step.
+    pub step: Step,
+    /// Whether this alert was sent out for the incident. The others are written down and counted.
+    pub headline: bool,
 }
 
 /// A point in time as RFC 3339.
@@ -441,7 +499,9 @@ mod tests {
                 tensor: None,
                 value: 2.0,
                 expected: 1.0,
+                before_reduction: false,
             }),
+            incident: Some(Incident { step: Step(7), headline: true }),
         }
     }
 

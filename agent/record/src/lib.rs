@@ -30,7 +30,7 @@ mod view;
 
 pub use alert::{
     ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal,
-    DIGITS as ALERT_DIGITS, Expectation, FirstMove,
+    DIGITS as ALERT_DIGITS, Expectation, FirstMove, Incident,
 };
 pub use alert_totals::{AlertBookSnapshot, AlertTotals};
 pub use causes::with_causes;

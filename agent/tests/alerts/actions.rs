@@ -271,9 +271,10 @@ fn a_command_that_runs_on_is_killed_with_what_it_started_when_the_monitor_gives_
     let alert =
         format!(r#"{{"rules": [{{"rule_name": "AnomalyNan", "args": {{"threshold": 5}}}}], "command": {command}}}"#);
     let mut run = run_with_deadline(&alert, 500, None, None);
-    // Two alerts: norm and mean. The second one waits for the first.
+    // Norm and mean are one incident: its end waits for its beginning.
     run.step(|tensor, kind| if tensor == 0 && kind == Kind::Update { 9.0 } else { 1.0 });
-    wait_until("the command starts", || place.exists() && run.keeper.alerts().len() == 2);
+    run.calm(12);
+    wait_until("the command starts", || place.exists() && run.keeper.alerts().len() == 4);
     run.monitor.shutdown();
     let pids = std::fs::read_to_string(&place).unwrap();
     let pids: Vec<&str> = pids.split_whitespace().collect();

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use trainmon_core::{Alert, AlertPhase, AlertSeries, AlertSeverity, Expectation};
 
-use super::resource::{float, number, text};
+use super::resource::{flag, float, number, text};
 use super::step::unix_nanoseconds;
 
 /// What backends find all alerts by.
@@ -15,8 +15,21 @@ const EVENT_NAME: &str = "training.alert";
 
 /// The log record of an alert.
 pub(crate) fn log_record(alert: &Alert) -> LogRecord {
-    let Alert { rule, severity, phase, findings, step, rank, time, series, value, expected, message, moved_first } =
-        alert;
+    let Alert {
+        rule,
+        severity,
+        phase,
+        findings,
+        step,
+        rank,
+        time,
+        series,
+        value,
+        expected,
+        message,
+        moved_first,
+        incident,
+    } = alert;
     let AlertSeries { scope, name, signal, statistic, layer, micro_step, vpp_stage } = series;
     let Expectation { typical, lower, upper } = expected;
     let severity_number = match (phase, severity) {
@@ -48,6 +61,10 @@ pub(crate) fn log_record(alert: &Alert) -> LogRecord {
     let places = [("training.alert.micro_step", micro_step.0), ("training.alert.vpp_stage", *vpp_stage)];
     attributes.extend(places.into_iter().filter(|(_, place)| *place > 0).map(|(key, p)| number(key, i64::from(p))));
     attributes.extend(moved_first.as_ref().map(|first| text("training.alert.moved_first", first.to_string())));
+    if let Some(incident) = incident {
+        attributes.push(number("training.alert.incident", incident.step.0 as i64));
+        attributes.push(flag("training.alert.headline", incident.headline));
+    }
     LogRecord {
         time_unix_nano: unix_nanoseconds(*time),
         observed_time_unix_nano: unix_nanoseconds(SystemTime::now()),

@@ -30,6 +30,11 @@ pub(crate) fn float(key: &str, value: f64) -> KeyValue {
     key_value(key, Value::DoubleValue(value))
 }
 
+/// Yes or no as attribute.
+pub(crate) fn flag(key: &str, value: bool) -> KeyValue {
+    key_value(key, Value::BoolValue(value))
+}
+
 fn key_value(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

@@ -38,6 +38,7 @@ fn alert(step: u64) -> Alert {
         expected: Expectation::default(),
         message: "loss <b>9</b>".to_owned(),
         moved_first: None,
+        incident: None,
     }
 }
 

@@ -69,6 +69,7 @@ fn the_end_of_an_alert_is_none() {
         expected: Expectation::default(),
         message: "loss is 9".to_owned(),
         moved_first: None,
+        incident: None,
     };
     let lines = [alert(AlertPhase::Begins, 40), alert(AlertPhase::Ends, 51)].map(|alert| {
         let text = serde_json::to_string(&alert).expect("JSON");

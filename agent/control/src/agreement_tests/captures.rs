@@ -35,6 +35,7 @@ fn alert(step: u64) -> Alert {
         expected: Expectation::default(),
         message: "loss is NaN".to_owned(),
         moved_first: None,
+        incident: None,
     }
 }
 

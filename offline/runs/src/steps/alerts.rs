@@ -174,6 +174,7 @@ fn alert(finding: &Finding, told: &FindingParts, findings: u64) -> Alert {
         expected: Expectation { typical: told.before, lower: None, upper: None },
         message,
         moved_first: None,
+        incident: None,
     }
 }
 

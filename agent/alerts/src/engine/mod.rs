@@ -1,32 +1,28 @@
 //! Every rule over every step: series in, alerts out. Runs in the worker thread.
 
+mod say;
+
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{
-    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, AlertTotals, Expectation, FirstMove, Kind,
-    Rank, Step, StepBatch, TensorInfo, layer_of,
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, AlertTotals, Expectation, Kind, Rank, Step,
+    StepBatch, TensorInfo,
 };
 use trainmon_service::{Notice, Severity};
 
 use super::anomaly_file::Entry;
-use super::detect::Finding;
-use super::messages::MessageParts;
+use super::incident::Incidents;
 use super::places::Places;
-use super::raised::Raised;
 use super::root_cause::RootCause;
 use super::stall::{Stall, Stalled};
-use super::standing::RuleChange;
 use super::state::{LoadedAlertState, SavedAlerts};
 use super::step_summary::{Reach, StepSummary, SummedSignals};
 use super::table::Which;
 use super::tag;
-use super::watch::{Look, Outcome, Watch};
+use super::watch::{Look, Outcome, Watch, WatchName};
 
-/// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
-/// others are counted. No rule takes another's place.
-const MAX_SAID_PER_WATCH: usize = 32;
 /// Rules that are named when they rest.
 const MAX_RESTING_NAMED: usize = 8;
 
@@ -35,6 +31,18 @@ const MAX_RESTING_NAMED: usize = 8;
 pub(crate) struct RaisedAlert {
     pub(crate) alert: Alert,
     pub(crate) actions: AlertActions,
+    pub(crate) outlet: Outlet,
+}
+
+/// Who hears of an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlet {
+    /// Files, exporters, and whoever its rule names.
+    All,
+    /// Files and exporters: another alert is the headline of its incident, or its end waits for that of the others.
+    Written,
+    /// Whoever its rule names: it was written when it came.
+    Sent,
 }
 
 /// What a step led to.
@@ -60,6 +68,7 @@ pub(crate) struct Engine {
     places: Places,
     step_summary: StepSummary,
     root_cause: RootCause,
+    incidents: Incidents,
     /// With the watch that each is of.
     stalls: Vec<(usize, Stall)>,
     book: Arc<AlertTotals>,
@@ -88,6 +97,7 @@ impl Engine {
             places: Places::default(),
             step_summary: StepSummary::new(wanted),
             root_cause: RootCause::default(),
+            incidents: Incidents::default(),
             book,
             last_step: None,
             resting_told: false,
@@ -123,58 +133,6 @@ impl Engine {
         self.say(outcomes, batch, &mut verdict);
         verdict.notice = self.rest(batch);
         verdict
-    }
-
-    /// Puts the alerts together, the widest first.
-    fn say(&self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
-        if outcomes.is_empty() {
-            return;
-        }
-        // What begins is not to be crowded out by what is over.
-        outcomes.sort_by_key(|outcome| (outcome.news != Some(RuleChange::Begins), scope(outcome.which), outcome.watch));
-        let first_move = self.root_cause.first_move(&self.places);
-        let beside = self.fold_dead(&mut outcomes);
-        let mut of_watch = vec![0; self.watches.len()];
-        for (outcome, beside) in outcomes.into_iter().zip(beside) {
-            let rule = &self.watches[outcome.watch].rule;
-            of_watch[outcome.watch] += 1;
-            if of_watch[outcome.watch] <= MAX_SAID_PER_WATCH {
-                verdict.said.extend(self.said(&outcome, beside, batch, first_move.as_ref()));
-                continue;
-            }
-            match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule.rule) {
-                Some((_, count)) => *count += 1,
-                None => verdict.unsaid.push((rule.rule, 1)),
-            }
-        }
-    }
-
-    /// Merges the tensors of a layer that die in the same step into one alert, that of the first. Each tensor has an end of its own.
-    /// Returns how many others of its layer each outcome stands for.
-    fn fold_dead(&self, outcomes: &mut Vec<Outcome>) -> Vec<u64> {
-        let mut kept: Vec<Outcome> = Vec::with_capacity(outcomes.len());
-        let mut beside: Vec<u64> = Vec::with_capacity(outcomes.len());
-        let layer = |outcome: &Outcome| match outcome.which {
-            Which::Tensor { tensor, .. }
-                if self.watches[outcome.watch].rule.rule == AlertRule::Dead
-                    && outcome.news == Some(RuleChange::Begins) =>
-            {
-                self.places.tensor(tensor).map(|info| (layer_of(&info.name), info.vpp_stage))
-            }
-            _ => None,
-        };
-        for outcome in outcomes.drain(..) {
-            let same = layer(&outcome)
-                .and_then(|of| kept.iter().position(|one| one.watch == outcome.watch && layer(one) == Some(of)));
-            if let Some(place) = same {
-                beside[place] += 1;
-            } else {
-                kept.push(outcome);
-                beside.push(0);
-            }
-        }
-        *outcomes = kept;
-        beside
     }
 
     /// Which rules rest while only a part of the model is measured; said once.
@@ -267,74 +225,6 @@ impl Engine {
         found
     }
 
-    fn said(
-        &self,
-        outcome: &Outcome,
-        beside: u64,
-        batch: &StepBatch,
-        first_move: Option<&FirstMove>,
-    ) -> Option<RaisedAlert> {
-        let (phase, findings, since) = match outcome.news? {
-            RuleChange::Begins => (AlertPhase::Begins, 1, batch.step),
-            RuleChange::Ends(findings, since) => (AlertPhase::Ends, findings, since),
-        };
-        let watch = &self.watches[outcome.watch];
-        let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
-        let moved_first =
-            first_move.filter(|_| phase == AlertPhase::Begins && watch.rule.rule != AlertRule::NormMismatch);
-        let mut alert = Alert {
-            rule: watch.rule.rule,
-            severity: watch.rule.severity,
-            phase,
-            findings,
-            step: batch.step,
-            rank: self.rank,
-            time: batch.time,
-            series: self.describe(outcome),
-            value: outcome.value,
-            expected,
-            message: String::new(),
-            moved_first: moved_first.cloned(),
-        };
-        alert.message = sentence(&alert, since, (watch.rule.args.steps, beside), batch);
-        Some(RaisedAlert { alert, actions: watch.rule.actions })
-    }
-
-    /// Takes what a rule found that looks on a thread of its own.
-    pub(crate) fn take(&self, raised: Raised) -> Verdict {
-        let Some(rule) = self.config.alert.rules.iter().find(|rule| rule.rule == raised.rule) else {
-            return Verdict::default();
-        };
-        let Raised { rule: name, phase, findings, step, time, series, value, expected, message } = raised;
-        let mut verdict = Verdict::default();
-        if phase == AlertPhase::Begins {
-            self.book.found(name);
-            if self.config.alert.dump {
-                let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
-                let at = (self.rank, step.0, -1);
-                let anomaly = tag::anomaly(name.name(), op, &series, &Finding { value, expected }, at, &self.config);
-                verdict.findings.push(Entry { op, rule: name.name(), anomaly });
-            }
-        }
-        let (severity, rank, moved_first) = (rule.severity, self.rank, None);
-        let alert = Alert {
-            rule: name,
-            severity,
-            phase,
-            findings,
-            step,
-            rank,
-            time,
-            series,
-            value,
-            expected,
-            message,
-            moved_first,
-        };
-        verdict.said.push(RaisedAlert { alert, actions: rule.actions });
-        verdict
-    }
-
     /// When to look for a stall; `None` if never.
     pub(crate) fn stall_deadline(&self) -> Option<Instant> {
         self.stalls.iter().filter_map(|(_, stall)| stall.deadline()).min()
@@ -384,20 +274,22 @@ impl Engine {
             expected: Expectation { typical: None, lower: None, upper: Some(allowed) },
             message,
             moved_first: None,
+            incident: None,
         };
-        RaisedAlert { alert, actions: rule.actions }
+        RaisedAlert { alert, actions: rule.actions, outlet: Outlet::All }
     }
 
     /// What is saved with a checkpoint.
     pub(crate) fn save(&self) -> SavedAlerts {
         let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
         let step_time = self.stalls.first().and_then(|(_, stall)| stall.step_time());
-        SavedAlerts::new(self.last_step, series, self.root_cause.save(&self.places), step_time)
+        let root_cause = self.root_cause.save(&self.places);
+        SavedAlerts::new(self.last_step, series, (root_cause, self.incidents.clone()), step_time)
     }
 
     /// Goes on from a saved state, as far as the config has its rules and room for its series.
     pub(crate) fn load(&mut self, saved: SavedAlerts) -> LoadedAlertState {
-        let SavedAlerts { step, series, root_cause, step_time, .. } = saved;
+        let SavedAlerts { step, series, root_cause, incidents, step_time, .. } = saved;
         self.watches.iter_mut().for_each(Watch::reset);
         let mut outcome = LoadedAlertState::default();
         for series in series {
@@ -408,6 +300,11 @@ impl Engine {
                 outcome.left_out.push(series.left_out());
             }
         }
+        let names: Vec<WatchName> = self.watches.iter().map(Watch::name).collect();
+        let rules = &self.config.alert.rules;
+        let is_raised =
+            |of: &WatchName| Watch::is_of_another_thread(of.rule) && rules.iter().any(|rule| rule.rule == of.rule);
+        self.incidents.load(incidents, |of| names.contains(&of.watch) || is_raised(&of.watch));
         self.root_cause.load(root_cause, &mut self.places);
         if let Some(seconds) = step_time {
             self.stalls.iter_mut().for_each(|(_, stall)| stall.set_step_time(seconds));
@@ -415,34 +312,4 @@ impl Engine {
         self.last_step = step;
         outcome
     }
-}
-
-fn scope(which: Which) -> AlertScope {
-    match which {
-        Which::Global => AlertScope::Global,
-        Which::Group(_) => AlertScope::Group,
-        Which::Layer(_) => AlertScope::Layer,
-        Which::Tensor { .. } => AlertScope::Tensor,
-    }
-}
-
-/// `since`: the step in which it begins, or since which all is well. With the steps that the rule waits for, and how many other
-/// tensors of the layer it is true of.
-fn sentence(alert: &Alert, since: Step, (steps, beside): (u64, u64), batch: &StepBatch) -> String {
-    let Alert { rule, phase, findings, rank, series, value, expected, moved_first, .. } = alert;
-    let told = MessageParts {
-        rule: *rule,
-        phase: *phase,
-        findings: *findings,
-        series: series.to_string(),
-        value: *value,
-        expected,
-        step: since,
-        rank: *rank,
-        steps,
-        beside,
-        moved_first: moved_first.as_ref(),
-        check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
-    };
-    told.sentence()
 }

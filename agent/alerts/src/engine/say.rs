@@ -1,0 +1,297 @@
+//! What a step's alerts become: incidents with one message each, and what is written down.
+
+use trainmon_core::config::AlertActions;
+use trainmon_core::{
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, FirstMove, Incident, Step, StepBatch, layer_of,
+};
+
+use super::{Engine, Outlet, RaisedAlert, Verdict};
+use crate::anomaly_file::Entry;
+use crate::detect::Finding;
+use crate::incident::{AllOver, Incidents, Left, Member, beside, is_of_numbers, precedence};
+use crate::messages::MessageParts;
+use crate::raised::Raised;
+use crate::standing::RuleChange;
+use crate::table::Which;
+use crate::tag;
+use crate::watch::{Outcome, WatchName};
+
+/// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
+/// others are counted. No rule takes another's place.
+const MAX_SAID_PER_WATCH: usize = 32;
+
+/// An outcome with its place in an incident.
+struct Told {
+    outcome: Outcome,
+    incident: Option<Incident>,
+    /// Other tensors of its layer that it stands for.
+    beside: u64,
+}
+
+impl Engine {
+    /// Puts the alerts together, what begins first.
+    pub(super) fn say(&mut self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
+        if outcomes.is_empty() {
+            return;
+        }
+        // What begins is not to be crowded out by what is over.
+        outcomes.sort_by_cached_key(|outcome| {
+            let severity = self.watches[outcome.watch].rule.severity;
+            let order = precedence(severity, scope(outcome.which), self.signal_of(outcome));
+            (outcome.news != Some(RuleChange::Begins), order, outcome.watch)
+        });
+        let first_move = self.root_cause.first_move(&self.places);
+        let mut incidents = std::mem::take(&mut self.incidents);
+        let (begun, over): (Vec<Outcome>, Vec<Outcome>) =
+            outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
+        let told = self.join(&mut incidents, begun, batch.step);
+        let mut of_watch = vec![0; self.watches.len()];
+        self.say_begun(told, (batch, first_move.as_ref()), &mut of_watch, verdict);
+        for outcome in over {
+            self.say_over(&mut incidents, &outcome, batch, &mut of_watch, verdict);
+        }
+        self.incidents = incidents;
+    }
+
+    /// Gives each alert that begins its incident, and merges the tensors of a layer that die in the same step into one alert, that of the
+    /// first. Each tensor has an end of its own.
+    fn join(&self, incidents: &mut Incidents, begun: Vec<Outcome>, step: Step) -> Vec<Told> {
+        let mut told: Vec<Told> = Vec::with_capacity(begun.len());
+        let dead_layer = |outcome: &Outcome| match outcome.which {
+            Which::Tensor { tensor, .. } if self.watches[outcome.watch].rule.rule == AlertRule::Dead => {
+                self.places.tensor(tensor).map(|info| (layer_of(&info.name), info.vpp_stage))
+            }
+            _ => None,
+        };
+        for outcome in begun {
+            let rule = &self.watches[outcome.watch].rule;
+            let joined = is_of_numbers(rule.rule).then(|| incidents.join(self.member(&outcome), rule.severity, step));
+            let same = dead_layer(&outcome).and_then(|of| {
+                let is_same =
+                    |one: &&mut Told| one.outcome.watch == outcome.watch && dead_layer(&one.outcome) == Some(of);
+                told.iter_mut().find(is_same)
+            });
+            match same {
+                Some(first) => first.beside += 1,
+                None => told.push(Told { outcome, incident: joined, beside: 0 }),
+            }
+        }
+        told
+    }
+
+    fn say_begun(
+        &self,
+        told: Vec<Told>,
+        (batch, first_move): (&StepBatch, Option<&FirstMove>),
+        of_watch: &mut [usize],
+        verdict: &mut Verdict,
+    ) {
+        let others: Vec<(AlertRule, AlertSeries)> = told
+            .iter()
+            .filter(|one| one.incident.is_some_and(|incident| !incident.headline))
+            .map(|one| (self.watches[one.outcome.watch].rule.rule, self.describe(&one.outcome)))
+            .collect();
+        for Told { outcome, incident, beside: of_layer } in told {
+            let rule = self.watches[outcome.watch].rule.rule;
+            of_watch[outcome.watch] += 1;
+            if of_watch[outcome.watch] > MAX_SAID_PER_WATCH {
+                count_unsaid(verdict, rule);
+                continue;
+            }
+            let first_move = first_move.filter(|_| rule != AlertRule::NormMismatch);
+            let mut raised = self.raised(&outcome, of_layer, (batch, first_move), incident);
+            match incident {
+                Some(Incident { headline: false, .. }) => raised.outlet = Outlet::Written,
+                Some(_) => raised.alert.message.push_str(&beside(&others)),
+                None => {}
+            }
+            verdict.said.push(raised);
+        }
+    }
+
+    fn say_over(
+        &self,
+        incidents: &mut Incidents,
+        outcome: &Outcome,
+        batch: &StepBatch,
+        of_watch: &mut [usize],
+        verdict: &mut Verdict,
+    ) {
+        let Some(RuleChange::Ends(_, since)) = outcome.news else { return };
+        let end = |incident| self.raised(outcome, 0, (batch, None), incident).alert;
+        let left = incidents.leave(&self.member(outcome), since, |incident| end(Some(incident)));
+        of_watch[outcome.watch] += 1;
+        let is_said = of_watch[outcome.watch] <= MAX_SAID_PER_WATCH;
+        let rule = &self.watches[outcome.watch].rule;
+        if !is_said {
+            count_unsaid(verdict, rule.rule);
+        }
+        self.say_left(left, end, is_said.then_some(rule.actions), &mut verdict.said);
+    }
+
+    fn raised(
+        &self,
+        outcome: &Outcome,
+        of_layer: u64,
+        (batch, first_move): (&StepBatch, Option<&FirstMove>),
+        incident: Option<Incident>,
+    ) -> RaisedAlert {
+        let (phase, findings, since) = match outcome.news {
+            Some(RuleChange::Ends(findings, since)) => (AlertPhase::Ends, findings, since),
+            _ => (AlertPhase::Begins, 1, batch.step),
+        };
+        let watch = &self.watches[outcome.watch];
+        let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
+        let mut alert = Alert {
+            rule: watch.rule.rule,
+            severity: watch.rule.severity,
+            phase,
+            findings,
+            step: batch.step,
+            rank: self.rank,
+            time: batch.time,
+            series: self.describe(outcome),
+            value: outcome.value,
+            expected,
+            message: String::new(),
+            moved_first: first_move.cloned(),
+            incident,
+        };
+        alert.message = sentence(&alert, since, (watch.rule.args.steps, of_layer), batch);
+        RaisedAlert { alert, actions: watch.rule.actions, outlet: Outlet::All }
+    }
+
+    fn member(&self, outcome: &Outcome) -> Member {
+        Member { watch: self.watches[outcome.watch].name(), series: self.describe(outcome) }
+    }
+
+    /// What is written and sent of an alert that is over, which `end` makes. `actions`: `None` for one of too many in a step.
+    fn say_left(
+        &self,
+        left: Left,
+        end: impl Fn(Option<Incident>) -> Alert,
+        actions: Option<AlertActions>,
+        said: &mut Vec<RaisedAlert>,
+    ) {
+        let mut written = |incident, outlet| {
+            said.extend(actions.map(|actions| RaisedAlert { alert: end(incident), actions, outlet }));
+        };
+        let AllOver { own, ends, alerts, since } = match left {
+            Left::Alone => return written(None, Outlet::All),
+            Left::Quiet(own) => return written(Some(own), Outlet::Written),
+            Left::AllOver(all) if all.alerts == 1 => return written(Some(all.own), Outlet::All),
+            Left::AllOver(all) => all,
+        };
+        written(Some(own), Outlet::Written);
+        let others =
+            if alerts == 2 { "the other alert".to_owned() } else { format!("the {} other alerts", alerts - 1) };
+        for (member, mut alert) in ends {
+            alert.message.push_str(&format!("; {others} of this incident ended too, the last at step {since}"));
+            said.push(RaisedAlert { alert, actions: self.actions_of(&member), outlet: Outlet::Sent });
+        }
+    }
+
+    fn actions_of(&self, Member { watch, .. }: &Member) -> AlertActions {
+        let own = self.watches.iter().find(|of| of.name() == *watch).map(|of| &of.rule);
+        let rule = own.or_else(|| self.config.alert.rules.iter().find(|rule| rule.rule == watch.rule));
+        rule.map(|rule| rule.actions).unwrap_or_default()
+    }
+
+    fn signal_of(&self, outcome: &Outcome) -> AlertSignal {
+        match (self.watches[outcome.watch].signal, outcome.which) {
+            (Some(signal), _) => signal,
+            (None, Which::Tensor { kind: Some(kind), .. }) => AlertSignal::Kind(kind),
+            (None, _) => AlertSignal::StepTime,
+        }
+    }
+
+    /// Takes what a rule found that looks on a thread of its own.
+    pub(crate) fn take(&mut self, raised: Raised) -> Verdict {
+        let Some(rule) = self.config.alert.rules.iter().find(|rule| rule.rule == raised.rule) else {
+            return Verdict::default();
+        };
+        let Raised { rule: name, phase, findings, step, time, series, value, expected, message } = raised;
+        let mut verdict = Verdict::default();
+        if phase == AlertPhase::Begins {
+            self.book.found(name);
+            if self.config.alert.dump {
+                let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
+                let at = (self.rank, step.0, -1);
+                let anomaly = tag::anomaly(name.name(), op, &series, &Finding { value, expected }, at, &self.config);
+                verdict.findings.push(Entry { op, rule: name.name(), anomaly });
+            }
+        }
+        let (severity, rank, moved_first, incident) = (rule.severity, self.rank, None, None);
+        let watch = WatchName { rule: name, scope: series.scope, signal: Some(series.signal), twin: 0 };
+        let member = Member { watch, series: series.clone() };
+        let alert = Alert {
+            rule: name,
+            severity,
+            phase,
+            findings,
+            step,
+            rank,
+            time,
+            series,
+            value,
+            expected,
+            message,
+            moved_first,
+            incident,
+        };
+        let actions = rule.actions;
+        let mut raised = RaisedAlert { alert, actions, outlet: Outlet::All };
+        match phase {
+            AlertPhase::Begins if is_of_numbers(name) => {
+                let joined = self.incidents.join(member, severity, step);
+                raised.alert.incident = Some(joined);
+                raised.outlet = if joined.headline { Outlet::All } else { Outlet::Written };
+                verdict.said.push(raised);
+            }
+            AlertPhase::Begins => verdict.said.push(raised),
+            AlertPhase::Ends => {
+                let end = |incident| Alert { incident, ..raised.alert.clone() };
+                let left = self.incidents.leave(&member, step, |incident| end(Some(incident)));
+                self.say_left(left, end, Some(actions), &mut verdict.said);
+            }
+        }
+        verdict
+    }
+}
+
+fn count_unsaid(verdict: &mut Verdict, rule: AlertRule) {
+    match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule) {
+        Some((_, count)) => *count += 1,
+        None => verdict.unsaid.push((rule, 1)),
+    }
+}
+
+fn scope(which: Which) -> AlertScope {
+    match which {
+        Which::Global => AlertScope::Global,
+        Which::Group(_) => AlertScope::Group,
+        Which::Layer(_) => AlertScope::Layer,
+        Which::Tensor { .. } => AlertScope::Tensor,
+    }
+}
+
+/// `since`: the step in which it begins, or since which all is well. With the steps that the rule waits for, and how many other
+/// tensors of the layer it is true of.
+fn sentence(alert: &Alert, since: Step, (steps, beside): (u64, u64), batch: &StepBatch) -> String {
+    let Alert { rule, phase, findings, rank, series, value, expected, moved_first, .. } = alert;
+    let told = MessageParts {
+        rule: *rule,
+        phase: *phase,
+        findings: *findings,
+        series: series.to_string(),
+        value: *value,
+        expected,
+        step: since,
+        rank: *rank,
+        steps,
+        beside,
+        moved_first: moved_first.as_ref(),
+        check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
+    };
+    told.sentence()
+}
