@@ -237,6 +237,10 @@ impl AlertManager {
     }
 
     fn speak(&self, said: Vec<RaisedAlert>) -> Vec<Alert> {
+        let now = Instant::now();
+        said.iter()
+            .filter(|said| said.outlet != Outlet::Sent)
+            .for_each(|said| self.book.marks().take(&said.alert, now));
         for RaisedAlert { alert, actions, outlet } in &said {
             if (actions.dump || actions.replay) && alert.phase == AlertPhase::Begins {
                 (self.capture)(alert, *actions);

@@ -135,6 +135,10 @@ catalog! {
         "Steps in which the run's update norm spiked, as rule `Spike` defines it.";
     ALERTS: Available Counter "trainmon_alerts_total" {"rule"} otel "training.alerts" unit "{finding}"
         "Findings of each alert rule: one per series and step, said or not.";
+    ALERT_FIRST_MOVE: Available Gauge "trainmon_alert_first_move" {"rule", "signal", "layer", "name"}
+        otel "training.alert.first_move" unit "{step}"
+        "What moved first in the latest incident of each rule, until 15 minutes after it is over: the value is the step, and \
+         behind the point its place in the order of a step.";
     ALERTS_LOST: Available Counter "trainmon_alerts_lost_total" {} otel "training.monitor.alerts.lost" unit "{alert}"
         "Alerts that an exporter, a webhook, a command or the JSON file did not get, or that were too many of one step.";
     ALERT_OVERFLOW: Available Counter "trainmon_alert_values_ignored_total" {}

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::{AlertRule, Step};
+use crate::{AlertMarks, AlertRule, Step};
 
 /// Counters and a gauge publish no other memory, so atomicity alone is enough.
 const COUNT: Ordering = Ordering::Relaxed;
@@ -21,6 +21,7 @@ pub struct AlertTotals {
     series_overflow: AtomicU64,
     /// Nanoseconds.
     looking: AtomicU64,
+    marks: AlertMarks,
 }
 
 /// An [`AlertTotals`] read at one moment.
@@ -53,6 +54,7 @@ impl Default for AlertTotals {
             lost: AtomicU64::new(0),
             series_overflow: AtomicU64::new(0),
             looking: AtomicU64::new(0),
+            marks: AlertMarks::default(),
         }
     }
 }
@@ -93,10 +95,23 @@ impl AlertTotals {
         self.looking.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), COUNT);
     }
 
+    /// Where the latest incident of each rule began.
+    pub fn marks(&self) -> &AlertMarks {
+        &self.marks
+    }
+
     /// The books now.
     pub fn snapshot(&self) -> AlertBookSnapshot {
-        let Self { findings, grad_norm_spikes, update_norm_spikes, grad_norm_zscore, lost, series_overflow, looking } =
-            self;
+        let Self {
+            findings,
+            grad_norm_spikes,
+            update_norm_spikes,
+            grad_norm_zscore,
+            lost,
+            series_overflow,
+            looking,
+            marks: _,
+        } = self;
         AlertBookSnapshot {
             findings: std::array::from_fn(|rule| findings[rule].load(COUNT)),
             grad_norm_spikes: grad_norm_spikes.load(COUNT),

@@ -4,6 +4,7 @@
 //! touches and are compiled for speed; the config, which is most of the core, is not.
 
 mod alert;
+mod alert_marks;
 mod alert_totals;
 mod causes;
 mod collective;
@@ -32,6 +33,7 @@ pub use alert::{
     ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal,
     DIGITS as ALERT_DIGITS, Expectation, FirstMove, Incident,
 };
+pub use alert_marks::{AlertMark, AlertMarks};
 pub use alert_totals::{AlertBookSnapshot, AlertTotals};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use trainmon_core::catalog::{
-    ALERT_OVERFLOW, ALERTS, ALERTS_LOST, COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_OPERATIONS,
-    COLLECTIVE_PAYLOAD, COLLECTIVE_QUANTILE, COLLECTIVE_WAITED, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES,
-    JOURNAL_ERRORS, OVERHEAD_BUDGET, QUEUE_CAPACITY, QUEUE_LENGTH, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED,
-    RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SAMPLING, STRAGGLER_LAG, STRAGGLER_RANK, UPDATE_NORM_SPIKES,
+    ALERT_FIRST_MOVE, ALERT_OVERFLOW, ALERTS, ALERTS_LOST, COLLECTIVE_DURATION, COLLECTIVE_FAILURES,
+    COLLECTIVE_OPERATIONS, COLLECTIVE_PAYLOAD, COLLECTIVE_QUANTILE, COLLECTIVE_WAITED, GRAD_NORM_SPIKES,
+    GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, OVERHEAD_BUDGET, QUEUE_CAPACITY, QUEUE_LENGTH, RECORDS_ACCEPTED,
+    RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SAMPLING, STRAGGLER_LAG, STRAGGLER_RANK,
+    UPDATE_NORM_SPIKES,
 };
-use trainmon_core::{AlertRule, AlertTotals, CollectiveSeries, DropReason, Step, StepBatch, Straggler};
+use trainmon_core::{AlertMark, AlertRule, AlertTotals, CollectiveSeries, DropReason, Step, StepBatch, Straggler};
 
 use super::points::{Points, Times};
 use super::resource::text;
@@ -77,6 +79,12 @@ fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTota
         (&ALERT_OVERFLOW, book.series_overflow),
     ] {
         points.sum(metric, times, Vec::new(), total);
+    }
+    for (rule, mark) in alerts.marks().now(Instant::now()) {
+        let value = Value::AsDouble(mark.order());
+        let AlertMark { signal, layer, name, .. } = mark;
+        let attributes = [("rule", rule.name().to_owned()), ("signal", signal), ("layer", layer), ("name", name)];
+        points.gauge(&ALERT_FIRST_MOVE, times.now, attributes.map(|(key, value)| text(key, value)).to_vec(), value);
     }
     if let Some(zscore) = book.grad_norm_zscore_of(step) {
         points.gauge(&GRAD_NORM_ZSCORE, times.now, Vec::new(), Value::AsDouble(zscore));

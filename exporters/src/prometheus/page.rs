@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use trainmon_core::catalog::{
-    ALERT_OVERFLOW, ALERTS, ALERTS_LOST, BUILD_INFO, GRAD_NORM_INTERVAL_MAX, GRAD_NORM_INTERVAL_MAX_STEP,
-    GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, Metric, QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO,
-    RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SERIES, SERIES_LIMIT,
-    UPDATE_NORM_SPIKES, WORLD_SIZE,
+    ALERT_FIRST_MOVE, ALERT_OVERFLOW, ALERTS, ALERTS_LOST, BUILD_INFO, GRAD_NORM_INTERVAL_MAX,
+    GRAD_NORM_INTERVAL_MAX_STEP, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, Metric,
+    QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
+    RECORDS_OBSERVED, SERIES, SERIES_LIMIT, UPDATE_NORM_SPIKES, WORLD_SIZE,
 };
-use trainmon_core::{AlertRule, DropReason};
+use trainmon_core::{AlertMark, AlertRule, DropReason};
 
 use super::collectives::{SAMPLES_PER_SERIES, push_collectives, push_groups};
 use super::counters::Counters;
@@ -55,7 +55,8 @@ impl PageSource {
     /// How many series a page has before the first step.
     pub(crate) fn own_series(&self) -> usize {
         let mut page = String::new();
-        self.push_own(&mut page, &self.current.get(), Instant::now()) + 2
+        // The marks of rules that alarm come later.
+        self.push_own(&mut page, &self.current.get(), Instant::now()) + 2 + AlertRule::ALL.len()
     }
 
     /// Everything but the table and the count of series; gives the number of samples.
@@ -69,7 +70,7 @@ impl PageSource {
             push_single(page, &GRAD_NORM_INTERVAL_MAX_STEP, peak.step.0 as f64);
         }
         self.push_books(page);
-        self.push_alerts(page);
+        self.push_alerts(page, now);
         // It fails only for families without a sample, and ours are made with theirs.
         self.counters.render(page).unwrap_or_default();
         page[begin..].lines().filter(|line| !line.starts_with('#')).count()
@@ -122,7 +123,7 @@ impl PageSource {
         }
     }
 
-    fn push_alerts(&self, page: &mut String) {
+    fn push_alerts(&self, page: &mut String, now: Instant) {
         let book = self.sources.alerts.snapshot();
         let of_rule = |rule: AlertRule| (label_text(&[("rule", rule.name())]), book.findings_of(rule) as f64);
         push_family(page, &ALERTS, AlertRule::ALL.map(of_rule));
@@ -130,6 +131,15 @@ impl PageSource {
         push_single(page, &UPDATE_NORM_SPIKES, book.update_norm_spikes as f64);
         if let Some((_, zscore)) = book.grad_norm_zscore.filter(|(_, zscore)| !zscore.is_nan()) {
             push_single(page, &GRAD_NORM_ZSCORE, zscore);
+        }
+        let marks = self.sources.alerts.marks().now(now);
+        let of_mark = |(rule, mark): &(AlertRule, AlertMark)| {
+            let AlertMark { signal, layer, name, .. } = mark;
+            let labels = [("rule", rule.name()), ("signal", signal.as_str()), ("layer", layer), ("name", name)];
+            (label_text(&labels), mark.order())
+        };
+        if !marks.is_empty() {
+            push_family(page, &ALERT_FIRST_MOVE, marks.iter().map(of_mark));
         }
         push_single(page, &ALERTS_LOST, book.lost as f64);
         push_single(page, &ALERT_OVERFLOW, book.series_overflow as f64);

@@ -2,44 +2,23 @@
 
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use serde_json::Value;
 use trainmon_core::config::Prometheus;
-use trainmon_core::{
-    Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, MicroStep, Rank, Reading,
-    Record, Step, StepBatch,
-};
+use trainmon_core::{Kind, MicroStep, Reading, Record, StepBatch};
 use trainmon_exporters::{Exporter, PrometheusExporter};
 use trainmon_history::{HeatMap, RunDocument};
 
 use crate::support::{
-    PATIENCE, collectives, config, connect, gradient, names, record, request, request_as, run, scrape, sources, start,
-    step, value, wait_for,
+    PATIENCE, alert, collectives, config, connect, gradient, names, record, request, request_as, run, scrape, sources,
+    start, step, value, wait_for,
 };
 
 const OVERVIEW: &str = "/api/overview";
 
 fn overview(address: SocketAddr) -> RunDocument {
     serde_json::from_str(&request(address, "GET", OVERVIEW).body).unwrap()
-}
-
-fn alert(step: u64) -> Alert {
-    Alert {
-        rule: AlertRule::Spike,
-        severity: AlertSeverity::Critical,
-        phase: AlertPhase::Begins,
-        findings: 1,
-        step: Step(step),
-        rank: Rank(3),
-        time: SystemTime::UNIX_EPOCH,
-        series: AlertSeries::global(AlertSignal::Loss, None),
-        value: 9.0,
-        expected: Expectation::default(),
-        message: "loss <b>9</b>".to_owned(),
-        moved_first: None,
-        incident: None,
-    }
 }
 
 /// The events of a stream, one by one.

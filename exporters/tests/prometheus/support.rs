@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertRule, AlertTotals, CollectiveOp, CollectiveTotals, Dtype, HeldPart, Kind, Ledger, MicroStep, ParameterParts,
-    PartTable, ProcessGroup, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId,
-    TensorInfo, TensorStats,
+    Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, AlertTotals, CollectiveOp, CollectiveTotals,
+    Dtype, Expectation, HeldPart, Kind, Ledger, MicroStep, ParameterParts, PartTable, ProcessGroup, Rank, Reading,
+    Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -88,12 +88,31 @@ pub(crate) fn parts() -> Arc<PartTable> {
     Arc::new(book)
 }
 
+pub(crate) fn alert(step: u64) -> Alert {
+    Alert {
+        rule: AlertRule::Spike,
+        severity: AlertSeverity::Critical,
+        phase: AlertPhase::Begins,
+        findings: 1,
+        step: Step(step),
+        rank: Rank(3),
+        time: SystemTime::UNIX_EPOCH,
+        series: AlertSeries::global(AlertSignal::Loss, None),
+        value: 9.0,
+        expected: Expectation::default(),
+        message: "loss <b>9</b>".to_owned(),
+        moved_first: None,
+        incident: None,
+    }
+}
+
 /// As the detectors leave it after a spike.
 fn alerts() -> Arc<AlertTotals> {
     let book = AlertTotals::default();
     book.found(AlertRule::Spike);
     book.grad_norm_spiked();
     book.set_grad_norm_zscore(Step(1), 7.5);
+    book.marks().take(&alert(1), Instant::now());
     Arc::new(book)
 }
 

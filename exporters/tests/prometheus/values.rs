@@ -237,7 +237,8 @@ fn above_the_limit_the_first_series_stay_and_the_rest_is_counted() {
         value(&exporter.page(), "trainmon_series").unwrap() as usize
     };
     let mut limited = config();
-    limited.max_series = fixed + 30;
+    // The marks of the other rules would still have room.
+    limited.max_series = fixed + trainmon_core::AlertRule::ALL.len() + 30;
     let mut exporter = start(&limited);
     let many: Vec<String> = (0..100).map(|layer| format!("layers.{layer}.attn.weight")).collect();
     let names = names(&many.iter().map(String::as_str).collect::<Vec<_>>());
@@ -314,6 +315,8 @@ fn findings_of_the_alert_rules_are_counted_from_zero() {
     assert_eq!(value(&page, "trainmon_grad_norm_spikes_total"), Some(1.0));
     assert_eq!(value(&page, "trainmon_update_norm_spikes_total"), Some(0.0));
     assert_eq!(value(&page, "trainmon_grad_norm_zscore"), Some(7.5));
+    let first = "trainmon_alert_first_move{rule=\"Spike\",signal=\"loss\"}";
+    assert_eq!(value(&page, first), Some(1.04));
 }
 
 #[test]
