@@ -141,7 +141,9 @@ pub(crate) fn beside(others: &[(AlertRule, AlertSeries)]) -> String {
         return format!("; with 1 other alert ({rule} of {series})");
     }
     let mut counts: BTreeMap<AlertRule, u64> = BTreeMap::new();
-    others.iter().for_each(|(rule, _)| *counts.entry(*rule).or_default() += 1);
+    for (rule, _) in others {
+        *counts.entry(*rule).or_default() += 1;
+    }
     let parts: Vec<String> = counts.iter().map(|(rule, count)| format!("{count} {rule}")).collect();
     if parts.is_empty() {
         String::new()
