@@ -186,7 +186,8 @@ impl Engine {
         let others =
             if alerts == 2 { "the other alert".to_owned() } else { format!("the {} other alerts", alerts - 1) };
         for (member, mut alert) in ends {
-            alert.message += &format!("; {others} of this incident ended too, the last at step {since}");
+            let rest = format!("; {others} of this incident ended too, the last at step {since}");
+            alert.message.push_str(&rest);
             said.push(RaisedAlert { alert, actions: self.actions_of(&member), outlet: Outlet::Sent });
         }
     }
