@@ -91,6 +91,11 @@ impl Opening<'_> {
         names.join(" ")
     }
 
+    /// Whether the live page is served: its address is the first.
+    fn has_page(&self) -> bool {
+        self.config.prometheus.as_ref().is_some_and(|page| page.page)
+    }
+
     fn place(&self, name: &str) -> Option<&str> {
         let (_, places) = self.whereabouts.iter().find(|(exporter, _)| *exporter == name)?;
         places.first().map(String::as_str)
@@ -131,6 +136,11 @@ impl fmt::Display for Opening<'_> {
             if !elsewhere.is_empty() && *exporter != "control" {
                 write!(f, "\n  {what}: {}", elsewhere.join(", "))?;
             }
+        }
+        if let Some(target) =
+            self.place("prometheus").filter(|_| self.has_page()).or(self.place("csv").and(self.run.as_deref()))
+        {
+            write!(f, "\n  to see it now: trainmon top {}", shell_word(target))?;
         }
         if let Some(run) = self.run.as_ref().filter(|_| self.place("csv").is_some()) {
             write!(f, "\n  to compare it with another run: trainmon compare {} OTHER_RUN", shell_word(run))?;
@@ -216,9 +226,12 @@ mod tests {
         ];
         let lines = said("{}", 148, Some("out/run"), &places);
         let expected = "measures nothing\n  files: out/run\n  journal: /disk/run.journal\n  page: http://127.0.0.1:9464/, http://127.0.0.1:9464/metrics\n  \
+                        to see it now: trainmon top out/run\n  \
                         to compare it with another run: trainmon compare out/run OTHER_RUN\n  \
                         to ask how it is: trainmon ctl out/run status";
         assert_eq!(lines, expected);
+        let lines = said(r#"{"page": true}"#, 148, Some("out/run"), &places);
+        assert!(lines.contains("\n  to see it now: trainmon top http://127.0.0.1:9464/\n"), "{lines}");
         let lines = said("{}", 148, None, &places[3..]);
         assert_eq!(lines, "measures nothing\n  to ask how it is: trainmon ctl --socket out/run/control.sock status");
         let lines = said("{}", 148, Some("my out/run"), &places);

@@ -135,7 +135,7 @@ catalog! {
         "Steps in which the run's update norm spiked, as rule `Spike` defines it.";
     ALERTS: Available Counter "trainmon_alerts_total" {"rule"} otel "training.alerts" unit "{finding}"
         "Findings of each alert rule: one per series and step, said or not.";
-    ALERT_FIRST_MOVE: Available Gauge "trainmon_alert_first_move" {"rule", "signal", "layer", "name"}
+    ALERT_FIRST_MOVE: Available Gauge "trainmon_alert_first_move" {"rule", "signal", "layer", "tensor_name"}
         otel "training.alert.first_move" unit "{step}"
         "What moved first in the latest incident of each rule, until 15 minutes after it is over: the value is the step, and \
          behind the point its place in the order of a step.";

@@ -481,6 +481,16 @@ fn the_scrape_page_is_on_when_named_or_configured_and_off_when_switched_off() {
     assert_eq!(page(r#", "prometheus": {}"#), Some(9464));
     assert_eq!(page(r#", "format": ["csv", "prometheus"], "prometheus": {"port": 1}"#), Some(1));
     assert_eq!(page(r#", "prometheus": {"enabled": false}"#), None);
+    assert_eq!(page(r#", "page": true"#), Some(9464));
+    assert_eq!(page(r#", "page": true, "prometheus": {"port": 1}"#), Some(1));
+    assert_eq!(page(r#", "page": false"#), None);
+    let is_served = |text: &str| {
+        let text = format!("{{\"wg_distribution\": true, {text}}}");
+        config(&text).prometheus.is_some_and(|prometheus| prometheus.page)
+    };
+    assert!(is_served(r#""page": true"#) && is_served(r#""prometheus": {}"#));
+    assert!(!is_served(r#""page": false, "prometheus": {}"#));
+    assert!(is_served(r#""page": true, "prometheus": {"page": false}"#));
     assert_eq!(page(r#", "format": ["csv", "prometheus"], "prometheus": {"enabled": false}"#), None);
     let is_writing_csv =
         |format: &str| config(&format!("{{\"wg_distribution\": true, \"format\": {format}}}")).csv.is_some();
@@ -530,13 +540,13 @@ fn the_second_dialect_is_read_whole() {
 }
 
 #[test]
-fn without_a_file_gradients_moments_and_parameters_go_to_both_outputs() {
+fn without_a_file_gradients_moments_and_parameters_go_to_files_and_no_port_is_opened() {
     let Config { signals, csv, prometheus, window, .. } = Config::default();
     let Signals { weight_grad, moments, param, activations, .. } = signals;
     let ops = vec![Min, Max, Mean, Norm, Nans];
     assert_eq!(weight_grad.expect("on").signal.ops, ops);
     assert_eq!((moments.expect("on").ops, param.expect("on").ops), (ops.clone(), ops));
-    assert!(activations.is_none() && csv.is_some() && prometheus.is_some());
+    assert!(activations.is_none() && csv.is_some() && prometheus.is_none());
     assert_eq!((window.start_step, window.step_interval, window.stop_step), (0, 1, None));
 }
 
@@ -579,12 +589,12 @@ fn keys_given_besides_a_text_take_the_place_of_its_own() {
 }
 
 #[test]
-fn the_usual_config_is_the_default_without_the_page() {
+fn the_usual_config_is_the_default() {
     let parsed = parse(USUAL_CONFIG).unwrap();
     assert_eq!(parsed.warnings, []);
     // A script may show tensors of its own accord.
     let adhoc = parsed.config.adhoc.clone();
-    assert_eq!(parsed.config, Config { prometheus: None, adhoc, ..Config::default() });
+    assert_eq!(parsed.config, Config { adhoc, ..Config::default() });
 }
 
 #[test]

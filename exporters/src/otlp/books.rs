@@ -83,7 +83,8 @@ fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTota
     for (rule, mark) in alerts.marks().now(Instant::now()) {
         let value = Value::AsDouble(mark.order());
         let AlertMark { signal, layer, name, .. } = mark;
-        let attributes = [("rule", rule.name().to_owned()), ("signal", signal), ("layer", layer), ("name", name)];
+        let attributes =
+            [("rule", rule.name().to_owned()), ("signal", signal), ("layer", layer), ("tensor_name", name)];
         points.gauge(&ALERT_FIRST_MOVE, times.now, attributes.map(|(key, value)| text(key, value)).to_vec(), value);
     }
     if let Some(zscore) = book.grad_norm_zscore_of(step) {

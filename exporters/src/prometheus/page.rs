@@ -135,7 +135,7 @@ impl PageSource {
         let marks = self.sources.alerts.marks().now(now);
         let of_mark = |(rule, mark): &(AlertRule, AlertMark)| {
             let AlertMark { signal, layer, name, .. } = mark;
-            let labels = [("rule", rule.name()), ("signal", signal.as_str()), ("layer", layer), ("name", name)];
+            let labels = [("rule", rule.name()), ("signal", signal.as_str()), ("layer", layer), ("tensor_name", name)];
             (label_text(&labels), mark.order())
         };
         if !marks.is_empty() {

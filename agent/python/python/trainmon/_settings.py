@@ -30,6 +30,11 @@ def read_config(file: str | os.PathLike[str]) -> str:
         raise ConfigError(f"cannot read the config file `{shown}`: {error}\nhint: {_instead_of(Path(name))}") from error
 
 
+def is_on(variable: str) -> bool:
+    """Whether a variable of the environment says yes: it is set, and to anything but nothing, `0` and `false`."""
+    return os.environ.get(variable, "0").lower() not in ("", "0", "false")
+
+
 def parse_config(
     config: Config,
     keys: Mapping[str, Any] | None = None,
@@ -42,6 +47,8 @@ def parse_config(
 
     `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
     given = dict(keys or {})
+    if "page" not in given and is_on("TRAINMON_PAGE"):
+        given["page"] = True
     if output_dir is not None:
         given["output_dir"] = os.fspath(output_dir)
     text, name, is_path = _text_of(config, given)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 
+from trainmon._settings import is_on
 from trainmon._trainmon import printable
 
 _LOGGER = logging.getLogger("trainmon")
@@ -30,7 +30,7 @@ def say(message: str, hint: str | None = None) -> None:
 def tell(severity: str, message: str, hint: str | None = None) -> None:
     """What there is to say where there is no monitor to say it: a warning, or something that is good to know, which
     `TRAINMON_QUIET=1` leaves out. Never raises."""
-    if severity == "info" and os.environ.get("TRAINMON_QUIET", "0").lower() not in ("", "0", "false"):
+    if severity == "info" and is_on("TRAINMON_QUIET"):
         return
     try:
         if not route(severity, message, hint):

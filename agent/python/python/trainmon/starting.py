@@ -58,6 +58,7 @@ def watch(
     config: Config = None,
     name: str | None = None,
     quiet: bool = False,
+    page: bool | None = None,
     grad_acc_steps: int = 1,
     start_iteration: int = 0,
     output_dir: str | os.PathLike[str] | None = None,
@@ -76,7 +77,9 @@ def watch(
     `step` of the watch tells the end of a step. `config`: a file, the JSON text of one, or a dict; without it
     gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
     of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
-    the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does.
+    the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does. `page`: the live page,
+    whose address is said at the start; `True` opens a port on this machine, as `TRAINMON_PAGE=1` in the environment
+    does. Without either, and without a config that asks for it, no port is opened.
     `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`, `pp_group`: the process groups of
     tensor, data and pipeline parallelism where a loop is parallel by its own means. What DDP, FSDP, DTensors, torch's
     pipelines, Megatron and DeepSpeed do needs none of them.
@@ -94,7 +97,8 @@ def watch(
     arguments.check_groups(tp_group=tp_group, dp_group=dp_group, pp_group=pp_group)
     # Before anything is closed for it.
     arguments.check_name(name)
-    parsed = parse_config(config, keys, output_dir=output_dir)
+    asked = keys if page is None else {**keys, "page": page}
+    parsed = parse_config(config, asked, output_dir=output_dir)
     earlier = live_watch(model, optimizer, is_covered=True)
     if earlier is not None:
         # First, for what both need, such as a port.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,9 @@ def test_it_says_what_is_measured_where_files_are_and_how_it_ended(
     assert directory is not None and directory.endswith("first") and Path(directory).is_dir()
     assert lines[1] == f"  files: {directory}"
     assert lines[2].startswith("  page: http://127.0.0.1:")
+    page = lines[2].partition(": ")[2].partition(",")[0]
     assert lines[3:] == [
+        f"  to see it now: trainmon top {page}",
         f"  to compare it with another run: trainmon compare {directory} OTHER_RUN",
         f"  to ask how it is: trainmon ctl {directory} status",
     ]
@@ -64,9 +68,30 @@ def test_the_commands_that_are_named_exist(
         for line in commands:
             words = shlex.split(line)[1:]
             words = [words[1] if word == "OTHER_RUN" else word for word in words]
+            # Here is no terminal.
+            words += ["--once"] if words[0] == "top" else []
             done = command.trainmon(*words)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
-    assert len(commands) == 2
+    assert len(commands) == 3
+
+
+@pytest.mark.parametrize("way", ["argument", "environment", "neither", "argument over environment"])
+def test_the_page_is_served_where_it_is_asked_for_and_its_address_is_said(
+    model: nn.Module, optimizer: Any, said: Said, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("TRAINMON_PAGE", "0" if way in ("argument", "neither") else "1")
+    page = {"argument": True, "argument over environment": False}.get(way)
+    config = {**GRADIENTS, "prometheus": {"port": 0, "page": False}} if page or way == "environment" else None
+    with trainmon.watch(model, optimizer, config=config, page=page):
+        train(model, optimizer)
+        found = re.search(r"page: (http://127.0.0.1:\d+/), ", text := said())
+        assert (found is not None) == (way in ("argument", "environment")), text
+        if found:
+            with urllib.request.urlopen(found[1]) as answer:
+                assert b"<title>" in answer.read()
+            assert f"to see it now: trainmon top {found[1]}" in text
+        else:
+            assert "http" not in text and "to see it now: trainmon top ./monitor_output/" in text
 
 
 @pytest.mark.parametrize("way", ["argument", "environment"])

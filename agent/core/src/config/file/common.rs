@@ -75,6 +75,11 @@ pub(in crate::config) struct CommonFile {
     /// The scrape page. The object switches it on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) prometheus: Option<Prometheus>,
+    /// The live page of the run, in a browser. `true` opens port 9464 on this machine, or what `prometheus` says; `false`: no
+    /// page, also where `prometheus` serves metrics. It takes the place of `prometheus.page`. Absent: as that says. `TRAINMON_PAGE=1` in the environment says `true`
+    /// for a Python script that does not give the key.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) page: Option<bool>,
     /// TensorBoard event files. The object switches them on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe, whose format `tensorboard` falls back to CSV with a warning"))]
     pub(in crate::config) tensorboard: Option<TensorBoard>,

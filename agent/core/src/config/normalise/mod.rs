@@ -114,7 +114,7 @@ fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Rep
         window: window(file),
         csv: named(Format::Csv).then(|| csv_layout.clone()),
         csv_layout,
-        prometheus: asked_for(named(Format::Prometheus), prometheus, "prometheus.enabled", report),
+        prometheus: with_page(file, asked_for(asks_for_page(file), prometheus, "prometheus.enabled", report)),
         otlp,
         tensorboard: asked_for(named(Format::Tensorboard), tensorboard, "tensorboard.enabled", report),
         wandb: file.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.tracker.enabled)),
@@ -130,6 +130,16 @@ fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Rep
     }
 }
 
+/// Whether the scrape page is switched on by a name in `format` or by `page`.
+fn asks_for_page(file: &CommonFile) -> bool {
+    file.format.contains(Format::Prometheus) || file.page == Some(true)
+}
+
+/// The scrape page with the live page, where `page` says so or says nothing of it.
+fn with_page(file: &CommonFile, prometheus: Option<Prometheus>) -> Option<Prometheus> {
+    prometheus.map(|prometheus| Prometheus { page: file.page.unwrap_or(prometheus.page), ..prometheus })
+}
+
 /// What an output that `format` may name and an object of its own may describe is to be like; the flag beside the object
 /// is its key `enabled`, which has the last word.
 fn asked_for<T: Clone + Default>(
@@ -141,7 +151,7 @@ fn asked_for<T: Clone + Default>(
     match described {
         Some((_, false)) => {
             if is_named {
-                let fault = Fault::new(Kind::NoEffect, "switches off what `format` asks for");
+                let fault = Fault::new(Kind::NoEffect, "switches off what `format` or `page` asks for");
                 report.warn(report.place(enabled_key), enabled_key, fault);
             }
             None
@@ -177,7 +187,7 @@ pub(in crate::config) fn change(file: ChangeFile) -> PlanChange {
 
 impl Default for Config {
     /// What a run without a config file measures: weight gradients, moments and parameters of everything, on every
-    /// step, into CSV files and a scrape page on this machine.
+    /// step, into CSV files. It opens no port.
     fn default() -> Self {
         use Statistic::{Max, Mean, Min, Nans, Norm};
         let signal = Signal { ops: vec![Min, Max, Mean, Norm, Nans], eps: DEFAULT_EPS };
@@ -202,7 +212,7 @@ impl Default for Config {
             patch_optimizer_step: None,
             csv: Some(Csv { repeats_rows: false, ..csv(&common, false) }),
             csv_layout: Csv { repeats_rows: false, ..csv(&common, false) },
-            prometheus: Some(Prometheus::default()),
+            prometheus: None,
             otlp: None,
             tensorboard: None,
             wandb: None,
