@@ -24,7 +24,8 @@ fn endpoint(protocol: &str, receiver: &Receiver) -> String {
 }
 
 /// What these runs give no occasion for: a framework's norm, a budget, a change's tensor, detail.
-const NO_OCCASION: [&str; 8] = [
+const NO_OCCASION: [&str; 9] = [
+    "training.alert.first_move",
     "training.collective.straggler.lag",
     "training.collective.straggler.rank",
     "training.grad.norm.self_check",

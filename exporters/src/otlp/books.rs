@@ -279,4 +279,29 @@ mod tests {
         book.set_grad_norm_zscore(Step(7), f64::NAN);
         assert_eq!(sent(7), []);
     }
+
+    #[test]
+    fn what_moved_first_is_sent_while_it_is_shown() {
+        let alert = serde_json::json!({
+            "rule": "NonFinite", "severity": "critical", "phase": "begins", "findings": 1, "step": 300, "rank": 1,
+            "time": "2026-11-23T04:38:12Z", "value": "NaN", "expected": {}, "message": "",
+            "series": {"scope": "global", "name": "", "signal": "grad", "statistic": "norm", "micro_step": 0, "vpp_stage": 0},
+            "moved_first": {"step": 299, "signal": "grad", "layer": "h.1", "tensor": "h.1.w", "value": "NaN", "expected": 1.0,
+                "before_reduction": true},
+        });
+        let book = AlertTotals::default();
+        book.marks().take(&serde_json::from_value(alert).unwrap(), Instant::now());
+        let mut points = Points::default();
+        push_alerts(&mut points, Times { start: 1, now: 7 }, Step(301), &book);
+        let sent = points.into_metrics().into_iter().find(|metric| metric.name == "training.alert.first_move").unwrap();
+        let Some(Data::Gauge(gauge)) = sent.data else { panic!("{:?}", sent.data) };
+        let expected = [
+            text("rule", "NonFinite"),
+            text("signal", "gradient before reduction"),
+            text("layer", "h.1"),
+            text("tensor_name", "h.1.w"),
+        ];
+        assert_eq!(gauge.data_points[0].attributes, expected);
+        assert_eq!(gauge.data_points[0].value, Some(Value::AsDouble(299.07)));
+    }
 }

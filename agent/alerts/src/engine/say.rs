@@ -21,7 +21,7 @@ use crate::watch::{Outcome, WatchName};
 const MAX_SAID_PER_WATCH: usize = 32;
 
 /// An outcome with its place in an incident.
-struct Told {
+struct BegunAlert {
     outcome: Outcome,
     incident: Option<Incident>,
     /// Other tensors of its layer that it stands for.
@@ -55,8 +55,8 @@ impl Engine {
 
     /// Gives each alert that begins its incident, and merges the tensors of a layer that die in the same step into one alert, that of the
     /// first. Each tensor has an end of its own.
-    fn join(&self, incidents: &mut Incidents, begun: Vec<Outcome>, step: Step) -> Vec<Told> {
-        let mut told: Vec<Told> = Vec::with_capacity(begun.len());
+    fn join(&self, incidents: &mut Incidents, begun: Vec<Outcome>, step: Step) -> Vec<BegunAlert> {
+        let mut told: Vec<BegunAlert> = Vec::with_capacity(begun.len());
         let dead_layer = |outcome: &Outcome| match outcome.which {
             Which::Tensor { tensor, .. } if self.watches[outcome.watch].rule.rule == AlertRule::Dead => {
                 self.places.tensor(tensor).map(|info| (layer_of(&info.name), info.vpp_stage))
@@ -68,12 +68,12 @@ impl Engine {
             let joined = is_of_numbers(rule.rule).then(|| incidents.join(self.member(&outcome), rule.severity, step));
             let same = dead_layer(&outcome).and_then(|of| {
                 let is_same =
-                    |one: &&mut Told| one.outcome.watch == outcome.watch && dead_layer(&one.outcome) == Some(of);
+                    |one: &&mut BegunAlert| one.outcome.watch == outcome.watch && dead_layer(&one.outcome) == Some(of);
                 told.iter_mut().find(is_same)
             });
             match same {
                 Some(first) => first.beside += 1,
-                None => told.push(Told { outcome, incident: joined, beside: 0 }),
+                None => told.push(BegunAlert { outcome, incident: joined, beside: 0 }),
             }
         }
         told
@@ -81,7 +81,7 @@ impl Engine {
 
     fn say_begun(
         &self,
-        told: Vec<Told>,
+        told: Vec<BegunAlert>,
         (batch, first_move): (&StepBatch, Option<&FirstMove>),
         of_watch: &mut [usize],
         verdict: &mut Verdict,
@@ -91,7 +91,7 @@ impl Engine {
             .filter(|one| one.incident.is_some_and(|incident| !incident.headline))
             .map(|one| (self.watches[one.outcome.watch].rule.rule, self.describe(&one.outcome)))
             .collect();
-        for Told { outcome, incident, beside: of_layer } in told {
+        for BegunAlert { outcome, incident, beside: of_layer } in told {
             let rule = self.watches[outcome.watch].rule.rule;
             of_watch[outcome.watch] += 1;
             if of_watch[outcome.watch] > MAX_SAID_PER_WATCH {
