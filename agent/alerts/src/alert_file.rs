@@ -1,8 +1,8 @@
 //! `alerts.jsonl` in the rank's directory: every alert of the run, one JSON object a line, when it begins and when it is over.
 //!
-//! A run that ends in order adds a last line with the findings by rule.
+//! A run that ends in order adds a last line with the findings by rule, empty where there were none.
 //!
-//! The file is made with the run. An empty file says that there was no alert; without a file nobody knows. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
+//! The file is made with the run. An empty file says that there was no alert so far; without a file nobody knows. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -71,8 +71,9 @@ impl AlertFile {
     /// Says that nothing more comes, and until when the rest may take.
     pub(crate) fn close(self, deadline: Instant) -> Option<ClosingQueue> {
         let counts = self.book.snapshot().findings;
-        if counts.iter().any(|&count| count > 0) {
-            // Also of a resumed run whose alert goes on: none begins in it.
+        // Also of a resumed run whose alert goes on: none begins in it. And of a run without any alert: its last line says that it
+        // ended in order.
+        if counts.iter().any(|&count| count > 0) || self.path.exists() {
             self.queue.get_or_init(|| self.start());
         }
         let queue = self.queue.into_inner().flatten()?;

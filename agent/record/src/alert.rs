@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::figures::short;
+use crate::figures::{short, shown_name};
 use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
 
 /// A rank's alerts, one JSON object ([`Alert`]) a line, beside its other files.
@@ -330,7 +330,7 @@ impl fmt::Display for AlertSeries {
         match scope {
             AlertScope::Global => {}
             AlertScope::Group | AlertScope::Layer => write!(f, " of {} {name}", scope.name())?,
-            AlertScope::Tensor => write!(f, " of {name}")?,
+            AlertScope::Tensor => write!(f, " of {}", shown_name(name))?,
         }
         if vpp_stage.gt(&0) {
             write!(f, " in model chunk {vpp_stage}")?;
@@ -390,7 +390,7 @@ impl fmt::Display for FirstMove {
             }
             (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
             _ => {
-                let name = tensor.as_deref().unwrap_or(layer);
+                let name = shown_name(tensor.as_deref().unwrap_or(layer));
                 let (words, side) = match signal {
                     AlertSignal::Kind(Kind::GradReduced) => (AlertSignal::Grad.words(), " after reduction"),
                     _ if *before_reduction => (signal.words(), " before reduction"),

@@ -1,4 +1,14 @@
-//! Numbers for people.
+//! Numbers and names for people.
+
+use std::borrow::Cow;
+
+/// A tensor's name in a sentence. The root module has no name: what it is given and gives is the model's.
+pub fn shown_name(name: &str) -> Cow<'_, str> {
+    match name.strip_prefix('.') {
+        Some(part) if !part.is_empty() => Cow::Owned(format!("the model's {part}")),
+        _ => Cow::Borrowed(name),
+    }
+}
 
 /// A number with so many significant digits at most, as people write it: `17.6`, `0.332`, `1.5e-7`. Digits before the point
 /// are never dropped below a million.

@@ -20,6 +20,8 @@ pub struct RankHistory {
     pub alerts: Vec<Alert>,
     /// Whether the run wrote its alerts down.
     pub alerts_are_recorded: bool,
+    /// Whether the run wrote down that it ended in order.
+    pub has_ended: bool,
     /// How many steps.
     pub steps: u64,
     /// In how many of them tensors were measured.
@@ -55,6 +57,7 @@ impl RankHistory {
             history: History::new(limits),
             alerts: Vec::new(),
             alerts_are_recorded: false,
+            has_ended: false,
             steps: 0,
             measured_steps: 0,
             range: None,
@@ -86,6 +89,7 @@ impl RankHistory {
             read.history.alert(alert.clone());
         }
         (read.alerts, read.alerts_are_recorded) = (found.alerts, found.are_recorded);
+        read.has_ended = found.end.is_some();
         Ok(read)
     }
 

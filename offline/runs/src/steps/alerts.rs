@@ -250,7 +250,7 @@ mod tests {
     fn a_tag_is_a_series() {
         for (tag, expected) in [
             ("0:blocks.3.attn.weight/rank0/acc_grad", "grad_unreduced norm of blocks.3.attn.weight"),
-            ("1:.input:0/rank2/actv_grad", "actv_grad norm of .input"),
+            ("1:.input:0/rank2/actv_grad", "actv_grad norm of the model's input"),
             ("0:blocks.3/rank0/grad", "gradient norm of layer blocks.3"),
             ("0:attn/rank0/grad", "gradient norm of group attn"),
             ("0:global/rank0/loss", "loss norm"),

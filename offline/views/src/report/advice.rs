@@ -1,9 +1,9 @@
 //! What would settle the open questions.
 
-use trainmon_core::{AlertRule, shell_word};
+use trainmon_core::{AlertRule, shell_word, shown_name};
 
 use super::document::{Certainty, Direction, Moved, NextStep, Report};
-use super::gaps::Coverage;
+use super::gaps::{Coverage, capitalised};
 
 /// So many steps before the first sign a second run should measure everything.
 const LEAD: u64 = 5;
@@ -22,6 +22,14 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let alert = first_alert(report, alerts).map_or_else(|| coverage.without_alert(), |first| format!("{first} "));
     let Some(first) = first_certain(report) else {
         let moved = report.moved.len() as u64 + report.left_out.moved;
+        if let Some(first) = report.stands_out.first() {
+            let others = match report.stands_out.len() - 1 {
+                0 => String::new(),
+                1 => " 1 other thing stands out.".to_owned(),
+                others => format!(" {others} other things stand out."),
+            };
+            return format!("{alert}{}.{others} ({seen})", capitalised(&first.words));
+        }
         return match moved {
             0 => format!("{alert}No series left what it was before ({seen})."),
             1 => format!("{alert}One series may have left what it was before, which chance does too ({seen})."),
@@ -90,7 +98,7 @@ fn is_of_the_machine(moved: &Moved) -> bool {
 pub(super) fn movement_in_words(moved: &Moved) -> String {
     let Moved { step, step_up_to, rank, signal, statistic, tensor, direction, value, usual, returned, .. } = moved;
     let what = match (tensor, statistic) {
-        (Some(tensor), Some(statistic)) => format!("{signal} {statistic} of {tensor}"),
+        (Some(tensor), Some(statistic)) => format!("{signal} {statistic} of {}", shown_name(tensor)),
         _ => signal.clone(),
     };
     let when = if step == step_up_to { format!("step {step}") } else { format!("steps {step} to {step_up_to}") };
@@ -99,7 +107,12 @@ pub(super) fn movement_in_words(moved: &Moved) -> String {
         Direction::Falls => "falls",
         Direction::NotFinite => "is not finite",
     };
-    let from = usual.map_or_else(String::new, |usual| format!(", from {} to {}", short(usual), short(*value)));
+    let from = match usual {
+        // A curve keeps no more of it than that it is not finite.
+        Some(usual) if *direction == Direction::NotFinite => format!(", usually {}", short(*usual)),
+        Some(usual) => format!(", from {} to {}", short(*usual), short(*value)),
+        None => String::new(),
+    };
     let end = if *returned { ", and returned" } else { "" };
     format!("{what} {how} at {when} on rank {rank}{from}{end}")
 }

@@ -64,6 +64,7 @@ pub(super) fn json(report: &Report) -> Result<String, serde_json::Error> {
 fn cut(report: &mut Report, lengths: Lengths) {
     let Lengths { moved, alerts, curves, ranks, sentences } = lengths;
     report.left_out.moved += keep_moved(&mut report.moved, moved);
+    report.left_out.sentences += truncate(&mut report.stands_out, sentences);
     report.left_out.alerts += truncate(&mut report.alerts, alerts);
     report.left_out.curves += truncate(&mut report.curves, curves);
     report.left_out.ranks += truncate(&mut report.ranks, ranks);
@@ -112,10 +113,11 @@ fn shorten(report: &mut Report) {
     for alert in &mut report.alerts {
         short(&mut alert.series);
         alert.layer.as_mut().into_iter().chain(&mut alert.moved_first).for_each(&mut short);
-        short(&mut alert.message);
     }
     report.curves.iter_mut().for_each(|curve| short(&mut curve.name));
-    report.warnings.iter_mut().chain(&mut report.not_measured).for_each(|text| {
+    let messages = report.alerts.iter_mut().map(|alert| &mut alert.message);
+    let sentences = messages.chain(report.stands_out.iter_mut().map(|one| &mut one.words));
+    sentences.chain(&mut report.warnings).chain(&mut report.not_measured).for_each(|text| {
         // A sentence with a path in it is longer than a name.
         if text.len() > 4 * MOST_TEXT {
             short(text);

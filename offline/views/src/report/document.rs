@@ -28,6 +28,8 @@ pub struct Report {
     pub next: Vec<NextStep>,
     /// Series that left what they were before, the earliest first.
     pub moved: Vec<Moved>,
+    /// What stands out besides, the most telling first.
+    pub stands_out: Vec<StandsOut>,
     /// Alerts, oldest first.
     pub alerts: Vec<ReportedAlert>,
     /// The run's curves.
@@ -54,6 +56,38 @@ pub struct NextStep {
     /// A command, where one does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+}
+
+/// Something that stands out, though no series need have moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StandsOut {
+    /// What it is.
+    pub kind: StandsOutKind,
+    /// Since when, or in which step; absent for what is true of the whole run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// Where; of several ranks the first.
+    pub rank: u32,
+    /// The layer, the tensor or the curve.
+    pub name: String,
+    /// A sentence without its full stop.
+    pub words: String,
+}
+
+/// Kinds of what stands out, the most telling first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StandsOutKind {
+    /// A rank that did not end in order, while others did.
+    Killed,
+    /// A layer whose gradients stop while others go on.
+    Stopped,
+    /// A tensor unlike those of the same name in the other layers.
+    Unlike,
+    /// A step that took far longer than the others.
+    SlowStep,
+    /// The parameter that grew far more than the others.
+    Grown,
 }
 
 /// How sure a statement is.

@@ -3,9 +3,9 @@
 use trainmon_core::{Alert, AlertPhase, FiniteCalls, Kind, layer_of};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
 
-use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
+use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert, StandsOut};
 use super::movement::{Direction, Point, SeriesDeparture, first_departure};
-use super::order;
+use super::{order, stands_out};
 use crate::rank_history::RankHistory;
 
 /// So many departures and alerts of a rank are kept: more than a report has room for.
@@ -16,6 +16,7 @@ const MOST: usize = 400;
 pub(super) struct Evidence {
     pub(super) summary: RankSummary,
     pub(super) moved: Vec<Moved>,
+    pub(super) stands_out: Vec<StandsOut>,
     pub(super) alerts: Vec<ReportedAlert>,
     pub(super) curves: Vec<CurveSummary>,
     /// Series looked at.
@@ -35,11 +36,14 @@ impl Evidence {
         for curve in overview.curves.iter().filter(|curve| !order::is_no_evidence(&curve.name)) {
             search.curve(&overview.steps, curve);
         }
+        let mut stands_out: Vec<StandsOut> =
+            stands_out::slow_step(&overview.steps, &overview.curves, rank).into_iter().collect();
         for kind in &overview.tables.kinds {
             // The first statistic is the norm, or the kind's first number: one departure of a tensor says enough.
             let map = kind.statistics.first().and_then(|statistic| history.history.heat_map(&kind.name, statistic, 0));
             if let Some(map) = map {
                 search.tensors(&map);
+                stands_out.extend(stands_out::of_map(&map, rank));
             }
         }
         let Search { mut moved, series, too_short, .. } = search;
@@ -57,6 +61,7 @@ impl Evidence {
                 dropped: history.dropped(),
             },
             moved,
+            stands_out,
             alerts: history.alerts.iter().filter(begun).take(MOST).map(reported).collect(),
             curves: overview.curves.iter().map(|curve| curve_summary(rank, &overview.steps, curve)).collect(),
             series,

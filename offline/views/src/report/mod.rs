@@ -17,6 +17,7 @@ mod gaps;
 mod markdown;
 mod movement;
 mod order;
+mod stands_out;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -27,11 +28,13 @@ use trainmon_runs::steps::{RankChoice, RecordedRun};
 
 pub use self::bounded::MOST_BYTES;
 pub use self::document::{
-    Certainty, CurveSummary, Direction, LeftOut, Method, Moved, NextStep, RankSummary, Report, ReportedAlert, VERSION,
+    Certainty, CurveSummary, Direction, LeftOut, Method, Moved, NextStep, RankSummary, Report, ReportedAlert,
+    StandsOut, StandsOutKind, VERSION,
 };
 pub use self::error::ReportError;
 use self::evidence::Evidence;
 use self::gaps::Coverage;
+use self::stands_out::RankEnd;
 use crate::rank_history::RankHistory;
 
 /// How departures are found, in words.
@@ -63,16 +66,19 @@ pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) ->
     let (total, mut done) = (run.bytes(), 0);
     let mut coverage = Coverage::default();
     let mut report = empty(&run);
+    let mut ends: Vec<RankEnd> = Vec::new();
     for rank in &run.ranks {
         let history = RankHistory::read(rank, LIMITS, &mut |bytes| tell(Progress { done: done + bytes, total }))?;
         let evidence = Evidence::of(&history);
         coverage.add(&history, &evidence);
+        ends.push((&history).into());
         let method = &mut report.method;
         method.steps_per_value = method.steps_per_value.max(evidence.steps_per_value);
         method.steps_per_tensor_value = method.steps_per_tensor_value.max(evidence.steps_per_tensor_value);
         report.left_out.moved += evidence.summary.moved.saturating_sub(evidence.moved.len() as u64);
         report.left_out.alerts += evidence.summary.alerts.saturating_sub(evidence.alerts.len() as u64);
         report.moved.extend(evidence.moved);
+        report.stands_out.extend(evidence.stands_out);
         report.alerts.extend(evidence.alerts);
         report.curves.extend(evidence.curves);
         report.ranks.push(evidence.summary);
@@ -80,6 +86,8 @@ pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) ->
         done += rank.bytes();
     }
     order::sort(&mut report.moved);
+    report.stands_out.extend(stands_out::killed(&ends));
+    sort_out(&mut report.stands_out);
     report.alerts.sort_by_key(|alert| (alert.step, order::place_of_series(&alert.series), alert.rank));
     report.method.series = coverage.series();
     report.not_measured = coverage.gaps(run.world_size);
@@ -89,6 +97,12 @@ pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) ->
         report.next = advice::next_steps(report, &coverage, &said);
     };
     Ok(bounded::fit(report, finish)?)
+}
+
+/// The most telling first; what several ranks or kinds show is one.
+fn sort_out(stands_out: &mut Vec<StandsOut>) {
+    stands_out.sort_by(|a, b| (a.kind, a.step, &a.name, a.rank).cmp(&(b.kind, b.step, &b.name, b.rank)));
+    stands_out.dedup_by(|later, first| later.kind == first.kind && later.name == first.name);
 }
 
 fn empty(run: &RecordedRun) -> Report {
@@ -101,6 +115,7 @@ fn empty(run: &RecordedRun) -> Report {
         summary: String::new(),
         next: Vec::new(),
         moved: Vec::new(),
+        stands_out: Vec::new(),
         alerts: Vec::new(),
         curves: Vec::new(),
         ranks: Vec::new(),
