@@ -18,17 +18,17 @@ use crate::steps::Steps;
 const SHOWN: usize = 8;
 
 /// Puts a log together.
-pub(crate) fn assemble(path: &Path, found: Found, raw: RawLog, names: &ColumnNames) -> Result<Log, LogError> {
+pub(crate) fn assemble(path: &Path, found: Found, raw: &RawLog, names: &ColumnNames) -> Result<Log, LogError> {
     let counts = raw.counts();
     let mut remarks = raw.remarks.clone();
     let mut warnings = raw.notes.clone();
-    let picker = Picker { found: &found, raw: &raw, counts: &counts };
+    let picker = Picker { found: &found, raw, counts: &counts };
     let mut doubts = Doubts::default();
     let (roles, columns) = picker.pick(names, &mut doubts)?;
     warnings.extend(doubts.warnings);
     remarks.extend(doubts.remarks);
     let mut steps = Steps::default();
-    let others = others_of(&raw, &counts, roles);
+    let others = others_of(raw, &counts, roles);
     for (place, row) in raw.rows.iter().enumerate() {
         steps.add(row, place as u64 + 1, roles, &others);
     }
@@ -36,13 +36,13 @@ pub(crate) fn assemble(path: &Path, found: Found, raw: RawLog, names: &ColumnNam
         return Err(picker.no_numbers(steps.without_step, &columns));
     }
     steps.say(found.format, &columns, &mut warnings, &mut remarks);
-    say_unread(&raw, &counts, roles, found.format, &mut warnings, &mut remarks);
+    say_unread(raw, &counts, roles, found.format, &mut warnings, &mut remarks);
     let mut taken = steps.taken;
     taken.sort_by_key(|step| step.step);
     let followed: Vec<u64> =
         taken.iter().filter(|step| step.loss.is_some() || step.grad_norm.is_some()).map(|step| step.step).collect();
     remarks.extend(Spacing::of(&followed).iter().flat_map(Spacing::in_words));
-    let names = names_of(&raw, &others);
+    let names = names_of(raw, &others);
     let Found { file, format, name, bytes } = found;
     Ok(Log {
         path: path.to_path_buf(),

@@ -36,5 +36,5 @@ pub use self::log::{Log, LogColumns, LogStep, PickedColumn};
 pub fn read(path: &Path, names: &ColumnNames) -> Result<Option<Log>, LogError> {
     let Some(found) = detect::find(path)? else { return Ok(None) };
     let (found, raw) = detect::read(found)?;
-    assemble::assemble(path, found, raw, names).map(Some)
+    assemble::assemble(path, found, &raw, names).map(Some)
 }

@@ -78,7 +78,7 @@ pub struct LogStep {
 const SHOWN: usize = 8;
 
 impl Log {
-    /// What was read, in words: a line on the whole, one on the columns, and the remarks.
+    /// What was read, in words: a line on the whole, one on each column that means something, and the remarks.
     pub fn in_words(&self) -> String {
         let Self { source, format, columns, names, steps, remarks, .. } = self;
         let range = match &steps[..] {
@@ -87,33 +87,29 @@ impl Log {
             [first, .., last] => format!(", {} to {}", first.step, last.step),
         };
         let plural = if steps.len() == 1 { "step" } else { "steps" };
-        let mut text = format!("read {} {plural} of `{}` ({format}){range}\n", steps.len(), source.display());
         let LogColumns { step, loss, grad_norm, learning_rate } = columns;
-        let taken = [
-            ("loss", loss, "--loss"),
-            ("gradient norm", grad_norm, "--grad-norm"),
-            ("learning rate", learning_rate, "--lr"),
-        ];
-        for (what, column, option) in taken {
-            text += &match column {
+        let none = |option: &str| format!("no column ({option} names one)");
+        let rows = format!("the {} are counted from 1 (--step names a column)", format.rows());
+        let mut lines = vec![format!("read {} {plural} of `{}` ({format}){range}", steps.len(), source.display())];
+        for (what, column, option, absent) in [
+            ("loss", loss, "--loss", none("--loss")),
+            ("gradient norm", grad_norm, "--grad-norm", none("--grad-norm")),
+            ("learning rate", learning_rate, "--lr", none("--lr")),
+            ("step", step, "--step", rows),
+        ] {
+            let taken = match column {
                 Some(PickedColumn { name, is_guessed: true, .. }) => {
-                    format!("  {what}: `{name}` (guessed; {option} takes another)\n")
+                    format!("`{name}` (guessed; {option} takes another)")
                 }
-                Some(PickedColumn { name, .. }) => format!("  {what}: `{name}`\n"),
-                None => format!("  {what}: no column ({option} names one)\n"),
+                Some(PickedColumn { name, .. }) => quoted(name),
+                None => absent,
             };
+            lines.push(format!("  {what}: {taken}"));
         }
-        text += &match step {
-            Some(PickedColumn { name, is_guessed: true, .. }) => {
-                format!("  step: `{name}` (guessed; --step takes another)\n")
-            }
-            Some(PickedColumn { name, .. }) => format!("  step: `{name}`\n"),
-            None => format!("  step: the {}s are counted from 1 (--step names a column)\n", format.row()),
-        };
         if !names.is_empty() {
-            text += &format!("  other numbers: {}\n", first_of(names.iter().map(quoted), SHOWN));
+            lines.push(format!("  other numbers: {}", first_of(names.iter().map(quoted), SHOWN)));
         }
-        remarks.iter().for_each(|remark| text += &format!("  {remark}\n"));
-        text
+        lines.extend(remarks.iter().map(|remark| format!("  {remark}")));
+        lines.join("\n") + "\n"
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Steps {
     pub(crate) without_step: u64,
     first_without_step: u64,
     /// Steps below zero or with a fraction.
-    no_steps: u64,
+    unusable: u64,
     /// Rows behind a later step with another value where there is one already.
     again: u64,
     again_range: Option<(u64, u64)>,
@@ -76,7 +76,7 @@ impl Steps {
                 return;
             }
             Some(None) => {
-                self.no_steps += 1;
+                self.unusable += 1;
                 return;
             }
             Some(Some(step)) => step,
@@ -161,8 +161,8 @@ impl Steps {
                 format.row()
             ));
         }
-        if self.no_steps > 0 {
-            warnings.push(format!("{} with a step that is no whole number from 0 on: left out", row(self.no_steps)));
+        if self.unusable > 0 {
+            warnings.push(format!("{} with a step that is no whole number from 0 on: left out", row(self.unusable)));
         }
     }
 }

@@ -7,16 +7,16 @@ use trainmon_runs::steps::ColumnNames;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns of another tool's log")]
 pub(crate) struct LogColumnArguments {
-    /// The loss [default: guessed by its name: loss, train/loss, lm loss, …]
+    /// The loss [default: guessed `loss`, `train/loss`, `lm loss`, …]
     #[arg(long, value_name = "COLUMN")]
     loss: Option<String>,
-    /// The global gradient norm [default: guessed: `grad_norm`, train/grad_norm, grad norm, …]
+    /// The global gradient norm [default: guessed: `grad_norm`, `train/grad_norm`, …]
     #[arg(long, value_name = "COLUMN")]
     grad_norm: Option<String>,
-    /// The learning rate [default: guessed: `learning_rate`, lr, …]
+    /// The learning rate [default: guessed: `learning_rate`, `lr`, …]
     #[arg(long, value_name = "COLUMN")]
     lr: Option<String>,
-    /// The step; `row` counts the rows [default: guessed: step, `global_step`, iteration, …]
+    /// The step; `row` counts the rows [default: guessed: `step`, `global_step`, `iteration`, …]
     #[arg(long, value_name = "COLUMN")]
     step: Option<String>,
 }

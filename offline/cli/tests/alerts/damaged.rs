@@ -62,7 +62,8 @@ fn of_a_torn_log_what_is_whole_is_read_and_the_rest_is_said() {
     let workspace = Workspace::new();
     let whole = table("step,loss,grad_norm", ",");
     workspace.write("a.csv", &whole[..whole.len() - 20]);
-    let lines: String = (1..=200).map(|step| format!("{{\"step\": {step}, \"loss\": {}}}\n", loss(step))).collect();
+    let lines: Vec<String> = (1..=200).map(|step| format!("{{\"step\": {step}, \"loss\": {}}}", loss(step))).collect();
+    let lines = lines.join("\n");
     workspace.write("a.jsonl", &lines[..lines.len() - 5]);
     let state = fs::read(data("trainer_state.json")).expect("data");
     workspace.write("trainer_state.json", &state[..state.len() * 9 / 10]);

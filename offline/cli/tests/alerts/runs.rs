@@ -1,6 +1,6 @@
 //! Our own runs, msprobe's, and the rules of a config.
 
-use super::run_files::MadeRun;
+use super::run_files::{MadeRun, TENSORS};
 use super::{PLANTED, Workspace, begun, golden, pairs, table};
 
 fn made(steps: u64) -> MadeRun {
@@ -22,6 +22,15 @@ fn a_run_of_ours_is_judged_on_every_rank() {
     assert!(said.err.contains("hint: leave --step, --loss, --grad-norm and --lr out"), "{}", said.err);
     let said = workspace.alerts(&["out", "--rank", "7"]);
     assert!(said.err.contains("has no rank 7: found 0, 1"), "{}", said.err);
+}
+
+#[test]
+fn what_the_rules_of_the_training_found_is_not_said_again() {
+    let workspace = Workspace::new();
+    made(200).write_run(&workspace.path("out/run-a"), 1);
+    MadeRun::write_finding(&workspace.path("out/run-a"), 0, 50, "Spike", TENSORS[1]);
+    let (report, code) = workspace.json(&["out"]);
+    assert_eq!((begun(&report), code), (Vec::new(), Some(0)));
 }
 
 #[test]

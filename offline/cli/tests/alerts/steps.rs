@@ -41,7 +41,7 @@ fn a_step_that_counts_within_an_epoch_is_said_to_be_none() {
 #[test]
 fn gaps_and_the_distance_of_steps_are_said() {
     let steps = (1..=200_u64).filter(|step| !(50..80).contains(step)).map(|step| step * 10);
-    let text = HEADER.to_owned() + &steps.map(|step| format!("{step},{},1.0\n", loss(step / 10))).collect::<String>();
+    let text = steps.fold(HEADER.to_owned(), |text, step| text + &format!("{step},{},1.0\n", loss(step / 10)));
     let said = Workspace::with("a.csv", text).alerts(&["a.csv"]);
     assert!(
         said.err.contains("logged every 10 steps: a rule counts logged values, so 64 samples are 640 steps"),

@@ -10,7 +10,7 @@ const SHARE_OF_NUMBERS: f64 = 0.5;
 /// Reads a table; `None` for text without a column of numbers.
 pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let first = text.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty())?;
-    let count = |delimiter: u8| first.iter().filter(|byte| **byte == delimiter).count();
+    let count = |delimiter: u8| first.split(|byte| *byte == delimiter).count();
     let delimiter = [b',', b'\t', b';'].into_iter().max_by_key(|delimiter| (count(*delimiter), *delimiter == b','))?;
     let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).has_headers(false).from_reader(text);
     let (mut raw, mut record) = (RawLog::default(), ByteRecord::new());

@@ -1,4 +1,4 @@
-//! The `.wandb` file of an offline run: records in blocks of 32 KiB, as in a log of LevelDB, each a protobuf message.
+//! The `.wandb` file of an offline run: records in blocks of 32 KiB, as in a log of `LevelDB`, each a protobuf message.
 //!
 //! ```text
 //! ":W&B" 0xBEE1 version │ checksum, length, type, bytes │ checksum, length, type, bytes │ … to the block's end
@@ -134,12 +134,11 @@ fn push(raw: &mut RawLog, history: &History, place: u64) {
     let mut row = RawRow { place, ..RawRow::default() };
     for HistoryItem { key, nested_key, value_json } in &history.item {
         let name = if nested_key.is_empty() { key.clone() } else { nested_key.join(".") };
-        match JsonValue::parse(value_json.as_bytes(), true) {
-            Ok(value) => json::add(raw, &mut row, &name, &value, DEPTH),
-            Err(_) => {
-                let column = raw.column(&name);
-                raw.unread(column, value_json, place);
-            }
+        if let Ok(value) = JsonValue::parse(value_json.as_bytes(), true) {
+            json::add(raw, &mut row, &name, &value, DEPTH);
+        } else {
+            let column = raw.column(&name);
+            raw.unread(column, value_json, place);
         }
     }
     let step = raw.column(STEP);
@@ -204,7 +203,6 @@ impl Records<'_> {
 }
 
 /// The type and the bytes of what begins here; `None` if it is torn, an error if its checksum is wrong.
-#[expect(clippy::type_complexity, reason = "torn, damaged, or a part")]
 fn part(rest: &[u8]) -> Option<(u8, Result<&[u8], ()>)> {
     let (head, rest) = rest.split_first_chunk::<RECORD_HEAD>()?;
     let [a, b, c, d, low, high, kind] = *head;

@@ -24,7 +24,9 @@ impl Coverage {
         self.grad_norm += u64::from(batch.grad_norm().is_some());
         self.both_norms += u64::from(batch.grad_norm_check().is_some());
         let kinds: BTreeSet<&'static str> = batch.records.iter().map(|record| record.kind.name()).collect();
-        kinds.into_iter().for_each(|kind| *self.kinds.entry(kind).or_default() += 1);
+        for kind in kinds {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
     }
 
     /// Values of a signal that a rule looks at, counted in steps: of a part of the model those of tensors.

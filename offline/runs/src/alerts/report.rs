@@ -53,7 +53,7 @@ impl Judged {
 
     /// A line for each alert that begins or ends.
     pub fn in_words(&self) -> String {
-        self.alerts.iter().map(|alert| format!("{}\n", alert.message)).collect()
+        self.alerts.iter().fold(String::new(), |text, alert| text + &alert.message + "\n")
     }
 
     /// What was read, where that needs saying.
@@ -71,26 +71,25 @@ impl Judged {
     /// What was not judged, and the sum.
     pub fn sum_in_words(&self) -> String {
         let Self { going_on, findings, unsaid, not_judged, .. } = self;
-        let mut text: String = not_judged.iter().map(|what| format!("{what}\n")).collect();
         let steps: u64 = self.ranks.iter().map(|rank| rank.steps).sum();
-        let begun = self.begun();
-        text += &match begun {
-            0 => format!("no alert in {steps} steps\n"),
+        let sum = match self.begun() {
+            0 => format!("no alert in {steps} steps"),
             1 => format!("1 alert in {steps} steps"),
             begun => format!("{begun} alerts in {steps} steps"),
         };
-        if begun > 0 {
+        let mut parts = vec![sum];
+        if !findings.is_empty() {
             let listed: Vec<String> = findings.iter().map(|(rule, count)| format!("{rule} {count}")).collect();
-            text += &format!("; findings: {}", listed.join(", "));
-            if *unsaid > 0 {
-                text += &format!("; {unsaid} more alerts in steps with many are counted only");
-            }
-            if *going_on > 0 {
-                text += &format!("; {going_on} not over at the last step");
-            }
-            text.push('\n');
+            parts.push(format!("findings: {}", listed.join(", ")));
         }
-        text
+        if *unsaid > 0 {
+            parts.push(format!("{unsaid} more in steps with many are counted only"));
+        }
+        if *going_on > 0 {
+            parts.push(format!("{going_on} not over at the last step"));
+        }
+        let lines: Vec<String> = not_judged.iter().cloned().chain([parts.join("; ")]).collect();
+        lines.join("\n") + "\n"
     }
 }
 

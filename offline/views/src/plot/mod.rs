@@ -11,7 +11,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
@@ -41,7 +41,7 @@ pub struct Plotted {
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
     /// What was read, where it is the log of another tool.
-    #[serde(serialize_with = "log")]
+    #[serde(skip)]
     pub log: Option<Arc<Log>>,
     /// The run's name.
     pub run: String,
@@ -57,10 +57,6 @@ pub struct Plotted {
     pub alerts: usize,
     /// What is not as it should be, or not shown, a sentence each.
     pub warnings: Vec<String>,
-}
-
-fn log<S: Serializer>(log: &Option<Arc<Log>>, serializer: S) -> Result<S::Ok, S::Error> {
-    log.as_deref().map(log_as_json).serialize(serializer)
 }
 
 /// Draws a rank of the run, or of the log of another tool, in `path` to a new file: a page, or a picture if its name ends with `.svg` or `.png`. Absent: the
@@ -133,7 +129,7 @@ impl Plotted {
 pub fn as_json(plotted: &Result<Plotted, PlotError>) -> Value {
     match plotted {
         Ok(plotted) => {
-            let mut value = json!({"ok": true, "error": null});
+            let mut value = json!({"ok": true, "log": plotted.log.as_deref().map(log_as_json), "error": null});
             if let (Some(into), Ok(Value::Object(own))) = (value.as_object_mut(), serde_json::to_value(plotted)) {
                 into.extend(own);
             }
