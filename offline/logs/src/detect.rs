@@ -213,8 +213,12 @@ fn read_text(file: &Path, text: &[u8]) -> Result<(LogFormat, RawLog), LogError> 
             return Ok((LogFormat::Json, raw));
         }
         if trimmed.first() == Some(&b'{') {
-            let found = json::fault(trimmed);
-            return Err(LogError::Damaged { path: file.to_path_buf(), found });
+            let (path, found) = (file.to_path_buf(), json::fault(trimmed));
+            if found.is_empty() {
+                let found = "it is JSON without a step, a loss or a gradient norm".to_owned();
+                return Err(LogError::Unknown { path, found, hint: FORMATS });
+            }
+            return Err(LogError::Damaged { path, found });
         }
     }
     if let Some(raw) = megatron::read(text) {

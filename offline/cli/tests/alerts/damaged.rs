@@ -28,9 +28,10 @@ fn what_is_no_log_is_an_error_that_says_what_it_is() {
         (
             "config.json",
             b"{\"model\": \"llama\", \"layers\": [\"a\", \"b\"]}",
-            "it is JSON of something else",
-            "copy it again",
+            "it is JSON without a step, a loss or a gradient norm",
+            "TensorBoard event files",
         ),
+        ("broken.json", b"{\"loss\": 1.0,, }", "`broken.json` is damaged: ", "copy it again"),
     ] {
         workspace.write(name, content);
         let said = workspace.alerts(&[name]);

@@ -90,6 +90,26 @@ fn a_trainer_state_is_read_as_a_file_in_its_checkpoint_and_in_the_directory_of_a
 }
 
 #[test]
+fn the_example_of_the_guide_is_what_the_command_says() {
+    let guide = include_str!("../../../../docs/alerts.md");
+    let workspace = Workspace::new();
+    let text = fs::read_to_string(data("trainer_state.json")).expect("data");
+    workspace.write("out/checkpoint-180/trainer_state.json", &text);
+    workspace.write("out/checkpoint-90/trainer_state.json", &text);
+    let said = workspace.alerts(&["out"]);
+    let (_, example) = guide.split_once("$ trainmon alerts out\n").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    let mut lines: Vec<&str> = said.err.lines().collect();
+    let sum = lines.split_off(lines.len() - 3);
+    let expected = lines.into_iter().chain(said.out.lines()).chain(sum);
+    assert_eq!(example.lines().collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let help = workspace.alerts(&["--help"]);
+    for option in ["--config", "--loss", "--grad-norm", "--lr", "--step"] {
+        assert!(help.out.contains(option) && guide.contains(option), "{option}");
+    }
+}
+
+#[test]
 fn event_files_of_a_real_training_are_read_as_tensorboard_shows_them() {
     let here = Workspace::new();
     let path = data("tensorboard");

@@ -2,6 +2,7 @@
 
 use jiter::{JsonValue, PartialMode};
 
+use crate::columns::{Role, guess};
 use crate::raw::{RawLog, RawRow, number};
 
 /// More than this share of lines that are no objects, and it is no JSON Lines.
@@ -29,12 +30,9 @@ pub(crate) fn partial(text: &[u8]) -> Option<JsonValue<'_>> {
     JsonValue::parse_with_config(text, true, PartialMode::On).ok()
 }
 
-/// Why a text is no JSON.
+/// Why a text is no JSON; empty for one that is.
 pub(crate) fn fault(text: &[u8]) -> String {
-    match JsonValue::parse(text, true) {
-        Ok(_) => "it is JSON of something else".to_owned(),
-        Err(error) => error.description(text),
-    }
+    JsonValue::parse(text, true).err().map_or_else(String::new, |error| error.description(text))
 }
 
 fn of_document(document: &JsonValue<'_>) -> Option<RawLog> {
@@ -47,6 +45,7 @@ fn of_document(document: &JsonValue<'_>) -> Option<RawLog> {
                 }
             }
         }
+        // One object is a log only if it is known what it has: configs are objects of numbers and lists too.
         JsonValue::Object(members) => {
             let arrays: Vec<(&str, &[JsonValue<'_>])> =
                 members.iter().filter_map(|(name, value)| array_of(name, value)).collect();
@@ -65,7 +64,14 @@ fn of_document(document: &JsonValue<'_>) -> Option<RawLog> {
         }
         _ => return None,
     }
-    has_numbers(&raw).then_some(raw)
+    let is_known = matches!(document, JsonValue::Array(_)) || has_known_name(&raw);
+    (is_known && has_numbers(&raw)).then_some(raw)
+}
+
+/// Whether a column is a step, a loss or a gradient norm by its name.
+fn has_known_name(raw: &RawLog) -> bool {
+    let counts = raw.counts();
+    [Role::Step, Role::Loss, Role::GradNorm].into_iter().any(|role| guess(role, &raw.names, &counts, &[]).is_some())
 }
 
 fn array_of<'a, 'j>(name: &'a str, value: &'a JsonValue<'j>) -> Option<(&'a str, &'a [JsonValue<'j>])> {
@@ -121,6 +127,7 @@ pub(crate) fn push(raw: &mut RawLog, object: &JsonValue<'_>, place: u64) {
 /// Adds a value to a row: what is in an object is called `outer.inner`.
 pub(crate) fn add(raw: &mut RawLog, row: &mut RawRow, name: &str, value: &JsonValue<'_>, depth: usize) {
     let found = match value {
+        // One object is a log only if it is known what it has: configs are objects of numbers and lists too.
         JsonValue::Object(members) => {
             for (inner, value) in members.iter().filter(|_| depth > 0) {
                 add(raw, row, &format!("{name}.{inner}"), value, depth - 1);
