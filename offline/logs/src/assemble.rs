@@ -9,8 +9,9 @@ use crate::detect::Found;
 use crate::error::LogError;
 use crate::format::LogFormat;
 use crate::log::Log;
-use crate::picker::{Doubts, Picker, Roles};
+use crate::picker::{Doubts, Picker};
 use crate::raw::{RawLog, UnreadCells};
+use crate::roles::Roles;
 use crate::spacing::Spacing;
 use crate::steps::Steps;
 

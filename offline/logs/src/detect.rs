@@ -9,6 +9,7 @@ use trainmon_exporters::tensorboard::begins_as_events;
 use crate::error::{FORMATS, LogError};
 use crate::format::LogFormat;
 use crate::formats::{csv, json, megatron, mlflow, tensorboard, trainer_state, wandb};
+use crate::paths::{entries, file_name, modified};
 use crate::raw::RawLog;
 
 /// A log that was found.
@@ -125,10 +126,17 @@ fn newest_checkpoint(entries: &[PathBuf], remarks: &mut Vec<String>) -> Option<P
 fn newest_events(path: &Path, remarks: &mut Vec<String>) -> Result<Option<(PathBuf, Vec<PathBuf>)>, LogError> {
     let mut waiting = vec![(path.to_path_buf(), 0)];
     let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
-    let mut looked = 0;
+    let (mut looked, mut unreadable) = (0, 0_u64);
     while let Some((directory, depth)) = waiting.pop() {
         looked += 1;
-        let entries = entries(&directory)?;
+        let entries = match entries(&directory) {
+            Ok(entries) => entries,
+            Err(error) if depth == 0 => return Err(error),
+            Err(_) => {
+                unreadable += 1;
+                continue;
+            }
+        };
         let events: Vec<PathBuf> = entries.iter().filter(|entry| tensorboard::is_event_file(entry)).cloned().collect();
         if !events.is_empty() {
             found.push((directory, events));
@@ -141,6 +149,9 @@ fn newest_events(path: &Path, remarks: &mut Vec<String>) -> Result<Option<(PathB
     let written = |(_, files): &(PathBuf, Vec<PathBuf>)| files.iter().filter_map(|file| modified(file)).max();
     let newest = (0..found.len()).max_by_key(|place| written(&found[*place]));
     let Some(taken) = own.or(newest) else { return Ok(None) };
+    if unreadable > 0 {
+        remarks.push(format!("{unreadable} directories in it cannot be read"));
+    }
     if found.len() > 1 {
         let (directory, _) = &found[taken];
         let why = if own.is_some() { "those in it are read" } else { "the one written last is read" };
@@ -231,24 +242,6 @@ fn read_text(file: &Path, text: &[u8]) -> Result<(LogFormat, RawLog), LogError> 
     let line: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
     let found = format!("it begins with `{line}`");
     Err(LogError::Unknown { path: file.to_path_buf(), found, hint: FORMATS })
-}
-
-/// What is in a directory, by name.
-pub(crate) fn entries(path: &Path) -> Result<Vec<PathBuf>, LogError> {
-    let read = || fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
-    let mut entries = read().map_err(|source| LogError::Read { path: path.to_path_buf(), source })?;
-    entries.sort();
-    Ok(entries)
-}
-
-/// The last part of a path, as text.
-pub(crate) fn file_name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-}
-
-/// When a file was changed last.
-pub(crate) fn modified(path: &Path) -> Option<std::time::SystemTime> {
-    path.metadata().and_then(|facts| facts.modified()).ok()
 }
 
 fn size(files: &[PathBuf]) -> u64 {

@@ -88,8 +88,8 @@ pub enum LogError {
     },
 }
 
-/// What a person can give.
-pub(crate) const FORMATS: &str = "give a run of trainmon or msprobe, CSV, JSON Lines, trainer_state.json, TensorBoard event files, a \
+/// What a person can give: a hint.
+pub const FORMATS: &str = "give a run of trainmon or msprobe, CSV, JSON Lines, trainer_state.json, TensorBoard event files, a \
     .wandb file, a run of mlruns, or a text log of Megatron-LM";
 
 impl Advise for LogError {

@@ -16,15 +16,17 @@ mod error;
 mod format;
 mod formats;
 mod log;
+mod paths;
 mod picker;
 mod raw;
+mod roles;
 mod spacing;
 mod steps;
 
 use std::path::Path;
 
 pub use self::columns::ColumnNames;
-pub use self::error::LogError;
+pub use self::error::{FORMATS, LogError};
 pub use self::format::LogFormat;
 pub use self::log::{Log, LogColumns, LogStep, PickedColumn};
 

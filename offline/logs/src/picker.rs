@@ -8,20 +8,10 @@ use crate::error::LogError;
 use crate::format::LogFormat;
 use crate::log::{LogColumns, PickedColumn};
 use crate::raw::{RawLog, RawRow};
-use crate::steps::whole;
+use crate::roles::{Roles, whole};
 
 /// Names that a sentence lists.
 const SHOWN: usize = 8;
-
-/// The columns that mean something, by their numbers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Roles {
-    pub(crate) step: Option<u32>,
-    pub(crate) loss: Option<u32>,
-    pub(crate) grad_norm: Option<u32>,
-    pub(crate) learning_rate: Option<u32>,
-    pub(crate) time: Option<u32>,
-}
 
 /// What is said of columns that were guessed.
 #[derive(Debug, Default)]

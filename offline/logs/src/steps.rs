@@ -5,16 +5,9 @@ use std::time::Duration;
 
 use crate::format::LogFormat;
 use crate::log::{LogColumns, LogStep};
-use crate::picker::Roles;
+
 use crate::raw::RawRow;
-
-/// Above this, not every step is a number of its own in a float64.
-const LARGEST_STEP: f64 = 9_007_199_254_740_992.0;
-
-/// A step's number: whole, and not below zero.
-pub(crate) fn whole(value: f64) -> Option<u64> {
-    ((0.0..LARGEST_STEP).contains(&value) && value.fract() == 0.0).then_some(value as u64)
-}
+use crate::roles::{Roles, whole};
 
 /// Seconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds; `None` for what lies before 1973.
 fn since_1970(value: f64) -> Option<Duration> {

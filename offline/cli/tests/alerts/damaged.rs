@@ -46,7 +46,13 @@ fn what_is_no_log_is_an_error_that_says_what_it_is() {
     workspace.write("empty/readme.md", "nothing");
     let said = workspace.alerts(&["empty"]);
     assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(said.err.contains("`empty` is no"), "{}", said.err);
+    assert!(
+        said.err.starts_with(
+            "error: `empty` holds neither a monitored run nor a log that trainmon reads\nCaused by: `empty` is no"
+        ),
+        "{}",
+        said.err
+    );
 }
 
 #[test]

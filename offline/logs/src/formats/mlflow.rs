@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::detect::{entries, file_name};
 use crate::error::LogError;
+use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, number};
 
 /// The directory of the values.

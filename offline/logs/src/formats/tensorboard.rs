@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use trainmon_exporters::tensorboard::{EventFault, EventReader, ReadEvent};
 use trainmon_report::{first_of, quoted};
 
-use crate::detect::file_name;
 use crate::error::LogError;
+use crate::paths::file_name;
 use crate::raw::RawLog;
 
 /// Names that a sentence lists.

@@ -14,8 +14,8 @@ use jiter::JsonValue;
 use prost::Message;
 
 use super::json;
-use crate::detect::{entries, file_name};
 use crate::error::LogError;
+use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, RawRow};
 
 /// How every file begins.

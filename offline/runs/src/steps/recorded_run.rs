@@ -110,7 +110,7 @@ impl RecordedRun {
         };
         match trainmon_logs::read(path, columns)? {
             Some(log) => Self::of_log(log, choice),
-            None => Err(nothing.into()),
+            None => Err(ReadRunError::Nothing { path: path.to_path_buf(), source: nothing }),
         }
     }
 
