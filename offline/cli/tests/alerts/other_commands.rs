@@ -20,6 +20,8 @@ fn report_says_what_was_read_and_has_the_alerts_of_the_default_rules() {
     ] {
         assert!(said.out.contains(text), "{text}: {}", said.out);
     }
+    assert!(said.out.contains("`trainmon plot a.csv --loss ce --grad-norm size --step n --rank 0`"), "{}", said.out);
+    assert!(!said.out.contains("compare-runs") && !said.out.contains("trainmon ctl"), "it is no run: {}", said.out);
     let said = workspace.run(&["report", "a.csv", "--loss", "ce", "--json"]);
     let report: Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!(

@@ -25,6 +25,7 @@ use trainmon_history::Limits;
 use trainmon_report::{Progress, write_new};
 use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun};
 
+use self::advice::Subject;
 pub use self::bounded::MOST_BYTES;
 pub use self::document::{
     Certainty, CurveSummary, Direction, LeftOut, Method, Moved, NextStep, RankSummary, Report, ReportedAlert, VERSION,
@@ -88,10 +89,10 @@ pub fn report(
     report.alerts.sort_by_key(|alert| (alert.step, order::place_of_series(&alert.series), alert.rank));
     report.method.series = coverage.series();
     report.not_measured = coverage.gaps(run.world_size);
-    let said = path.display().to_string();
+    let subject = Subject::new(path, columns, run.log.is_some());
     let finish = |report: &mut Report| {
         report.summary = advice::summary(report, &coverage);
-        report.next = advice::next_steps(report, &coverage, &said);
+        report.next = advice::next_steps(report, &coverage, &subject);
     };
     Ok(bounded::fit(report, finish)?)
 }
