@@ -6,7 +6,7 @@ use std::time::Instant;
 use trainmon_core::config::Config;
 use trainmon_core::{Alert, AlertRule, AlertTotals, Rank, StepBatch, TensorInfo};
 
-use super::engine::{Engine, Verdict};
+use super::engine::{Engine, Outlet, Verdict};
 
 /// The rules of a config, as they look at the steps of a training, for steps that were recorded.
 ///
@@ -21,7 +21,7 @@ pub struct RecordedRules {
 /// What a recorded step led to.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedVerdict {
-    /// The alerts that begin or end with it.
+    /// The alerts that begin or end with it, all that a training would have written.
     pub alerts: Vec<Alert>,
     /// Alerts beyond the most that are said of one step, by rule.
     pub unsaid: Vec<(AlertRule, u64)>,
@@ -47,7 +47,9 @@ impl RecordedRules {
     /// Looks at the next step. `names[record.tensor.index()]` is a record's tensor.
     pub fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo]) -> RecordedVerdict {
         let Verdict { said, unsaid, notice, stop: _, findings: _ } = self.engine.look_at(batch, names, Instant::now());
-        let alerts = said.into_iter().map(|raised| raised.alert).collect();
+        // An end that is sent when its incident is over was written when it came.
+        let written = said.into_iter().filter(|raised| raised.outlet != Outlet::Sent);
+        let alerts = written.map(|raised| raised.alert).collect();
         RecordedVerdict { alerts, unsaid, notice: notice.map(|notice| notice.message) }
     }
 
