@@ -14,6 +14,7 @@ use crate::raw::{RawLog, UnreadCells};
 use crate::roles::Roles;
 use crate::spacing::Spacing;
 use crate::steps::Steps;
+use crate::words::counted;
 
 /// Names that a sentence lists.
 const SHOWN: usize = 8;
@@ -96,16 +97,20 @@ fn say_unread(
         let said =
             if [step, loss, grad_norm, learning_rate].contains(&Some(column)) { &mut *warnings } else { &mut *remarks };
         if *nulls > 0 {
-            said.push(format!("column `{name}`: {nulls} times null: left out, though some loggers write NaN so"));
+            said.push(format!(
+                "column `{name}`: {} null, which some loggers write for NaN: ignored",
+                counted(*nulls, "cell is", "cells are")
+            ));
         }
         if let (Some((text, place)), 1..) = (first, *others) {
             let row = format.row();
             said.push(format!(
-                "column `{name}`: {others} times no number, the first `{text}` in {row} {place}: left out"
+                "column `{name}`: {} not a number, the first is `{text}` in {row} {place}: ignored",
+                counted(*others, "cell is", "cells are")
             ));
         }
     }
     if !without.is_empty() {
-        remarks.push(format!("not read, since they hold no numbers: {}", first_of(without.into_iter(), SHOWN)));
+        remarks.push(format!("not read (no numbers): {}", first_of(without.into_iter(), SHOWN)));
     }
 }

@@ -117,7 +117,8 @@ const LEARNING_RATES: [&str; 12] = [
     "lr_adam",
     "run/learning_rate",
 ];
-const TIMES: [&str; 6] = ["_timestamp", "timestamp", "unix_seconds", "wall_time", "time", "unix_time"];
+const TIMES: [&str; 8] =
+    ["_timestamp", "timestamp", "unix_seconds", "wall_time", "time", "unix_time", "datetime", "created_at"];
 
 /// Parts of names of numbers that were not made of the training's batches.
 const HELD_OUT: [&str; 8] = ["eval", "val", "valid", "validation", "test", "dev", "heldout", "holdout"];
@@ -127,6 +128,11 @@ const NO_LOSS: [&str; 4] = ["scale", "scaler", "scaling", "weight"];
 const SPARSE: u64 = 10;
 /// Names that a sentence lists.
 const SHOWN: usize = 4;
+
+/// Whether a column holds times by its name.
+pub(crate) fn is_time(name: &str) -> bool {
+    TIMES.contains(&plain(name).as_str())
+}
 
 /// In lower case, with underscores for spaces, hyphens and colons.
 fn plain(name: &str) -> String {
@@ -179,7 +185,7 @@ fn also(role: Role, best: u32, others: &[u32], names: &[String]) -> Option<Strin
     let listed = first_of(others.iter().map(|column| quoted(&names[*column as usize])), SHOWN);
     let best = &names[best as usize];
     (!others.is_empty())
-        .then(|| format!("several columns may be the {what}: `{best}` is taken, not {listed} ({option} takes another)"))
+        .then(|| format!("several columns look like the {what}: using `{best}`, not {listed} (override with {option})"))
 }
 
 /// A loss by the word `loss` in its name: of the training's batches first, then of others.
@@ -198,7 +204,8 @@ fn by_word(names: &[String], columns: &[u32], counts: &[u64]) -> Option<Guess> {
     }
     let best = held_out.into_iter().max_by_key(|column| (counts[*column as usize], std::cmp::Reverse(*column)))?;
     let name = &names[best as usize];
-    let doubt = format!("there is no loss of the training: `{name}` is taken for it, which is measured on other data");
+    let doubt =
+        format!("no training loss found: using `{name}`, which is measured on other data (override with --loss)");
     Some(Guess { column: best, doubt: Some(doubt) })
 }
 

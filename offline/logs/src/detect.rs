@@ -117,7 +117,7 @@ fn newest_checkpoint(entries: &[PathBuf], remarks: &mut Vec<String>) -> Option<P
     let states: Vec<(u64, PathBuf)> = entries.iter().filter_map(state).collect();
     let (number, newest) = states.iter().max_by_key(|(number, _)| *number)?;
     if states.len() > 1 {
-        remarks.push(format!("of {} checkpoints the last is read: checkpoint-{number}", states.len()));
+        remarks.push(format!("read the last of {} checkpoints: checkpoint-{number}", states.len()));
     }
     Some(newest.clone())
 }
@@ -150,12 +150,16 @@ fn newest_events(path: &Path, remarks: &mut Vec<String>) -> Result<Option<(PathB
     let newest = (0..found.len()).max_by_key(|place| written(&found[*place]));
     let Some(taken) = own.or(newest) else { return Ok(None) };
     if unreadable > 0 {
-        remarks.push(format!("{unreadable} directories in it cannot be read"));
+        remarks.push(format!("{unreadable} subdirectories cannot be read"));
     }
     if found.len() > 1 {
         let (directory, _) = &found[taken];
-        let why = if own.is_some() { "those in it are read" } else { "the one written last is read" };
-        remarks.push(format!("of {} directories with event files {why}: `{}`", found.len(), directory.display()));
+        let which = if own.is_some() { "the directory itself" } else { "the newest" };
+        remarks.push(format!(
+            "read {which} of {} directories with event files: `{}`",
+            found.len(),
+            directory.display()
+        ));
     }
     Ok(Some(found.swap_remove(taken)))
 }

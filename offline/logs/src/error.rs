@@ -29,7 +29,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// It is none of the formats.
-    #[error("`{}` is no log that trainmon reads: {found}", path.display())]
+    #[error("`{}` is not a log that trainmon reads: {found}", path.display())]
     Unknown {
         /// The file.
         path: PathBuf,

@@ -22,6 +22,7 @@ mod raw;
 mod roles;
 mod spacing;
 mod steps;
+mod words;
 
 use std::path::Path;
 

@@ -88,8 +88,8 @@ impl Log {
         };
         let plural = if steps.len() == 1 { "step" } else { "steps" };
         let LogColumns { step, loss, grad_norm, learning_rate } = columns;
-        let none = |option: &str| format!("no column ({option} names one)");
-        let rows = format!("the {} are counted from 1 (--step names a column)", format.rows());
+        let none = |option: &str| format!("no column found (name one with {option})");
+        let rows = format!("the number of the {}, from 1 (name a column with --step)", format.row());
         let mut lines = vec![format!("read {} {plural} of `{}` ({format}){range}", steps.len(), source.display())];
         for (what, column, option, absent) in [
             ("loss", loss, "--loss", none("--loss")),
@@ -99,7 +99,7 @@ impl Log {
         ] {
             let taken = match column {
                 Some(PickedColumn { name, is_guessed: true, .. }) => {
-                    format!("`{name}` (guessed; {option} takes another)")
+                    format!("`{name}` (guessed; override with {option})")
                 }
                 Some(PickedColumn { name, .. }) => quoted(name),
                 None => absent,

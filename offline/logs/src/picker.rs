@@ -8,7 +8,7 @@ use crate::error::LogError;
 use crate::format::LogFormat;
 use crate::log::{LogColumns, PickedColumn};
 use crate::raw::{RawLog, RawRow};
-use crate::roles::{Roles, whole};
+use crate::roles::{Roles, since_1970, whole};
 
 /// Names that a sentence lists.
 const SHOWN: usize = 8;
@@ -73,7 +73,13 @@ impl Picker<'_> {
             };
             (*place, *picked) = (Some(column), Some(self.picked(column, is_guessed)));
         }
-        roles.time = guess(Role::Time, &self.raw.names, self.counts, &taken).map(|guess| guess.column);
+        while let Some(Guess { column, .. }) = guess(Role::Time, &self.raw.names, self.counts, &taken) {
+            if self.has_times(column) {
+                roles.time = Some(column);
+                break;
+            }
+            taken.push(column);
+        }
         Ok((roles, columns))
     }
 
@@ -135,6 +141,12 @@ impl Picker<'_> {
     /// Whether a column has whole numbers only.
     fn has_steps(&self, column: u32) -> bool {
         self.check_steps(column).is_ok()
+    }
+
+    /// Whether a column has times since 1970, not since the run's beginning.
+    fn has_times(&self, column: u32) -> bool {
+        let mut cells = self.raw.rows.iter().flat_map(|row| &row.cells).filter(|(of, _)| *of == column);
+        cells.all(|(_, value)| since_1970(*value).is_some())
     }
 
     fn check_steps(&self, column: u32) -> Result<(), LogError> {

@@ -2,6 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::columns::is_time;
+
 /// A log before anybody knows which column is what.
 #[derive(Debug, Default)]
 pub(crate) struct RawLog {
@@ -77,6 +83,15 @@ impl RawLog {
         self.rows.push(RawRow { place, step: Some(step), time: Some(time), cells: vec![(column, value)] });
     }
 
+    /// Adds a cell of text to a row: a number, or a time in a column of times.
+    pub(crate) fn text(&mut self, row: &mut RawRow, column: u32, text: &str) {
+        let time = || if is_time(&self.names[column as usize]) { unix_seconds(text) } else { None };
+        match number(text).or_else(time) {
+            Some(value) => row.cells.push((column, value)),
+            None => self.unread(column, text, row.place),
+        }
+    }
+
     /// Notes a cell that holds no number.
     pub(crate) fn unread(&mut self, column: u32, text: &str, place: u64) {
         let cells = self.unread.entry(column).or_default();
@@ -104,4 +119,12 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     // Rust reads `nan`, `inf` and `infinity` in any case, with a sign.
     text.parse().ok()
+}
+
+/// A time as text, in seconds since 1970: `2026-11-20T16:05:09Z`; without a zone it is taken for UTC.
+pub(crate) fn unix_seconds(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let civil = || TimeZone::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
+    let time = text.parse::<Timestamp>().ok().or_else(civil)?;
+    Some(time.as_duration().as_secs_f64())
 }

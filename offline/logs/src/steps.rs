@@ -1,25 +1,12 @@
 //! The steps of a log, put together row by row.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use crate::format::LogFormat;
 use crate::log::{LogColumns, LogStep};
 
 use crate::raw::RawRow;
-use crate::roles::{Roles, whole};
-
-/// Seconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds; `None` for what lies before 1973.
-fn since_1970(value: f64) -> Option<Duration> {
-    let seconds = match value {
-        value if value < 1e8 => return None,
-        value if value < 1e11 => value,
-        value if value < 1e14 => value / 1e3,
-        value if value < 1e17 => value / 1e6,
-        value => value / 1e9,
-    };
-    Duration::try_from_secs_f64(seconds).ok()
-}
+use crate::roles::{Roles, since_1970, whole};
 
 /// Whether two values are one: NaN is NaN.
 fn is_same(one: f64, other: f64) -> bool {
@@ -131,31 +118,29 @@ impl Steps {
         if let Some((first, last)) = self.again_range {
             let times = if self.turns > 1 { format!(" (in {} places)", self.turns) } else { String::new() };
             warnings.push(format!(
-                "steps {first} to {last} come again{times}, as in a run that was resumed: of {} what came first is read",
+                "steps {first} to {last} occur again{times}, as in a resumed run: the first value of each step is kept, {} ignored",
                 row(self.again)
             ));
             if self.again as usize > self.taken.len() {
                 warnings.push(format!(
-                    "most steps come again: if `{column}` counts within an epoch, count the rows with --step row"
+                    "most steps occur again: if `{column}` starts anew in every epoch, number the rows with --step row"
                 ));
             }
         }
         if self.beside > 0 {
-            remarks.push(format!(
-                "{} of a step that has another value already: what came first is read",
-                row(self.beside)
-            ));
+            remarks
+                .push(format!("ignored {} with a second value for a step: the first value is kept", row(self.beside)));
         }
         if self.without_step > 0 {
             let first = self.first_without_step;
             remarks.push(format!(
-                "{} without a step, the first {} {first}: left out",
+                "ignored {} without a step, the first is {} {first}",
                 row(self.without_step),
                 format.row()
             ));
         }
         if self.unusable > 0 {
-            warnings.push(format!("{} with a step that is no whole number from 0 on: left out", row(self.unusable)));
+            warnings.push(format!("ignored {} whose step is not a whole number from 0 on", row(self.unusable)));
         }
     }
 }

@@ -7,16 +7,8 @@ fn a_column_that_is_named_goes_before_one_that_is_guessed() {
     let workspace = Workspace::with("a.csv", table("n,ce,size", ","));
     let said = workspace.alerts(&["a.csv"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    assert!(
-        said.err.contains("error: no rule looks at anything in `a.csv`: they look at loss, gradient norm"),
-        "{}",
-        said.err
-    );
-    assert!(
-        said.err.contains("hint: name a column with --loss or --grad-norm; there are `n`, `ce`, `size`"),
-        "{}",
-        said.err
-    );
+    assert!(said.err.contains("error: no rule applies to `a.csv`: they judge loss, gradient norm"), "{}", said.err);
+    assert!(said.err.contains("hint: name a column with --loss or --grad-norm: `n`, `ce`, `size`"), "{}", said.err);
     let (report, code) = workspace.json(&["a.csv", "--loss", "ce", "--grad-norm", "size", "--step", "n"]);
     assert_eq!((begun(&report), code), (pairs(&PLANTED), Some(1)));
     assert_eq!(report["log"]["columns"]["loss"]["is_guessed"], false);
@@ -27,7 +19,7 @@ fn without_a_step_the_rows_are_counted_and_that_is_said() {
     let workspace = Workspace::with("a.csv", table("epoch,loss,grad_norm", ","));
     let said = workspace.alerts(&["a.csv"]);
     assert!(said.out.starts_with("Spike: loss 5.97 at step 150 "), "{}", said.out);
-    assert!(said.err.contains("step: the rows are counted from 1 (--step names a column)"), "{}", said.err);
+    assert!(said.err.contains("step: the number of the row, from 1 (name a column with --step)"), "{}", said.err);
 }
 
 #[test]
@@ -38,7 +30,7 @@ fn a_loss_of_other_data_is_taken_only_where_there_is_no_other_and_that_is_said()
     workspace.write("b.csv", table("step,eval_loss,speed", ","));
     let said = workspace.alerts(&["b.csv"]);
     assert!(
-        said.err.contains("warning: there is no loss of the training: `eval_loss` is taken for it"),
+        said.err.contains("warning: no training loss found: using `eval_loss`, which is measured on other data"),
         "{}",
         said.err
     );
@@ -50,7 +42,7 @@ fn several_columns_that_may_be_the_loss_are_named() {
     let said = workspace.alerts(&["a.csv"]);
     assert!(
         said.err.contains(
-            "warning: several columns may be the loss: `loss_a` is taken, not `loss_b` (--loss takes another)"
+            "warning: several columns look like the loss: using `loss_a`, not `loss_b` (override with --loss)"
         ),
         "{}",
         said.err
@@ -80,5 +72,5 @@ fn a_table_without_names_has_numbers_for_names() {
     let (report, code) = workspace.json(&["a.csv", "--step", "1", "--loss", "2", "--grad-norm", "3"]);
     assert_eq!((begun(&report), code), (pairs(&PLANTED), Some(1)));
     assert_eq!(report["log"]["steps"], 200, "the first row is one of numbers");
-    assert!(report["warnings"].to_string().contains("there is no row of names"));
+    assert!(report["warnings"].to_string().contains("no header row"));
 }

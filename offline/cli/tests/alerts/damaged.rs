@@ -13,18 +13,18 @@ fn what_is_no_log_is_an_error_that_says_what_it_is() {
         (
             "notes.txt",
             b"Dear diary, today it diverged, again.\n",
-            "`notes.txt` is no log that trainmon reads: it begins with `Dear diary",
+            "`notes.txt` is not a log that trainmon reads: it begins with `Dear diary",
             "trainer_state.json",
         ),
         (
             "loss.csv.gz",
             &[0x1f, 0x8b, 8, 0, 0],
-            "`loss.csv.gz` is no log that trainmon reads: it is compressed",
+            "`loss.csv.gz` is not a log that trainmon reads: it is compressed",
             "decompress it first",
         ),
         ("mlflow.db", b"SQLite format 3\0 and more", "it is an SQLite database", "file:./mlruns"),
         ("model.bin", &[7, 0, 0, 0, 1, 2], "it holds bytes that are no text", "TensorBoard event files"),
-        ("words.csv", b"step,loss\none,two\nthree,four\n", "`words.csv` is no log", "CSV"),
+        ("words.csv", b"step,loss\none,two\nthree,four\n", "`words.csv` is not a log", "CSV"),
         (
             "config.json",
             b"{\"model\": \"llama\", \"layers\": [\"a\", \"b\"]}",
@@ -83,12 +83,16 @@ fn of_a_torn_log_what_is_whole_is_read_and_the_rest_is_said() {
     let megatron = fs::read(data("megatron.log")).expect("data");
     workspace.write("a.log", &megatron[..megatron.len() - 340]);
     for (name, warning, alert) in [
-        ("a.csv", "the last row is torn: left out", ("Spike", 150)),
-        ("a.jsonl", "the last line is torn: left out", ("Spike", 150)),
-        ("trainer_state.json", "the file is torn, and what is whole was read: EOF while parsing", ("Spike", 152)),
-        ("a.wandb", "is torn: what is behind is not read", ("NonFinite", 700)),
-        ("events.out.tfevents.1.host", "is torn: what is behind is not read", ("Spike", 152)),
-        ("a.log", "1 lines are torn: their last number is left out", ("Spike", 900)),
+        ("a.csv", "ignored the last row: it is truncated", ("Spike", 150)),
+        ("a.jsonl", "ignored the last line: it is truncated", ("Spike", 150)),
+        (
+            "trainer_state.json",
+            "the file is truncated, the complete entries were read: EOF while parsing",
+            ("Spike", 152),
+        ),
+        ("a.wandb", "the file ends within the record at byte", ("NonFinite", 700)),
+        ("events.out.tfevents.1.host", "is torn: nothing after it is read", ("Spike", 152)),
+        ("a.log", "1 torn line: the last number is ignored", ("Spike", 900)),
     ] {
         let (report, code) = workspace.json(&[name]);
         assert_eq!(code, Some(1), "{name}: {report}");
@@ -111,13 +115,13 @@ fn a_damaged_record_is_left_out_and_counted() {
     bytes[place] ^= 0x20;
     let damaged = workspace_steps(&workspace, "damaged", &bytes);
     assert_eq!((whole.0, damaged.0), (90, 89));
-    assert!(damaged.1.contains("1 records are damaged: left out"), "{}", damaged.1);
+    assert!(damaged.1.contains("ignored 1 damaged record"), "{}", damaged.1);
     let mut wandb = fs::read(data("tiny.wandb")).expect("data");
     let last = wandb.len() - 100;
     wandb[last] ^= 1;
     workspace.write("b.wandb", &wandb);
     let (report, _) = workspace.json(&["b.wandb"]);
-    assert!(report["warnings"].to_string().contains("1 records are damaged: left out"), "{}", report["warnings"]);
+    assert!(report["warnings"].to_string().contains("ignored 1 damaged record"), "{}", report["warnings"]);
 }
 
 /// How many losses an event file of these bytes has, and what is said of it.

@@ -27,10 +27,10 @@ fn what_was_read_and_guessed_is_said_before_the_alerts_in_the_words_of_a_trainin
         first,
         [
             "read 200 steps of `loss.csv` (CSV), 1 to 200",
-            "  loss: `train/loss` (guessed; --loss takes another)",
-            "  gradient norm: `gradient norm` (guessed; --grad-norm takes another)",
-            "  learning rate: no column (--lr names one)",
-            "  step: `iter` (guessed; --step takes another)",
+            "  loss: `train/loss` (guessed; override with --loss)",
+            "  gradient norm: `gradient norm` (guessed; override with --grad-norm)",
+            "  learning rate: no column found (name one with --lr)",
+            "  step: `iter` (guessed; override with --step)",
         ]
     );
     let alerts: Vec<&str> = said.out.lines().collect();
@@ -85,7 +85,7 @@ fn a_trainer_state_is_read_as_a_file_in_its_checkpoint_and_in_the_directory_of_a
         }
     }
     let said = workspace.alerts(&["out"]);
-    assert!(said.err.contains("of 2 checkpoints the last is read: checkpoint-180"), "{}", said.err);
+    assert!(said.err.contains("read the last of 2 checkpoints: checkpoint-180"), "{}", said.err);
     assert!(said.err.contains("logged every 2 steps: a rule counts logged values"), "{}", said.err);
 }
 
@@ -158,7 +158,7 @@ fn an_offline_run_of_wandb_is_found_in_its_directory_and_in_that_of_all_runs() {
         );
         assert_eq!(log["other_columns"].to_string(), r#"["_runtime","_step","eval/loss","nested.a"]"#);
     }
-    assert!(workspace.alerts(&["."]).err.contains("of 2 runs of wandb the newest is read"));
+    assert!(workspace.alerts(&["."]).err.contains("read the newest of 2 wandb runs"));
     let (report, _) = workspace.json(&["wandb", "--step", "_step"]);
     assert_eq!(begun(&report), pairs(&[("NonFinite", 70), ("Spike", 78)]));
 }

@@ -16,7 +16,7 @@ fn report_says_what_was_read_and_has_the_alerts_of_the_default_rules() {
         "Spike: loss 5.97 at step 150 on rank 0",
         "## What was read",
         "- loss: `ce`",
-        "the default rules find in it",
+        "the alerts are those of the default rules",
     ] {
         assert!(said.out.contains(text), "{text}: {}", said.out);
     }
@@ -79,7 +79,7 @@ fn every_command_names_what_it_cannot_read() {
         let said = workspace.run(command);
         assert_eq!(said.code, Some(2), "{command:?}");
         assert!(
-            said.err.contains("`notes.txt` is no log that trainmon reads: it begins with `nothing of interest`"),
+            said.err.contains("`notes.txt` is not a log that trainmon reads: it begins with `nothing of interest`"),
             "{}",
             said.err
         );

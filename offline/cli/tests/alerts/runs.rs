@@ -73,11 +73,7 @@ fn the_rules_of_a_config_are_taken_and_no_action_of_theirs_is_carried_out() {
     workspace.write("tensors.json", r#"{"alert": {"rules": [{"rule_name": "Dead"}, {"rule_name": "Stall"}]}}"#);
     let said = workspace.alerts(&["a.csv", "--config", "tensors.json"]);
     assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(
-        said.err.contains("no rule looks at anything in `a.csv`: they look at tensors of the model"),
-        "{}",
-        said.err
-    );
+    assert!(said.err.contains("no rule applies to `a.csv`: they judge tensors of the model"), "{}", said.err);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use crate::raw::{RawLog, RawRow, number};
+use crate::words::counted;
 
 /// A column is one of numbers if at least this share of its cells are.
 const SHARE_OF_NUMBERS: f64 = 0.5;
@@ -31,11 +32,10 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
         let mut row = RawRow { place: row_number, ..RawRow::default() };
         for (&column, cell) in columns.iter().zip(record.iter()) {
             let text = String::from_utf8_lossy(cell);
-            match (text.trim(), number(&text)) {
-                ("", _) => {}
-                (_, Some(value)) => row.cells.push((column, value)),
-                ("null" | "None" | "NA", None) => raw.null(column),
-                (text, None) => raw.unread(column, text, row_number),
+            match text.trim() {
+                "" => {}
+                "null" | "None" | "NA" => raw.null(column),
+                text => raw.text(&mut row, column, text),
             }
         }
         raw.rows.push(row);
@@ -63,8 +63,7 @@ fn header(reader: &mut Reader<&[u8]>, record: &mut ByteRecord, raw: &mut RawLog)
     });
     let columns: Vec<u32> = names.map(|name| raw.column(&name)).collect();
     if !has_names {
-        raw.notes
-            .push("there is no row of names: columns are called 1, 2, …; name them with --step 1 --loss 2".to_owned());
+        raw.notes.push("no header row: columns are named 1, 2, …; use --step 1 --loss 2".to_owned());
         let numbers = columns.iter().zip(&cells).filter_map(|(column, cell)| Some((*column, number(cell)?)));
         let row = RawRow { place: 1, cells: numbers.collect(), ..RawRow::default() };
         raw.rows.push(row);
@@ -90,15 +89,20 @@ impl ShortRows {
     fn say(&self, raw: &mut RawLog) {
         let shorter = self.shorter - u64::from(self.is_torn);
         if self.is_torn {
-            raw.notes.push("the last row is torn: left out".to_owned());
+            raw.notes.push("ignored the last row: it is truncated".to_owned());
         }
         if shorter > 0 {
-            raw.notes
-                .push(format!("{shorter} rows have fewer cells than there are names, the first row {}", self.first));
+            raw.notes.push(format!(
+                "{} fewer cells than the header, the first is row {}",
+                counted(shorter, "row has", "rows have"),
+                self.first
+            ));
         }
         if self.longer > 0 {
-            raw.notes
-                .push(format!("{} rows have more cells than there are names: what is beyond is not read", self.longer));
+            raw.notes.push(format!(
+                "{} more cells than the header: those are ignored",
+                counted(self.longer, "row has", "rows have")
+            ));
         }
     }
 }

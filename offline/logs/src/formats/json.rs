@@ -4,6 +4,7 @@ use jiter::{JsonValue, PartialMode};
 
 use crate::columns::{Role, guess};
 use crate::raw::{RawLog, RawRow, number};
+use crate::words::counted;
 
 /// More than this share of lines that are no objects, and it is no JSON Lines.
 const SHARE_OF_OBJECTS: f64 = 0.5;
@@ -20,7 +21,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
         // An array that was being written when the process ended.
         let document = partial(text).filter(|document| matches!(document, JsonValue::Array(_)))?;
         let mut raw = of_document(&document)?;
-        raw.notes.push(format!("the file is torn: {}", fault(text)));
+        raw.notes.push(format!("the file is truncated: {}", fault(text)));
         Some(raw)
     })
 }
@@ -100,10 +101,13 @@ fn of_lines(text: &[u8]) -> Option<RawLog> {
         }
     }
     if others > 0 {
-        raw.notes.push(format!("{others} lines are no JSON objects, the first line {first_other}: left out"));
+        raw.notes.push(format!(
+            "ignored {}, the first in line {first_other}",
+            counted(others, "line that is not a JSON object", "lines that are not JSON objects")
+        ));
     }
     if is_torn {
-        raw.notes.push("the last line is torn: left out".to_owned());
+        raw.notes.push("ignored the last line: it is truncated".to_owned());
     }
     let is_log = objects as f64 >= SHARE_OF_OBJECTS * (objects + others) as f64;
     (is_log && has_numbers(&raw)).then_some(raw)
@@ -127,7 +131,6 @@ pub(crate) fn push(raw: &mut RawLog, object: &JsonValue<'_>, place: u64) {
 /// Adds a value to a row: what is in an object is called `outer.inner`.
 pub(crate) fn add(raw: &mut RawLog, row: &mut RawRow, name: &str, value: &JsonValue<'_>, depth: usize) {
     let found = match value {
-        // One object is a log only if it is known what it has: configs are objects of numbers and lists too.
         JsonValue::Object(members) => {
             for (inner, value) in members.iter().filter(|_| depth > 0) {
                 add(raw, row, &format!("{name}.{inner}"), value, depth - 1);
@@ -137,14 +140,13 @@ pub(crate) fn add(raw: &mut RawLog, row: &mut RawRow, name: &str, value: &JsonVa
         JsonValue::Int(value) => Some(*value as f64),
         JsonValue::BigInt(value) => number(&value.to_string()),
         JsonValue::Float(value) => Some(*value),
-        JsonValue::Str(text) => number(text),
-        JsonValue::Null | JsonValue::Bool(_) | JsonValue::Array(_) => None,
+        JsonValue::Str(_) | JsonValue::Null | JsonValue::Bool(_) | JsonValue::Array(_) => None,
     };
     let column = raw.column(name);
     match (found, value) {
         (Some(value), _) => row.cells.push((column, value)),
         (None, JsonValue::Null) => raw.null(column),
-        (None, JsonValue::Str(text)) => raw.unread(column, text, row.place),
+        (None, JsonValue::Str(text)) => raw.text(row, column, text),
         (None, JsonValue::Bool(value)) => raw.unread(column, &value.to_string(), row.place),
         (None, _) => raw.unread(column, "[…]", row.place),
     }

@@ -5,10 +5,8 @@
 //!  validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 |
 //! ```
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
-
-use crate::raw::{RawLog, RawRow, number};
+use crate::raw::{RawLog, RawRow, number, unix_seconds};
+use crate::words::counted;
 
 const ITERATION: &str = "iteration";
 const VALIDATION: &str = "validation loss at iteration ";
@@ -46,10 +44,10 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     }
     let others = lines - raw.rows.len() as u64;
     if others > 0 {
-        raw.remarks.push(format!("{others} other lines: not read"));
+        raw.remarks.push(format!("not read: {}", counted(others, "other line", "other lines")));
     }
     if torn > 0 {
-        raw.notes.push(format!("{torn} lines are torn: their last number is left out"));
+        raw.notes.push(format!("{}: the last number is ignored", counted(torn, "torn line", "torn lines")));
     }
     if raw.rows.iter().any(|row| row.time.is_some()) {
         raw.remarks.push("times have no zone: read as UTC".to_owned());
@@ -82,8 +80,7 @@ fn validation(line: &str) -> Option<(i64, &str)> {
 fn time(line: &str) -> Option<f64> {
     let (_, rest) = line.split_once('[')?;
     let (text, _) = rest.split_once(']')?;
-    let time: DateTime = text.trim().replace(' ', "T").parse().ok()?;
-    Some(TimeZone::UTC.to_timestamp(time).ok()?.as_duration().as_secs_f64())
+    unix_seconds(text)
 }
 
 #[cfg(test)]
@@ -109,7 +106,7 @@ mod tests {
         assert_eq!(raw.names, names);
         let steps: Vec<_> = raw.rows.iter().map(|row| (row.step, row.time, row.cells.len())).collect();
         assert_eq!(steps, [(Some(10), Some(1_795_190_709.0), 4), (Some(10), None, 2), (Some(11), None, 1)]);
-        assert_eq!(raw.notes, ["1 lines are torn: their last number is left out"]);
+        assert_eq!(raw.notes, ["1 torn line: the last number is ignored"]);
         assert!(read(b"iteration over, 3/4 | nothing").is_none());
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::LogError;
 use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, number};
+use crate::words::counted;
 
 /// The directory of the values.
 const METRICS: &str = "metrics";
@@ -32,7 +33,7 @@ pub(crate) fn newest(path: &Path, entries: &[PathBuf], remarks: &mut Vec<String>
     }
     let newest = runs.iter().max_by_key(|run| start(run)).cloned();
     if let Some(newest) = newest.as_ref().filter(|_| runs.len() > 1) {
-        remarks.push(format!("of {} runs of MLflow the newest is read: `{}`", runs.len(), newest.display()));
+        remarks.push(format!("read the newest of {} MLflow runs: `{}`", runs.len(), newest.display()));
     }
     Ok(newest)
 }
@@ -75,8 +76,9 @@ pub(crate) fn read(run: &Path) -> Result<(String, u64, RawLog), LogError> {
         }
         if unread > 0 {
             raw.notes.push(format!(
-                "`{}`: {unread} lines are not `time value step`, the first line {first}: left out",
-                file.display()
+                "`{}`: ignored {}, the first in line {first}",
+                file.display(),
+                counted(unread, "line that is not `time value step`", "lines that are not `time value step`")
             ));
         }
     }

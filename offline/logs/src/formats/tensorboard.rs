@@ -10,6 +10,7 @@ use trainmon_report::{first_of, quoted};
 use crate::error::LogError;
 use crate::paths::file_name;
 use crate::raw::RawLog;
+use crate::words::counted;
 
 /// Names that a sentence lists.
 const SHOWN: usize = 4;
@@ -35,21 +36,25 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
                 Err(EventFault::Read { source, .. }) => return Err(LogError::Read { path: file.clone(), source }),
                 Err(fault) if fault.is_passed() => damaged += 1,
                 Err(fault) => {
-                    raw.notes.push(format!("`{}`: {fault}: what is behind is not read", file.display()));
+                    raw.notes.push(format!("`{}`: {fault}: nothing after it is read", file.display()));
                     break;
                 }
             }
         }
         if damaged > 0 {
-            raw.notes.push(format!("`{}`: {damaged} records are damaged: left out", file.display()));
+            raw.notes.push(format!(
+                "`{}`: ignored {}",
+                file.display(),
+                counted(damaged, "damaged record", "damaged records")
+            ));
         }
     }
     if files.len() > 1 {
-        raw.remarks.push(format!("{} event files, one after the other", files.len()));
+        raw.remarks.push(format!("read {} event files in order", files.len()));
     }
     if !others.is_empty() {
         let listed = first_of(others.iter().map(quoted), SHOWN);
-        raw.remarks.push(format!("not read, since they are no single numbers: {listed}"));
+        raw.remarks.push(format!("not read (not single numbers): {listed}"));
     }
     Ok(raw)
 }

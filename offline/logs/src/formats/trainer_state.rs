@@ -22,7 +22,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let mut raw = RawLog::default();
     let mut entries: &[JsonValue<'_>] = history;
     if is_torn {
-        raw.notes.push(format!("the file is torn, and what is whole was read: {}", json::fault(text)));
+        raw.notes.push(format!("the file is truncated, the complete entries were read: {}", json::fault(text)));
         // The last entry may lack members, or end in half a number, unless something stands behind the list.
         if place + 1 == members.len() {
             entries = entries.split_last().map_or(entries, |(_, whole)| whole);

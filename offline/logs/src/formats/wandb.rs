@@ -17,6 +17,7 @@ use super::json;
 use crate::error::LogError;
 use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, RawRow};
+use crate::words::counted;
 
 /// How every file begins.
 pub(crate) const MAGIC: &[u8] = b":W&B";
@@ -101,7 +102,7 @@ pub(crate) fn newest(path: &Path, own: &[PathBuf], remarks: &mut Vec<String>) ->
     };
     let newest = runs.iter().max_by_key(|file| time(file)).cloned();
     if let Some(newest) = newest.as_ref().filter(|_| runs.len() > 1) {
-        remarks.push(format!("of {} runs of wandb the newest is read: `{}`", runs.len(), newest.display()));
+        remarks.push(format!("read the newest of {} wandb runs: `{}`", runs.len(), newest.display()));
     }
     Ok(newest)
 }
@@ -121,11 +122,11 @@ pub(crate) fn read(file: &Path) -> Result<RawLog, LogError> {
         }
     }
     if let Some(torn) = records.torn_at {
-        raw.notes.push(format!("the record at byte {torn} is torn: what is behind is not read"));
+        raw.notes.push(format!("the file ends within the record at byte {torn}"));
     }
     let damaged = records.damaged + unreadable;
     if damaged > 0 {
-        raw.notes.push(format!("{damaged} records are damaged: left out"));
+        raw.notes.push(format!("ignored {}", counted(damaged, "damaged record", "damaged records")));
     }
     Ok(raw)
 }

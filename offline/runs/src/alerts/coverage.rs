@@ -85,7 +85,7 @@ impl Coverage {
                     push(missing.entry(place).or_default(), rule.rule.name());
                 } else if values < rule.args.min_samples as u64 {
                     few.push(format!(
-                        "{} on {} (from {} values on, found {values})",
+                        "{} on {} (needs {} values, found {values})",
                         rule.rule,
                         words(signal),
                         rule.args.min_samples
@@ -102,7 +102,7 @@ impl Coverage {
             said.push(format!("too few values to be judged in full: {}", few.join(", ")));
         }
         if !running.is_empty() {
-            said.push(format!("judged only while a training runs: {}", running.join(", ")));
+            said.push(format!("judged only during training: {}", running.join(", ")));
         }
         said
     }
@@ -121,9 +121,9 @@ impl Coverage {
         let places: BTreeSet<Place> = rules.flat_map(of_rule).collect();
         let listed: Vec<&str> = places.into_iter().map(|Place(_, what)| what).collect();
         if listed.is_empty() {
-            "they look at a training while it runs".to_owned()
+            "they judge a training only while it runs".to_owned()
         } else {
-            format!("they look at {}", listed.join(", "))
+            format!("they judge {}", listed.join(", "))
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum JudgeError {
         path: PathBuf,
     },
     /// No rule looks at anything that was recorded.
-    #[error("no rule looks at anything in `{}`: {missing}", path.display())]
+    #[error("no rule applies to `{}`: {missing}", path.display())]
     NothingToJudge {
         /// The run or log.
         path: PathBuf,

@@ -80,10 +80,10 @@ fn empty(run: &RecordedRun) -> Judged {
 /// What helps where no rule has anything to look at.
 fn hint(log: Option<&Log>) -> String {
     match log {
-        Some(log) if log.names.is_empty() => "there is no other column; is it the log of a training?".to_owned(),
+        Some(log) if log.names.is_empty() => "there is no other column: is it the log of a training?".to_owned(),
         Some(log) => {
             let listed = first_of(log.names.iter().map(quoted), SHOWN);
-            format!("name a column with --loss or --grad-norm; there are {listed}")
+            format!("name a column with --loss or --grad-norm: {listed}")
         }
         None => "name rules with --config that look at what was measured".to_owned(),
     }

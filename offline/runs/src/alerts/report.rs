@@ -9,6 +9,9 @@ use super::error::JudgeError;
 use crate::run::NewestRun;
 use crate::steps::{Log, log_as_json};
 
+/// Ranks that are named one by one.
+const RANKS_SHOWN: usize = 8;
+
 /// What the rules found in a recorded run.
 #[derive(Debug)]
 pub struct Judged {
@@ -65,7 +68,9 @@ impl Judged {
             let range = range.map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
             format!("read {steps} steps of {} rank {rank}{range}\n", self.run)
         };
-        self.ranks.iter().map(of_rank).collect()
+        let more = self.ranks.len().saturating_sub(RANKS_SHOWN);
+        let more = if more > 0 { format!("read {more} more ranks\n") } else { String::new() };
+        self.ranks.iter().take(RANKS_SHOWN).map(of_rank).collect::<String>() + &more
     }
 
     /// What was not judged, and the sum.
@@ -83,10 +88,10 @@ impl Judged {
             parts.push(format!("findings: {}", listed.join(", ")));
         }
         if *unsaid > 0 {
-            parts.push(format!("{unsaid} more in steps with many are counted only"));
+            parts.push(format!("{unsaid} more alerts counted only"));
         }
         if *going_on > 0 {
-            parts.push(format!("{going_on} not over at the last step"));
+            parts.push(format!("{going_on} still going on at the last step"));
         }
         let lines: Vec<String> = not_judged.iter().cloned().chain([parts.join("; ")]).collect();
         lines.join("\n") + "\n"

@@ -88,7 +88,7 @@ pub fn report(
     order::sort(&mut report.moved);
     report.alerts.sort_by_key(|alert| (alert.step, order::place_of_series(&alert.series), alert.rank));
     report.method.series = coverage.series();
-    report.not_measured = coverage.gaps(run.world_size);
+    report.not_measured = coverage.gaps(run.world_size, run.log.is_some());
     let subject = Subject::new(path, columns, run.log.is_some());
     let finish = |report: &mut Report| {
         report.summary = advice::summary(report, &coverage);
@@ -100,7 +100,7 @@ pub fn report(
 /// What was read of another tool's log, a sentence each.
 fn read_of(log: &Log) -> Vec<String> {
     let lines = log.in_words();
-    let own = "the alerts are what the default rules find in it (`trainmon alerts` takes others)".to_owned();
+    let own = "the alerts are those of the default rules (`trainmon alerts --config` takes others)".to_owned();
     lines.lines().map(|line| line.trim().to_owned()).chain([own]).collect()
 }
 
