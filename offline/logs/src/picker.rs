@@ -40,11 +40,14 @@ impl Picker<'_> {
             }
             None if has_own_step => columns.step = Some(self.own_step()),
             None => {
-                let guess =
-                    guess(Role::Step, &self.raw.names, self.counts, &[]).filter(|guess| self.has_steps(guess.column));
-                if let Some(Guess { column, doubt }) = guess {
-                    (roles.step, columns.step) = (Some(column), Some(self.picked(column, true)));
-                    said.remarks.extend(doubt);
+                if let Some(Guess { column, doubt }) = guess(Role::Step, &self.raw.names, self.counts, &[]) {
+                    match self.check_steps(column) {
+                        Ok(()) => {
+                            (roles.step, columns.step) = (Some(column), Some(self.picked(column, true)));
+                            said.remarks.extend(doubt);
+                        }
+                        Err(error) => said.warnings.push(format!("the rows are numbered instead: {error}")),
+                    }
                 }
             }
         }
@@ -136,11 +139,6 @@ impl Picker<'_> {
         let distance = |other: &&String| strsim::damerau_levenshtein(&name.to_lowercase(), &other.to_lowercase());
         let nearest = self.raw.names.iter().min_by_key(distance).filter(|other| distance(other) <= name.len() / 2);
         nearest.map_or_else(|| "name one of these".to_owned(), |other| format!("did you mean `{other}`?"))
-    }
-
-    /// Whether a column has whole numbers only.
-    fn has_steps(&self, column: u32) -> bool {
-        self.check_steps(column).is_ok()
     }
 
     /// Whether a column has times since 1970, not since the run's beginning.

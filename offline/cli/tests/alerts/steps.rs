@@ -92,6 +92,8 @@ fn a_step_with_a_fraction_or_without_a_number_is_left_out_and_counted() {
     assert_eq!(report["log"]["steps"], 4);
     let said = Workspace::with("a.csv", text).alerts(&["a.csv"]);
     assert!(said.err.contains("step: the number of the row"), "no column of steps: {}", said.err);
+    let why = "warning: the rows are numbered instead: `a.csv`: column `step` holds no steps: -3 in row 3";
+    assert!(said.err.contains(why), "{}", said.err);
 }
 
 #[test]
