@@ -83,10 +83,21 @@ const RULES: &[Rule] = &[
         member: "trainmon-checkpoint",
         may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-dump", "trainmon-report"]),
     },
-    // Of the exporters the writers of files and OTLP: it recovers, converts and replays recorded runs with them.
+    // Of the exporters the format of event files alone.
+    Rule { member: "trainmon-logs", may: May::On(&["trainmon-exporters", "trainmon-report"]) },
+    // Of the exporters the writers of files and OTLP: it recovers, converts and replays recorded runs with them. Of the alerts
+    // the rules.
     Rule {
         member: "trainmon-runs",
-        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-baseline", "trainmon-exporters", "trainmon-report"]),
+        may: May::On(&[
+            "trainmon-alerts",
+            "trainmon-core",
+            "trainmon-dump",
+            "trainmon-baseline",
+            "trainmon-exporters",
+            "trainmon-logs",
+            "trainmon-report",
+        ]),
     },
     Rule {
         member: "trainmon-views",

@@ -7,6 +7,8 @@
 //! acts: exporters get an alert behind its step, and the `notifiers`, each with a queue and a thread (`delivery`), bring it to
 //! a `webhook` or a `command`, and findings into a file (`anomaly_file`, mended by `anomaly_repair`).
 //!
+//! Over a recorded run the engine runs alone (`recorded`).
+//!
 //! What the detectors remember is saved with a checkpoint (`state`).
 
 #![forbid(unsafe_code)]
@@ -25,6 +27,7 @@ mod messages;
 mod notifiers;
 mod places;
 mod raised;
+mod recorded;
 mod root_cause;
 mod stall;
 mod standing;
@@ -39,5 +42,6 @@ mod webhook;
 pub use detect::{Detector, Finding};
 pub use manager::{AlertManager, AsksForCapture, Opening};
 pub use raised::Raised;
+pub use recorded::{RecordedRules, RecordedVerdict};
 pub use state::{AlertStateError, LoadedAlertState};
 pub use watch::LeftOut;

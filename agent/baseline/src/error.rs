@@ -45,6 +45,11 @@ pub enum ReadRunError {
 }
 
 impl ReadRunError {
+    /// Whether something is there that is no monitored run.
+    pub fn is_no_run(&self) -> bool {
+        matches!(self, Self::NotARun { .. } | Self::Run(RunError::NotARun { .. }))
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> &str {
         match self {

@@ -1,4 +1,4 @@
-//! The protobuf messages of event files, with the fields that are written and their public numbers.
+//! The protobuf messages of event files, with the fields that are written or read and their public numbers.
 
 use prost::{Message, Oneof};
 
@@ -40,7 +40,7 @@ pub(super) struct SummaryValue {
     pub(super) content: Option<Content>,
 }
 
-/// A value: one number, a distribution, or a text.
+/// A value: one number, a distribution, or a tensor, which is how texts are written, and numbers by newer writers.
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum Content {
     #[prost(float, tag = "2")]
@@ -48,32 +48,86 @@ pub(super) enum Content {
     #[prost(message, tag = "5")]
     Histogram(HistogramMessage),
     #[prost(message, tag = "8")]
-    Text(TextMessage),
+    Tensor(TensorMessage),
 }
 
-/// A tensor without dimensions that holds a text.
+/// A tensor: its elements as bytes, or in the field of their type.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TextMessage {
+pub(super) struct TensorMessage {
     #[prost(int32, tag = "1")]
     pub(super) dtype: i32,
     #[prost(message, optional, tag = "2")]
     pub(super) shape: Option<Shape>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(super) content: Vec<u8>,
+    #[prost(float, repeated, tag = "5")]
+    pub(super) floats: Vec<f32>,
+    #[prost(double, repeated, tag = "6")]
+    pub(super) doubles: Vec<f64>,
+    #[prost(int32, repeated, tag = "7")]
+    pub(super) ints: Vec<i32>,
     #[prost(bytes = "vec", repeated, tag = "8")]
     pub(super) text: Vec<Vec<u8>>,
+    #[prost(int64, repeated, tag = "10")]
+    pub(super) longs: Vec<i64>,
 }
 
-impl TextMessage {
+impl TensorMessage {
+    /// `DT_FLOAT`.
+    const FLOAT: i32 = 1;
+    /// `DT_DOUBLE`.
+    const DOUBLE: i32 = 2;
+    /// `DT_INT32`.
+    const INT32: i32 = 3;
     /// `DT_STRING`.
     const STRING: i32 = 7;
+    /// `DT_INT64`.
+    const INT64: i32 = 9;
 
-    pub(super) fn new(text: &str) -> Self {
-        Self { dtype: Self::STRING, shape: Some(Shape {}), text: vec![text.as_bytes().to_vec()] }
+    /// A tensor without dimensions that holds a text.
+    pub(super) fn of_text(text: &str) -> Self {
+        let shape = Some(Shape::default());
+        Self { dtype: Self::STRING, shape, text: vec![text.as_bytes().to_vec()], ..Self::default() }
+    }
+
+    /// The number of a tensor without dimensions; `None` for every other tensor.
+    pub(super) fn scalar(&self) -> Option<f64> {
+        if self.shape.as_ref().is_some_and(|shape| !shape.dim.is_empty()) {
+            return None;
+        }
+        let content = &self.content[..];
+        match self.dtype {
+            Self::FLOAT => {
+                let stored = || content.try_into().ok().map(f32::from_le_bytes);
+                self.floats.first().copied().or_else(stored).map(f64::from)
+            }
+            Self::DOUBLE => self.doubles.first().copied().or_else(|| content.try_into().ok().map(f64::from_le_bytes)),
+            Self::INT32 => {
+                let stored = || content.try_into().ok().map(i32::from_le_bytes);
+                self.ints.first().copied().or_else(stored).map(f64::from)
+            }
+            Self::INT64 => {
+                let stored = || content.try_into().ok().map(i64::from_le_bytes);
+                self.longs.first().copied().or_else(stored).map(|value| value as f64)
+            }
+            _ => None,
+        }
     }
 }
 
-/// No dimensions.
+/// The sizes of a tensor; none of a single number or text.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Shape {}
+pub(super) struct Shape {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) dim: Vec<Dimension>,
+}
+
+/// One size of a tensor.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Dimension {
+    #[prost(int64, tag = "1")]
+    pub(super) size: i64,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SummaryMetadata {

@@ -13,6 +13,7 @@
 mod facts;
 mod histogram;
 mod message;
+mod read;
 mod record;
 mod tags;
 mod writer;
@@ -33,6 +34,7 @@ use crate::{ExportError, ExportFailure, Exporter};
 
 pub use self::facts::{FACTS, Fact};
 pub use self::histogram::Histogram;
+pub use self::read::{EventFault, EventReader, ReadEvent, begins_as_events};
 pub use self::tags::tensor_tag;
 pub use self::writer::{EventWriter, Point, Value};
 

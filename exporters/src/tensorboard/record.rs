@@ -3,6 +3,8 @@
 /// Added to a rotated CRC, so that the checksum of data that holds checksums is no special case.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
+/// Bytes before a record's content: its length, and that one's checksum.
+pub(super) const HEAD_BYTES: usize = 12;
 /// Bytes around a record's content.
 const FRAME_BYTES: usize = 16;
 
@@ -18,7 +20,7 @@ pub(super) fn framed(content: &[u8]) -> Vec<u8> {
 }
 
 /// CRC-32C (Castagnoli), rotated by 15 bits, with the delta added.
-fn masked_crc(data: &[u8]) -> u32 {
+pub(super) fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(MASK_DELTA)
 }
 

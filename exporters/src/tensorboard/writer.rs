@@ -11,7 +11,7 @@ use prost::Message as _;
 use trainmon_core::Step;
 
 use super::Histogram;
-use super::message::{Content, Event, PluginData, Summary, SummaryMetadata, SummaryValue, TextMessage, What};
+use super::message::{Content, Event, PluginData, Summary, SummaryMetadata, SummaryValue, TensorMessage, What};
 use super::record::framed;
 use crate::ExportError;
 
@@ -119,7 +119,7 @@ impl EventFile {
             Value::Histogram(histogram) => {
                 (Content::Histogram(histogram.to_message()), "histograms", Histogram::DESCRIPTION, 0)
             }
-            Value::Text(text) => (Content::Text(TextMessage::new(text)), "text", "", SummaryMetadata::TENSOR),
+            Value::Text(text) => (Content::Tensor(TensorMessage::of_text(text)), "text", "", SummaryMetadata::TENSOR),
         };
         let is_new = !self.described.contains(point.tag) && self.described.insert(point.tag.into());
         let metadata = is_new.then(|| SummaryMetadata {

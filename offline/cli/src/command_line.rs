@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
-    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, merge_ranks, overflow, parse, plot,
-    recover, replay, report, run as run_script, top,
+    alerts, anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, merge_ranks, overflow,
+    parse, plot, recover, replay, report, run as run_script, top,
 };
 
 /// Watch, capture and explain trainings.
@@ -19,6 +19,7 @@ use crate::verbs::{
     "  trainmon run --config monitor.json train.py  a training, watched without a line changed in it\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
     "  trainmon compare dump_b dump_a               where two captured runs first part\n",
+    "  trainmon alerts trainer_state.json           what the alert rules find in a log of any training\n",
     "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
     "  trainmon compare-checkpoint run_tp1 run_tp2pp2  two checkpoints, tensor by tensor\n",
     "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
@@ -55,6 +56,12 @@ enum Verb {
     /// with its line, column and key.
     #[command(after_long_help = check_config::EXAMPLES)]
     CheckConfig(check_config::Arguments),
+    /// Run the alert rules over a recorded run, or over the log of another tool
+    ///
+    /// The rules of a training, with the sentences they would have said. Reads runs of trainmon and msprobe, CSV, JSON Lines,
+    /// `trainer_state.json`, TensorBoard events, the offline files of wandb and MLflow, and Megatron-LM's text log.
+    #[command(after_long_help = alerts::EXAMPLES)]
+    Alerts(alerts::Arguments),
     /// Of all ranks' findings in anomaly.json, show those that came first
     ///
     /// Alerts write every finding there with `"alert": {"dump": true}`. What came first is where to look.
@@ -219,6 +226,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
     match verb {
         Verb::Run(arguments) => Ok(run_script::run(&arguments, printer)),
         Verb::CheckConfig(arguments) => check_config::run(&arguments, printer),
+        Verb::Alerts(arguments) => alerts::run(&arguments, printer),
         Verb::Anomaly(arguments) => anomaly::run(&arguments, printer),
         Verb::Compare(arguments) => compare::run(&arguments, printer),
         Verb::CompareRuns(arguments) => compare_runs::run(&arguments, printer),

@@ -455,7 +455,7 @@ fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
         (&["out", "--to", "prometheus", "-o", "out"], "error: `out` exists already\n"),
         (
             &["out/run-a/run.json", "--to", "prometheus"],
-            "error: `out/run-a/run.json` is no monitored run: it is a file",
+            "error: `out/run-a/run.json` is not a log that trainmon reads: it is JSON without a step",
         ),
     ] {
         let said = workspace.replay(arguments);

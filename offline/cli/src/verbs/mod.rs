@@ -1,5 +1,6 @@
 //! The verbs: the arguments of each, and how they are turned into a call.
 
+pub(crate) mod alerts;
 pub(crate) mod anomaly;
 pub(crate) mod check_config;
 pub(crate) mod checkpoint;
@@ -8,6 +9,7 @@ pub(crate) mod compare_runs;
 pub(crate) mod convert;
 pub(crate) mod ctl;
 mod files;
+mod log_columns;
 pub(crate) mod merge;
 pub(crate) mod merge_ranks;
 pub(crate) mod overflow;

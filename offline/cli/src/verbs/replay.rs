@@ -13,6 +13,8 @@ use trainmon_runs::replay::{
 };
 use trainmon_runs::steps::RankChoice;
 
+use super::log_columns::LogColumnArguments;
+
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon replay monitor_output --to prometheus -o old --blocks      the newest run as blocks: move them into the data\n",
@@ -20,6 +22,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon replay monitor_output/train-1123-043812 --to prometheus    OpenMetrics text, for promtool elsewhere\n",
     "  trainmon replay monitor_output --to otlp --endpoint http://collector:4318\n",
     "  trainmon replay rescued/journal_rank0.tmj --to otlp --endpoint http://collector:4317 --protocol grpc\n",
+    "  trainmon replay wandb/offline-run-20261120_160509-x1y2z3 --to prometheus    the log of another tool\n",
     "  trainmon replay msprobe_out --to prometheus --start 2026-11-20T16:05:09Z --step-seconds 1.5\n",
     "\n",
     "Every step keeps its own time, that of steps.csv or of the journal. Prometheus removes blocks that are older than its\n",
@@ -30,7 +33,8 @@ pub(crate) const EXAMPLES: &str = concat!(
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Arguments {
-    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), or a journal
+    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), a journal, or the log of
+    /// another tool
     run: PathBuf,
     /// Where to
     #[arg(long)]
@@ -68,6 +72,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object, also on failure
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    columns: LogColumnArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -101,6 +107,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         if let Some(newest) = &replayed.newest {
             printer.note(&newest.in_words("replaying"));
         }
+        if let Some(log) = &replayed.log {
+            printer.note(&log.in_words());
+        }
         for warning in &replayed.warnings {
             printer.warning(warning, "", None);
         }
@@ -112,12 +121,13 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 fn replay(arguments: &Arguments) -> Result<Replayed, ReplayError> {
     let Arguments { run, to, rank, endpoint, protocol, patience, output, blocks, per_parameter, .. } = arguments;
     let ranks = rank.map_or(RankChoice::All, RankChoice::Only);
+    let columns = &arguments.columns.names();
     let times = arguments.start.zip(arguments.step_seconds);
     let times = times.map(|(start, step_seconds)| MadeUpTimes { start, step_seconds });
     match to {
         Target::Prometheus => {
             let (per_parameter, blocks, output) = (*per_parameter, *blocks, output.as_deref());
-            let options = PrometheusOptions { ranks, times, per_parameter, blocks, output };
+            let options = PrometheusOptions { ranks, columns, times, per_parameter, blocks, output };
             shown("replaying", |tell| to_prometheus(run, options, tell))
         }
         Target::Otlp => {
@@ -127,6 +137,7 @@ fn replay(arguments: &Arguments) -> Result<Replayed, ReplayError> {
             });
             let options = OtlpOptions {
                 ranks,
+                columns,
                 times,
                 per_parameter: *per_parameter,
                 endpoint: endpoint.as_deref(),

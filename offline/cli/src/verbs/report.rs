@@ -8,12 +8,15 @@ use serde_json::json;
 use trainmon_report::{Advise as _, Outcome, OutputError, Printer, shown};
 use trainmon_views::report::{Report, ReportError, ReportFormat, report, write};
 
+use super::log_columns::LogColumnArguments;
+
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon report monitor_output                          the newest run, all ranks, as Markdown\n",
     "  trainmon report monitor_output/train-1123-043812 -o report.md\n",
     "  trainmon report monitor_output --json | jq '.next[0]'   what would settle it\n",
     "  trainmon report msprobe_out --rank 3\n",
+    "  trainmon report mlruns                                  the log of another tool: see trainmon alerts --help\n",
     "\n",
     "At most 256 KB whatever the run's size; what found no room is counted. How sure a statement is stands in words, with the\n",
     "number behind it; what was not measured is said as well.\n",
@@ -23,7 +26,8 @@ pub(crate) const EXAMPLES: &str = concat!(
 /// What to report of.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), or a journal
+    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), a journal, or the log of
+    /// another tool
     run: PathBuf,
     /// This rank only [default: all]
     #[arg(long, value_name = "R")]
@@ -37,6 +41,8 @@ pub(crate) struct Arguments {
     /// Write it to this new file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    columns: LogColumnArguments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,11 +79,11 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 }
 
 fn make(arguments: &Arguments) -> Result<(Report, String), ReportError> {
-    let Arguments { run, rank, output, .. } = arguments;
+    let Arguments { run, rank, output, columns, .. } = arguments;
     if let Some(out) = output.as_ref().filter(|out| out.exists()) {
         return Err(OutputError::Exists { path: out.clone() }.into());
     }
-    let report = shown("reporting", |tell| report(run, *rank, tell))?;
+    let report = shown("reporting", |tell| report(run, *rank, &columns.names(), tell))?;
     let text = report.text(format_of(arguments))?;
     if let Some(out) = output {
         write(&text, out)?;

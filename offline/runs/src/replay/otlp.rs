@@ -16,7 +16,7 @@ use super::alert_counters::AlertCounters;
 use super::error::{ReceiverReply, ReplayError};
 use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
-use crate::steps::{RankChoice, RecordedRank, RecordedRun};
+use crate::steps::{ColumnNames, RankChoice, RecordedRank, RecordedRun};
 
 /// A receiver that takes nothing for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,6 +30,8 @@ const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
 pub struct OtlpOptions<'a> {
     /// The ranks.
     pub ranks: RankChoice,
+    /// Columns of another tool's log.
+    pub columns: &'a ColumnNames,
     /// Times for a run that kept none.
     pub times: Option<MadeUpTimes>,
     /// Every measured statistic of every tensor, by name.
@@ -53,7 +55,7 @@ pub struct OtlpOptions<'a> {
 /// There is no run, a file of it is damaged, nothing tells when its steps were, the address cannot be used, or the receiver
 /// takes nothing or refuses something.
 pub fn to_otlp(path: &Path, options: OtlpOptions<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Replayed, ReplayError> {
-    let run = RecordedRun::open(path, options.ranks)?;
+    let run = RecordedRun::open_any(path, options.ranks, options.columns)?;
     let (total, mut done) = (run.bytes(), 0);
     let (mut ranks, mut warnings, mut to) = (Vec::new(), Vec::new(), String::new());
     let mut times: Option<(std::time::SystemTime, std::time::SystemTime)> = None;
@@ -71,7 +73,17 @@ pub fn to_otlp(path: &Path, options: OtlpOptions<'_>, tell: &mut dyn FnMut(Progr
     }
     let printed = |time| jiff::Timestamp::try_from(time).map(|time| time.to_string()).ok();
     let times = times.and_then(|(first, last)| Some((printed(first)?, printed(last)?)));
-    Ok(Replayed { run: run.name, newest: run.newest, ranks, to, samples: None, blocks: None, times, warnings })
+    Ok(Replayed {
+        run: run.name,
+        newest: run.newest,
+        log: run.log,
+        ranks,
+        to,
+        samples: None,
+        blocks: None,
+        times,
+        warnings,
+    })
 }
 
 /// One rank on its way.

@@ -14,7 +14,7 @@ use super::alert_counters::AlertCounters;
 use super::error::ReplayError;
 use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
-use crate::steps::{RankChoice, ReadRunError, RecordedRank, RecordedRun};
+use crate::steps::{ColumnNames, RankChoice, ReadRunError, RecordedRank, RecordedRun};
 
 /// The text in the output directory.
 const TEXT: &str = "openmetrics.txt";
@@ -27,6 +27,8 @@ const PROMTOOL: &str = "promtool";
 pub struct PrometheusOptions<'a> {
     /// The ranks.
     pub ranks: RankChoice,
+    /// Columns of another tool's log.
+    pub columns: &'a ColumnNames,
     /// Times for a run that kept none.
     pub times: Option<MadeUpTimes>,
     /// Every measured statistic of every tensor, by name.
@@ -47,7 +49,7 @@ pub fn to_prometheus(
     options: PrometheusOptions<'_>,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Replayed, ReplayError> {
-    let run = RecordedRun::open(path, options.ranks)?;
+    let run = RecordedRun::open_any(path, options.ranks, options.columns)?;
     let out = options.output.map_or_else(|| PathBuf::from(format!("{}-prometheus", run.name)), Path::to_path_buf);
     let failed = |source| OutputError::write(&out, source);
     let fresh = FreshDirectory::prepare(&out).map_err(|error| error.at(&out))?;
@@ -78,6 +80,7 @@ pub fn to_prometheus(
     Ok(Replayed {
         run: run.name,
         newest: run.newest,
+        log: run.log,
         ranks,
         to: out.join(TEXT).display().to_string(),
         samples: Some(written.samples),

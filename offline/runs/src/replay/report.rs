@@ -1,12 +1,14 @@
 //! What a replay says: to people, and as JSON.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::ReplayError;
 use crate::run::NewestRun;
+use crate::steps::{Log, log_as_json};
 
 /// What was replayed.
 #[derive(Debug, Serialize)]
@@ -15,6 +17,9 @@ pub struct Replayed {
     pub run: String,
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
+    /// What was read, where it is the log of another tool.
+    #[serde(skip)]
+    pub log: Option<Arc<Log>>,
     /// By rank.
     pub ranks: Vec<ReplayedRank>,
     /// Where it went: an address, or the `OpenMetrics` file.
@@ -70,12 +75,12 @@ impl Replayed {
 /// For programs, a failure too.
 pub fn as_json(replayed: &Result<Replayed, ReplayError>) -> Value {
     match replayed {
-        Ok(Replayed { run, newest, ranks, to, samples, blocks, times, warnings }) => json!({
-            "ok": true, "run": run, "newest": newest, "ranks": ranks, "to": to, "samples": samples, "blocks": blocks,
+        Ok(Replayed { run, newest, log, ranks, to, samples, blocks, times, warnings }) => json!({
+            "ok": true, "run": run, "newest": newest, "log": log.as_deref().map(log_as_json), "ranks": ranks, "to": to, "samples": samples, "blocks": blocks,
             "times": times, "warnings": warnings, "error": null,
         }),
         Err(error) => json!({
-            "ok": false, "run": null, "newest": null, "ranks": [], "to": null, "samples": null, "blocks": null,
+            "ok": false, "run": null, "newest": null, "log": null, "ranks": [], "to": null, "samples": null, "blocks": null,
             "times": null, "warnings": [], "error": trainmon_report::as_json(error),
         }),
     }

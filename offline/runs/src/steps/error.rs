@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use trainmon_logs::{FORMATS, LogError};
 use trainmon_report::Advise;
 
 use crate::run::{RanksError, RunError};
@@ -26,6 +27,23 @@ pub enum ReadRunError {
         /// The ranks there are.
         found: String,
     },
+    /// The log of another tool cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// There is neither a run nor a log.
+    #[error("`{}` holds neither a monitored run nor a log that trainmon reads", path.display())]
+    Nothing {
+        /// The path.
+        path: PathBuf,
+        /// Why it is no run.
+        source: RanksError,
+    },
+    /// Columns are named, but a run of a monitor says itself what its columns are.
+    #[error("columns are named, but `{}` is a monitored run, whose columns are known", path.display())]
+    ColumnsOfRun {
+        /// The run.
+        path: PathBuf,
+    },
     /// What the alerts wrote cannot be read.
     #[error("cannot read `{}`", path.display())]
     Alerts {
@@ -42,6 +60,9 @@ impl Advise for ReadRunError {
             Self::Ranks(error) => error.hint(),
             Self::Run(error) => error.hint(),
             Self::NoSuchRank { .. } => "name one of these with --rank",
+            Self::Log(error) => error.hint(),
+            Self::Nothing { .. } => FORMATS,
+            Self::ColumnsOfRun { .. } => "leave --step, --loss, --grad-norm and --lr out",
             Self::Alerts { .. } => "make it readable, or take it out of the directory",
         }
     }

@@ -1,5 +1,5 @@
 //! A recorded run, step by step, as its exporters were given it: the batch that the training made, read back from the CSV
-//! files (ours or msprobe's) or from the journal.
+//! files (ours or msprobe's), from the journal, or out of the log of another tool.
 //!
 //! ```text
 //! path ─▶ RecordedRun: its ranks ─▶ StepReader: one batch after the other, oldest first
@@ -14,14 +14,18 @@ mod csv;
 mod cursor;
 mod error;
 mod facts;
+mod log;
 mod reader;
 mod recorded_run;
 mod times;
+
+pub use trainmon_logs::{ColumnNames, Log, LogColumns, LogFormat, PickedColumn};
 
 pub use self::alerts::RankAlerts;
 pub(crate) use self::columns::UNKNOWN_ELEMENTS;
 pub(crate) use self::cursor::Names;
 pub use self::error::ReadRunError;
+pub use self::log::log_as_json;
 pub use self::reader::StepReader;
 pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};
 pub use self::times::StepTimes;

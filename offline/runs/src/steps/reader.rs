@@ -1,15 +1,18 @@
 //! A rank's steps, wherever they are kept.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use trainmon_core::config::Config;
 use trainmon_core::{Kind, StatisticSet, StepBatch, TensorInfo};
 use trainmon_dump::journal::Recovered;
 use trainmon_exporters::MeasuredStatistics;
+use trainmon_logs::Log;
 
 use super::csv::CsvReader;
 use super::cursor::Names;
 use super::error::ReadRunError;
+use super::log::LogReader;
 use super::times::StepTimes;
 use crate::run::{FileUse, RanksError, RunDirectory};
 
@@ -22,6 +25,7 @@ pub struct StepReader {
 enum Source {
     Csv(Box<CsvReader>),
     Journal(Box<JournalReader>),
+    Log(Box<LogReader>),
 }
 
 struct JournalReader {
@@ -48,6 +52,11 @@ impl StepReader {
         Ok(Self { source: Source::Journal(Box::new(journal)), warnings })
     }
 
+    pub(super) fn of_log(log: &Arc<Log>) -> Self {
+        let warnings = log.warnings.clone();
+        Self { source: Source::Log(Box::new(LogReader::new(Arc::clone(log)))), warnings }
+    }
+
     /// Reads the next step into `batch`. `false` at the end.
     ///
     /// # Errors
@@ -56,6 +65,7 @@ impl StepReader {
         match &mut self.source {
             Source::Csv(reader) => Ok(reader.next(batch, &mut self.warnings)?),
             Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
+            Source::Log(reader) => Ok(reader.next(batch)),
         }
     }
 
@@ -67,6 +77,7 @@ impl StepReader {
         match &mut self.source {
             Source::Csv(reader) => Ok(reader.peek(&mut self.warnings)?),
             Source::Journal(reader) => Ok(reader.peek()),
+            Source::Log(reader) => Ok(reader.peek()),
         }
     }
 
@@ -78,6 +89,7 @@ impl StepReader {
         match &mut self.source {
             Source::Csv(reader) => Ok(reader.next_with(names, batch, &mut self.warnings)?),
             Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
+            Source::Log(reader) => Ok(reader.next(batch)),
         }
     }
 
@@ -86,6 +98,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(_) => &shared.all,
             Source::Journal(reader) => reader.recovered.names(),
+            Source::Log(reader) => reader.names(),
         }
     }
 
@@ -94,6 +107,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => &reader.names.all,
             Source::Journal(reader) => reader.recovered.names(),
+            Source::Log(reader) => reader.names(),
         }
     }
 
@@ -102,6 +116,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => reader.measured,
             Source::Journal(reader) => reader.measured,
+            Source::Log(reader) => reader.measured,
         }
     }
 
@@ -110,6 +125,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => &reader.config,
             Source::Journal(reader) => &reader.config,
+            Source::Log(reader) => &reader.config,
         }
     }
 
@@ -118,6 +134,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => reader.has_facts(),
             Source::Journal(_) => true,
+            Source::Log(_) => false,
         }
     }
 
@@ -126,6 +143,7 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => reader.has_time,
             Source::Journal(_) => true,
+            Source::Log(reader) => reader.has_time,
         }
     }
 
@@ -134,10 +152,11 @@ impl StepReader {
         match &self.source {
             Source::Csv(reader) => reader.times,
             Source::Journal(_) => StepTimes::Known,
+            Source::Log(reader) => reader.times,
         }
     }
 
-    /// Bytes read so far of a rank's files; of a journal, as many as its share of the steps.
+    /// Bytes read so far of a rank's files; of a journal or another tool's log, as many as its share of the steps.
     pub fn bytes_read(&self) -> u64 {
         match &self.source {
             Source::Csv(reader) => reader.bytes_read(),
@@ -145,6 +164,7 @@ impl StepReader {
                 let length = reader.recovered.path().metadata().map_or(0, |file| file.len());
                 length * reader.next as u64 / (reader.recovered.step_numbers().len() as u64).max(1)
             }
+            Source::Log(reader) => reader.bytes_read(),
         }
     }
 

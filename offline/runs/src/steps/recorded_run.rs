@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use std::sync::Arc;
+
 use trainmon_core::{RUN_FILE, Rank, RunFile, RunInfo};
 use trainmon_dump::journal::Recovered;
+use trainmon_logs::{ColumnNames, Log};
 use trainmon_report::first_of;
 
 use super::alerts::{self, RankAlerts};
 use super::error::ReadRunError;
+use super::log::alerts_of_log;
 use super::reader::StepReader;
 use crate::run::{FileUse, Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
 
@@ -38,13 +42,24 @@ pub struct RecordedRun {
     pub ranks: Vec<RecordedRank>,
     /// Every rank there is, in order.
     pub all_ranks: Vec<u32>,
+    /// What was read, where it is the log of another tool.
+    pub log: Option<Arc<Log>>,
 }
 
 /// One rank of a run on disk.
 #[derive(Debug)]
 pub struct RecordedRank {
-    source: RankSource,
+    source: StepSource,
     run: RunInfo,
+}
+
+/// What a rank is read from.
+#[derive(Debug)]
+enum StepSource {
+    /// Files of a monitor.
+    Run(RankSource),
+    /// The log of another tool, in memory.
+    Log(Arc<Log>),
 }
 
 /// How many ranks an error lists.
@@ -72,19 +87,53 @@ impl RecordedRun {
         let ranks: Vec<RecordedRank> = chosen
             .map(|(_, source)| {
                 let run = RunInfo { run: name.clone(), rank: Rank(source.rank), local_rank: Rank(0), world_size };
-                RecordedRank { source, run }
+                RecordedRank { source: StepSource::Run(source), run }
             })
             .collect();
         if let (RankChoice::Only(rank), []) = (choice, &ranks[..]) {
             let found = first_of(all_ranks.iter().map(u32::to_string), RANKS_SHOWN);
             return Err(ReadRunError::NoSuchRank { path: taken, rank, found });
         }
-        Ok(Self { name, world_size, path: taken, newest, ranks, all_ranks })
+        Ok(Self { name, world_size, path: taken, newest, ranks, all_ranks, log: None })
+    }
+
+    /// As [`Self::open`], and reads the log of another tool where the path holds no run: one rank, the numbers of the whole run.
+    /// `columns` names columns of such a log.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; there is neither a run nor a log, the log cannot be read, or columns are named of a run.
+    pub fn open_any(path: &Path, choice: RankChoice, columns: &ColumnNames) -> Result<Self, ReadRunError> {
+        let nothing = match Self::open(path, choice) {
+            Ok(run) if columns.has_any() => return Err(ReadRunError::ColumnsOfRun { path: run.path }),
+            Err(ReadRunError::Ranks(error)) if error.is_no_run() => error,
+            opened => return opened,
+        };
+        match trainmon_logs::read(path, columns)? {
+            Some(log) => Self::of_log(log, choice),
+            None => Err(ReadRunError::Nothing { path: path.to_path_buf(), source: nothing }),
+        }
+    }
+
+    fn of_log(log: Log, choice: RankChoice) -> Result<Self, ReadRunError> {
+        if let RankChoice::Only(rank @ 1..) = choice {
+            return Err(ReadRunError::NoSuchRank { path: log.path, rank, found: "0".to_owned() });
+        }
+        let log = Arc::new(log);
+        let run = RunInfo { run: log.name.clone(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+        Ok(Self {
+            name: log.name.clone(),
+            world_size: 1,
+            path: log.source.clone(),
+            newest: None,
+            ranks: vec![RecordedRank { source: StepSource::Log(Arc::clone(&log)), run }],
+            all_ranks: vec![0],
+            log: Some(log),
+        })
     }
 
     /// Bytes to read.
     pub fn bytes(&self) -> u64 {
-        self.ranks.iter().map(|rank| rank.source.bytes()).sum()
+        self.ranks.iter().map(RecordedRank::bytes).sum()
     }
 }
 
@@ -96,17 +145,23 @@ impl RecordedRank {
 
     /// Its directory, or its journal.
     pub fn path(&self) -> &Path {
-        &self.source.path
+        match &self.source {
+            StepSource::Run(source) => &source.path,
+            StepSource::Log(log) => &log.source,
+        }
     }
 
     /// Bytes to read.
     pub fn bytes(&self) -> u64 {
-        self.source.bytes()
+        match &self.source {
+            StepSource::Run(source) => source.bytes(),
+            StepSource::Log(log) => log.bytes,
+        }
     }
 
     /// Whether it is read from a journal: of a fixed size, and in memory its file's time does not tell of writes either.
     pub fn is_journal(&self) -> bool {
-        matches!(self.source.files, Files::Journal)
+        matches!(&self.source, StepSource::Run(RankSource { files: Files::Journal, .. }))
     }
 
     /// Begins to read its steps.
@@ -123,23 +178,24 @@ impl RecordedRank {
     }
 
     fn open_as(&self, how: FileUse) -> Result<StepReader, ReadRunError> {
-        match &self.source.files {
-            Files::Csv(directory) => StepReader::of_csv(directory, how),
-            Files::Journal => StepReader::of_journal(&self.source.path),
+        match &self.source {
+            StepSource::Run(RankSource { files: Files::Csv(directory), .. }) => StepReader::of_csv(directory, how),
+            StepSource::Run(RankSource { files: Files::Journal, path, .. }) => StepReader::of_journal(path),
+            StepSource::Log(log) => Ok(StepReader::of_log(log)),
         }
     }
 
     /// What the alerts found on this rank, oldest first: from `alerts.jsonl`, else from its journals, and from
     /// `anomaly.json` what lies before those. With what is not as it should be in them. Findings of steps that follow each other
-    /// (`is_next`) are one alert that goes on.
+    /// (`is_next`) are one alert that goes on. Of another tool's log: what the default rules find in it.
     ///
     /// # Errors
     /// A file is there and cannot be read.
     pub fn alerts(&self, is_next: &dyn Fn(u64, u64) -> bool) -> Result<RankAlerts, ReadRunError> {
-        let rank = self.source.rank;
-        match &self.source.files {
-            Files::Journal => alerts::of_journal(&self.source.path, rank),
-            Files::Csv(_) => alerts::of_directory(&self.source.path, rank, is_next),
+        match &self.source {
+            StepSource::Run(RankSource { files: Files::Journal, path, rank }) => alerts::of_journal(path, *rank),
+            StepSource::Run(RankSource { path, rank, .. }) => alerts::of_directory(path, *rank, is_next),
+            StepSource::Log(log) => Ok(alerts_of_log(log)),
         }
     }
 }

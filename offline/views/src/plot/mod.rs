@@ -9,6 +9,7 @@ mod panels;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
 use trainmon_report::{OutputError, Progress, write_new};
 use trainmon_runs::NewestRun;
-use trainmon_runs::steps::{RankChoice, RecordedRun};
+use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun, log_as_json};
 
 pub use self::error::PlotError;
 use crate::rank_history::RankHistory;
@@ -39,6 +40,9 @@ pub struct Plotted {
     pub out: PathBuf,
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
+    /// What was read, where it is the log of another tool.
+    #[serde(skip)]
+    pub log: Option<Arc<Log>>,
     /// The run's name.
     pub run: String,
     /// The rank that is shown.
@@ -55,10 +59,10 @@ pub struct Plotted {
     pub warnings: Vec<String>,
 }
 
-/// Draws a rank of the run in `path` to a new file: a page, or a picture if its name ends with `.svg` or `.png`. Absent: the
+/// Draws a rank of the run, or of the log of another tool, in `path` to a new file: a page, or a picture if its name ends with `.svg` or `.png`. Absent: the
 /// run's name with `.html`, in the current directory.
 ///
-/// A run that is at work is drawn as far as it got.
+/// A run that is at work is drawn as far as it got. `columns` names columns of another tool's log.
 ///
 /// # Errors
 /// There is no run, no such rank, a file of it is damaged, the name has another ending, or the output exists.
@@ -66,6 +70,7 @@ pub fn plot(
     path: &Path,
     out: Option<&Path>,
     rank: Option<u32>,
+    columns: &ColumnNames,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Plotted, PlotError> {
     let format = out.map_or(Ok(Format::Html), format_of)?;
@@ -73,7 +78,7 @@ pub fn plot(
         return Err(OutputError::Exists { path: out.to_path_buf() }.into());
     }
     let ranks = rank.map_or(RankChoice::First, RankChoice::Only);
-    let RecordedRun { name, all_ranks, newest, ranks, .. } = RecordedRun::open(path, ranks)?;
+    let RecordedRun { name, all_ranks, newest, ranks, log, .. } = RecordedRun::open_any(path, ranks, columns)?;
     let no_steps = || PlotError::NoSteps { path: path.to_path_buf() };
     let rank = ranks.first().ok_or_else(no_steps)?;
     let total = rank.bytes();
@@ -94,7 +99,7 @@ pub fn plot(
     let other_ranks = all_ranks.into_iter().filter(|&other| other != run.rank.0).collect();
     let alerts = alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count();
     let (rank, steps, range) = (run.rank.0, *steps, *range);
-    Ok(Plotted { out, newest, run: name, rank, other_ranks, steps, range, alerts, warnings })
+    Ok(Plotted { out, newest, log, run: name, rank, other_ranks, steps, range, alerts, warnings })
 }
 
 fn format_of(out: &Path) -> Result<Format, PlotError> {
@@ -124,7 +129,7 @@ impl Plotted {
 pub fn as_json(plotted: &Result<Plotted, PlotError>) -> Value {
     match plotted {
         Ok(plotted) => {
-            let mut value = json!({"ok": true, "error": null});
+            let mut value = json!({"ok": true, "log": plotted.log.as_deref().map(log_as_json), "error": null});
             if let (Some(into), Ok(Value::Object(own))) = (value.as_object_mut(), serde_json::to_value(plotted)) {
                 into.extend(own);
             }

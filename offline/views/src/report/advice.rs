@@ -1,6 +1,9 @@
 //! What would settle the open questions.
 
+use std::path::Path;
+
 use trainmon_core::{AlertRule, shell_word, shown_name};
+use trainmon_runs::steps::ColumnNames;
 
 use super::document::{Certainty, Direction, Moved, NextStep, Report};
 use super::gaps::{Coverage, capitalised};
@@ -122,8 +125,28 @@ pub(super) fn short(value: f64) -> String {
     trainmon_core::short(value, 4)
 }
 
+/// What a report is of, for the commands in it.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// The path as a shell takes it, with the options that name columns.
+    words: String,
+    /// Whether it is the log of another tool: commands for runs do not take it.
+    is_log: bool,
+}
+
+impl Subject {
+    pub(super) fn new(path: &Path, columns: &ColumnNames, is_log: bool) -> Self {
+        let ColumnNames { step, loss, grad_norm, learning_rate } = columns;
+        let options = [("--loss", loss), ("--grad-norm", grad_norm), ("--lr", learning_rate), ("--step", step)];
+        let named =
+            options.iter().filter_map(|(option, name)| Some(format!(" {option} {}", shell_word(name.as_ref()?))));
+        let words = shell_word(&path.display().to_string()).into_owned() + &named.collect::<String>();
+        Self { words, is_log }
+    }
+}
+
 /// The questions that are open, the most telling first.
-pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &str) -> Vec<NextStep> {
+pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &Subject) -> Vec<NextStep> {
     let mut next = Vec::new();
     let first = first_certain(report);
     if let Some(first) = first {
@@ -152,13 +175,13 @@ pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &str) -> Vec
         next.push(NextStep {
             question: "When did it look right?".to_owned(),
             action: "Look at the curves and the layers by step.".to_owned(),
-            command: Some(format!("trainmon plot {} --rank {first_rank}", shell_word(run))),
+            command: Some(format!("trainmon plot {} --rank {first_rank}", run.words)),
         });
     }
     next
 }
 
-fn of_movement(first: &Moved, coverage: &Coverage, run: &str, next: &mut Vec<NextStep>) {
+fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec<NextStep>) {
     let before = first.step.saturating_sub(LEAD);
     let place = first.layer.clone().or_else(|| first.tensor.clone());
     if first.signal == "learning_rate" {
@@ -185,14 +208,18 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &str, next: &mut Vec<Nex
              data or the code; what does not is noise, or the machine.",
             first.step
         ),
-        command: Some(format!("trainmon compare-runs SECOND_RUN {}", shell_word(run))),
+        command: (!run.is_log).then(|| format!("trainmon compare-runs SECOND_RUN {}", run.words)),
     });
     if !coverage.has(&["actv"]) {
         let at = place.map_or_else(String::new, |layer| format!(" of {layer}"));
         next.push(NextStep {
             question: "Did it come in with the activations, or is it made in the backward pass?".to_owned(),
             action: format!("Measure activations and their gradients{at} from step {before} on, in every step."),
-            command: Some("trainmon ctl RUN set --on activations --every 1".to_owned()),
+            command: Some(if run.is_log {
+                "trainmon run --config monitor.json train.py   # {\"xy_distribution\": true}".to_owned()
+            } else {
+                "trainmon ctl RUN set --on activations --every 1".to_owned()
+            }),
         });
     }
     if first.direction == Direction::NotFinite {

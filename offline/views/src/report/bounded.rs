@@ -68,8 +68,9 @@ fn cut(report: &mut Report, lengths: Lengths) {
     report.left_out.alerts += truncate(&mut report.alerts, alerts);
     report.left_out.curves += truncate(&mut report.curves, curves);
     report.left_out.ranks += truncate(&mut report.ranks, ranks);
-    report.left_out.sentences +=
-        truncate(&mut report.warnings, sentences) + truncate(&mut report.not_measured, sentences);
+    report.left_out.sentences += truncate(&mut report.warnings, sentences)
+        + truncate(&mut report.not_measured, sentences)
+        + truncate(&mut report.read, sentences);
 }
 
 fn truncate<T>(list: &mut Vec<T>, most: usize) -> u64 {
@@ -117,7 +118,7 @@ fn shorten(report: &mut Report) {
     report.curves.iter_mut().for_each(|curve| short(&mut curve.name));
     let messages = report.alerts.iter_mut().map(|alert| &mut alert.message);
     let sentences = messages.chain(report.stands_out.iter_mut().map(|one| &mut one.words));
-    sentences.chain(&mut report.warnings).chain(&mut report.not_measured).for_each(|text| {
+    sentences.chain(&mut report.warnings).chain(&mut report.not_measured).chain(&mut report.read).for_each(|text| {
         // A sentence with a path in it is longer than a name.
         if text.len() > 4 * MOST_TEXT {
             short(text);

@@ -20,6 +20,9 @@ pub struct Report {
     pub run: String,
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
+    /// What was read and what was guessed, where it is the log of another tool, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
     /// How many ranks it had.
     pub world_size: u32,
     /// The answer in a sentence.

@@ -96,7 +96,7 @@ impl Coverage {
     }
 
     /// A sentence each.
-    pub(super) fn gaps(&self, world_size: u32) -> Vec<String> {
+    pub(super) fn gaps(&self, world_size: u32, is_log: bool) -> Vec<String> {
         let mut gaps = Vec::new();
         let missing: Vec<&str> = KINDS.iter().filter(|(kinds, _)| !self.has(kinds)).map(|(_, words)| *words).collect();
         if !missing.is_empty() {
@@ -108,7 +108,10 @@ impl Coverage {
             (curves::GRAD_NORM, "the gradient norm is not known"),
             (curves::STEP_SECONDS, "no step has a duration"),
         ] {
-            if !self.curves.contains(curve) {
+            let is_named = is_log && curve == curves::LOSS;
+            if is_named && !self.curves.contains(curve) {
+                gaps.push("No column was found for the loss (name one with `--loss`).".to_owned());
+            } else if !self.curves.contains(curve) {
                 gaps.push(format!("{}.", capitalised(what)));
             }
         }

@@ -13,6 +13,7 @@ pub(super) fn markdown(report: &Report) -> String {
     );
     [
         format!("# Run {}\n\n{}\n", code(&report.run), prose(&report.summary)),
+        section("What was read", report.read.iter().map(|line| prose(line))),
         section("What would settle it", report.next.iter().map(next_step)),
         section("What moved, the earliest first", report.moved.iter().map(moved)),
         section("What stands out besides", report.stands_out.iter().map(|one| prose(&one.words))),

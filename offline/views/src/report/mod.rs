@@ -24,8 +24,9 @@ use std::path::Path;
 
 use trainmon_history::Limits;
 use trainmon_report::{Progress, write_new};
-use trainmon_runs::steps::{RankChoice, RecordedRun};
+use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun};
 
+use self::advice::Subject;
 pub use self::bounded::MOST_BYTES;
 pub use self::document::{
     Certainty, CurveSummary, Direction, LeftOut, Method, Moved, NextStep, RankSummary, Report, ReportedAlert,
@@ -56,13 +57,18 @@ pub enum ReportFormat {
     Json,
 }
 
-/// Looks at all ranks of the run in `path`, or at one.
+/// Looks at all ranks of the run in `path`, or at one, or at the log of another tool; `columns` names columns of such a log.
 ///
 /// # Errors
 /// There is no run, no such rank, or a file of it is damaged.
-pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) -> Result<Report, ReportError> {
+pub fn report(
+    path: &Path,
+    rank: Option<u32>,
+    columns: &ColumnNames,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Report, ReportError> {
     let choice = rank.map_or(RankChoice::All, RankChoice::Only);
-    let run = RecordedRun::open(path, choice)?;
+    let run = RecordedRun::open_any(path, choice, columns)?;
     let (total, mut done) = (run.bytes(), 0);
     let mut coverage = Coverage::default();
     let mut report = empty(&run);
@@ -90,11 +96,11 @@ pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) ->
     sort_out(&mut report.stands_out);
     report.alerts.sort_by_key(|alert| (alert.step, order::place_of_series(&alert.series), alert.rank));
     report.method.series = coverage.series();
-    report.not_measured = coverage.gaps(run.world_size);
-    let said = path.display().to_string();
+    report.not_measured = coverage.gaps(run.world_size, run.log.is_some());
+    let subject = Subject::new(path, columns, run.log.is_some());
     let finish = |report: &mut Report| {
         report.summary = advice::summary(report, &coverage);
-        report.next = advice::next_steps(report, &coverage, &said);
+        report.next = advice::next_steps(report, &coverage, &subject);
     };
     Ok(bounded::fit(report, finish)?)
 }
@@ -105,12 +111,20 @@ fn sort_out(stands_out: &mut Vec<StandsOut>) {
     stands_out.dedup_by(|later, first| later.kind == first.kind && later.name == first.name);
 }
 
+/// What was read of another tool's log, a sentence each.
+fn read_of(log: &Log) -> Vec<String> {
+    let lines = log.in_words();
+    let own = "the alerts are those of the default rules (`trainmon alerts --config` takes others)".to_owned();
+    lines.lines().map(|line| line.trim().to_owned()).chain([own]).collect()
+}
+
 fn empty(run: &RecordedRun) -> Report {
     Report {
         version: VERSION,
         trainmon: env!("CARGO_PKG_VERSION"),
         run: run.name.clone(),
         newest: run.newest.clone(),
+        read: run.log.as_deref().map(read_of).unwrap_or_default(),
         world_size: run.world_size,
         summary: String::new(),
         next: Vec::new(),

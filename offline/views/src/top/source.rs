@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use trainmon_history::{Limits, RunDocument, VERSION};
-use trainmon_runs::steps::{RankChoice, ReadRunError, RecordedRank, RecordedRun};
+use trainmon_runs::steps::{ColumnNames, RankChoice, ReadRunError, RecordedRank, RecordedRun};
 use ureq::Agent;
 
 use super::error::TopError;
@@ -162,7 +162,8 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
     let mut has_shown = false;
     loop {
         let began = Instant::now();
-        let state = RecordedRun::open(path, choice).map(|run| (run.path.clone(), run.bytes(), run));
+        let state = RecordedRun::open_any(path, choice, &ColumnNames::default())
+            .map(|run| (run.path.clone(), run.bytes(), run));
         let news = match state {
             // A journal does not grow: it is read again and again.
             Ok((run_path, bytes, run))

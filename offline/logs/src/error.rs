@@ -1,0 +1,108 @@
+//! Why a log cannot be read.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_report::Advise;
+
+/// What is wrong with a log, or with what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Nothing is there.
+    #[error("`{}` does not exist", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error("`{}` is empty", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is none of the formats.
+    #[error("`{}` is not a log that trainmon reads: {found}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        found: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// It is one of the formats and damaged so that nothing can be read.
+    #[error("`{}` is damaged: {found}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        found: String,
+    },
+    /// It has no number.
+    #[error("`{}` has no number with a step", path.display())]
+    NoNumbers {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        hint: String,
+    },
+    /// A column that was named is not there.
+    #[error("`{}` has no column `{name}`: found {found}", path.display())]
+    NoSuchColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column asked for.
+        name: String,
+        /// The columns there are.
+        found: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A column that was named has no number.
+    #[error("`{}`: column `{name}` holds no number: {found}", path.display())]
+    NoNumbersIn {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        name: String,
+        /// What it holds.
+        found: String,
+    },
+    /// A column that was named as the step holds other numbers.
+    #[error("`{}`: column `{name}` holds no steps: {found}", path.display())]
+    NotSteps {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        name: String,
+        /// What it holds.
+        found: String,
+    },
+}
+
+/// What a person can give: a hint.
+pub const FORMATS: &str = "give a run of trainmon or msprobe, CSV, JSON Lines, trainer_state.json, TensorBoard event files, a \
+    .wandb file, a run of mlruns, or a text log of Megatron-LM";
+
+impl Advise for LogError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Missing { .. } => "check the path; it is relative to the current directory",
+            Self::Read { .. } => "make it readable",
+            Self::Empty { .. } => "the first numbers appear when the training has logged its first step",
+            Self::Unknown { hint, .. } => hint,
+            Self::Damaged { .. } => "copy it again from where it was written",
+            Self::NoNumbers { hint, .. } | Self::NoSuchColumn { hint, .. } => hint,
+            Self::NoNumbersIn { .. } => "name a column of numbers",
+            Self::NotSteps { .. } => "name another column, or count the rows with --step row",
+        }
+    }
+}

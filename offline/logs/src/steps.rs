@@ -1,0 +1,146 @@
+//! The steps of a log, put together row by row.
+
+use std::collections::HashMap;
+
+use crate::format::LogFormat;
+use crate::log::{LogColumns, LogStep};
+
+use crate::raw::RawRow;
+use crate::roles::{Roles, since_1970, whole};
+
+/// Whether two values are one: NaN is NaN.
+fn is_same(one: f64, other: f64) -> bool {
+    one == other || (one.is_nan() && other.is_nan())
+}
+
+/// The steps put together so far, and what became of rows that are none.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) taken: Vec<LogStep>,
+    places: HashMap<u64, usize>,
+    highest: Option<u64>,
+    pub(crate) without_step: u64,
+    first_without_step: u64,
+    /// Steps below zero or with a fraction.
+    unusable: u64,
+    /// Rows behind a later step with another value where there is one already.
+    again: u64,
+    again_range: Option<(u64, u64)>,
+    /// How often the steps went back to such.
+    turns: u64,
+    /// The step of the row before.
+    previous: Option<u64>,
+    /// Whether the steps went back and nothing has come again since.
+    has_turned: bool,
+    /// Rows of the newest step with another value where there is one already.
+    beside: u64,
+}
+
+impl Steps {
+    pub(crate) fn add(&mut self, row: &RawRow, number: u64, roles: Roles, others: &[Option<u32>]) {
+        let is_value = |(column, _): &(u32, f64)| Some(*column) != roles.step && Some(*column) != roles.time;
+        if !row.cells.iter().any(is_value) {
+            return;
+        }
+        let cell =
+            |wanted: Option<u32>| row.cells.iter().find(|(column, _)| Some(*column) == wanted).map(|(_, value)| *value);
+        let step = match (roles.step, row.step) {
+            (Some(column), _) => cell(Some(column)).map(whole),
+            (None, Some(step)) => Some(u64::try_from(step).ok()),
+            (None, None) => Some(Some(number)),
+        };
+        let step = match step {
+            None => {
+                self.first_without_step = if self.without_step == 0 { row.place } else { self.first_without_step };
+                self.without_step += 1;
+                return;
+            }
+            Some(None) => {
+                self.unusable += 1;
+                return;
+            }
+            Some(Some(step)) => step,
+        };
+        let place = *self.places.entry(step).or_insert_with(|| {
+            self.taken.push(LogStep { step, ..LogStep::default() });
+            self.taken.len() - 1
+        });
+        let taken = &mut self.taken[place];
+        let is_new = taken.others.is_empty();
+        let time = cell(roles.time).or(row.time).and_then(since_1970);
+        taken.time = taken.time.or(time);
+        let mut is_again = false;
+        for &(column, value) in &row.cells {
+            let slot = match Some(column) {
+                of if of == roles.step || of == roles.time => continue,
+                of if of == roles.loss => &mut taken.loss,
+                of if of == roles.grad_norm => &mut taken.grad_norm,
+                of if of == roles.learning_rate => &mut taken.learning_rate,
+                _ => {
+                    let Some(number) = others[column as usize] else { continue };
+                    match taken.others.iter().find(|(other, _)| !is_new && *other == number) {
+                        Some((_, before)) => is_again |= !is_same(*before, value),
+                        None => taken.others.push((number, value)),
+                    }
+                    continue;
+                }
+            };
+            is_again |= !is_same(*slot.get_or_insert(value), value);
+        }
+        self.note(step, is_again);
+    }
+
+    fn note(&mut self, step: u64, is_again: bool) {
+        let previous = self.previous.replace(step);
+        let is_back = previous != Some(step) && self.highest.is_some_and(|highest| step <= highest);
+        self.has_turned |= previous.is_some_and(|previous| step < previous);
+        if is_again && is_back {
+            self.again += 1;
+            let (first, last) = self.again_range.unwrap_or((step, step));
+            self.turns += u64::from(std::mem::take(&mut self.has_turned));
+            self.again_range = Some((first.min(step), step.max(last)));
+        } else if is_again {
+            self.beside += 1;
+        }
+        self.highest = self.highest.max(Some(step));
+    }
+
+    /// What became of rows that are no step of their own.
+    pub(crate) fn say(
+        &self,
+        format: LogFormat,
+        columns: &LogColumns,
+        warnings: &mut Vec<String>,
+        remarks: &mut Vec<String>,
+    ) {
+        let row = |count: u64| format!("{count} {}", if count == 1 { format.row() } else { format.rows() });
+        let column = columns.step.as_ref().map_or("", |step| step.name.as_str());
+        if let Some((first, last)) = self.again_range {
+            let times = if self.turns > 1 { format!(" (in {} places)", self.turns) } else { String::new() };
+            warnings.push(format!(
+                "steps {first} to {last} occur again{times}, as in a resumed run: the first value of each step is kept, {} ignored",
+                row(self.again)
+            ));
+            if self.again as usize > self.taken.len() {
+                warnings.push(format!(
+                    "most steps occur again: if `{column}` starts anew in every epoch, number the rows with --step row"
+                ));
+            }
+        }
+        if self.beside > 0 {
+            remarks
+                .push(format!("ignored {} with a second value for a step: the first value is kept", row(self.beside)));
+        }
+        if self.without_step > 0 {
+            let first = self.first_without_step;
+            remarks.push(format!(
+                "ignored {} without a step, the first is {} {first}",
+                row(self.without_step),
+                format.row()
+            ));
+        }
+        if self.unusable > 0 {
+            warnings.push(format!("ignored {} whose step is not a whole number from 0 on", row(self.unusable)));
+        }
+    }
+}

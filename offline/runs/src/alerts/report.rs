@@ -1,0 +1,119 @@
+//! What the rules found, for people and for programs.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use trainmon_core::{Alert, AlertPhase};
+
+use super::error::JudgeError;
+use crate::run::NewestRun;
+use crate::steps::{Log, log_as_json};
+
+/// Ranks that are named one by one.
+const RANKS_SHOWN: usize = 8;
+
+/// What the rules found in a recorded run.
+#[derive(Debug)]
+pub struct Judged {
+    /// The run's name.
+    pub run: String,
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
+    /// What was read, where it is the log of another tool.
+    pub log: Option<Arc<Log>>,
+    /// By rank.
+    pub ranks: Vec<JudgedRank>,
+    /// The alerts of all ranks, begun or ended, by step.
+    pub alerts: Vec<Alert>,
+    /// How many alerts had not ended with the last step.
+    pub going_on: usize,
+    /// Findings by rule, those that are not said included.
+    pub findings: Vec<(&'static str, u64)>,
+    /// Alerts beyond the most that are said of one step.
+    pub unsaid: u64,
+    /// What was not judged, a sentence each.
+    pub not_judged: Vec<String>,
+    /// What is not as it should be, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// What was looked at of a rank.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct JudgedRank {
+    /// The rank.
+    pub rank: u32,
+    /// How many steps.
+    pub steps: u64,
+    /// The first and the last of them.
+    pub range: Option<(u64, u64)>,
+}
+
+impl Judged {
+    /// How many alerts began.
+    pub fn begun(&self) -> usize {
+        self.alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count()
+    }
+
+    /// A line for each alert that begins or ends.
+    pub fn in_words(&self) -> String {
+        self.alerts.iter().fold(String::new(), |text, alert| text + &alert.message + "\n")
+    }
+
+    /// What was read, where that needs saying.
+    pub fn read_in_words(&self) -> String {
+        if let Some(log) = &self.log {
+            return log.in_words();
+        }
+        let of_rank = |JudgedRank { rank, steps, range }: &JudgedRank| {
+            let range = range.map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
+            format!("read {steps} steps of {} rank {rank}{range}\n", self.run)
+        };
+        let more = self.ranks.len().saturating_sub(RANKS_SHOWN);
+        let more = if more > 0 { format!("read {more} more ranks\n") } else { String::new() };
+        self.ranks.iter().take(RANKS_SHOWN).map(of_rank).collect::<String>() + &more
+    }
+
+    /// What was not judged, and the sum.
+    pub fn sum_in_words(&self) -> String {
+        let Self { going_on, findings, unsaid, not_judged, .. } = self;
+        let steps: u64 = self.ranks.iter().map(|rank| rank.steps).sum();
+        let sum = match self.begun() {
+            0 => format!("no alert in {steps} steps"),
+            1 => format!("1 alert in {steps} steps"),
+            begun => format!("{begun} alerts in {steps} steps"),
+        };
+        let mut parts = vec![sum];
+        if !findings.is_empty() {
+            let listed: Vec<String> = findings.iter().map(|(rule, count)| format!("{rule} {count}")).collect();
+            parts.push(format!("findings: {}", listed.join(", ")));
+        }
+        if *unsaid > 0 {
+            parts.push(format!("{unsaid} more alerts counted only"));
+        }
+        if *going_on > 0 {
+            parts.push(format!("{going_on} still going on at the last step"));
+        }
+        let lines: Vec<String> = not_judged.iter().cloned().chain([parts.join("; ")]).collect();
+        lines.join("\n") + "\n"
+    }
+}
+
+/// For programs, a failure too.
+pub fn as_json(judged: &Result<Judged, JudgeError>) -> Value {
+    match judged {
+        Ok(judged) => {
+            let Judged { run, newest, log, ranks, alerts, going_on, findings, unsaid, not_judged, warnings } = judged;
+            let findings: Map<String, Value> =
+                findings.iter().map(|(rule, count)| ((*rule).to_owned(), json!(count))).collect();
+            let log = log.as_deref().map(log_as_json);
+            json!({
+                "ok": true, "run": run, "newest": newest, "log": log, "ranks": ranks, "alerts": alerts, "going_on": going_on,
+                "findings": findings, "unsaid": unsaid, "not_judged": not_judged, "warnings": warnings, "error": null,
+            })
+        }
+        Err(error) => json!({
+            "ok": false, "run": null, "newest": null, "log": null, "ranks": [], "alerts": [], "going_on": 0, "findings": {},
+            "unsaid": 0, "not_judged": [], "warnings": [], "error": trainmon_report::as_json(error),
+        }),
+    }
+}
