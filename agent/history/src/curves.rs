@@ -35,7 +35,48 @@ pub const BUILT_IN: [&str; 10] = [
     COLLECTIVE_SECONDS,
 ];
 
+/// Numbers of a script that are names: which rank, which device, which step. Between two of them lies nothing.
+const LABELS: [&str; 12] = [
+    "straggler_rank",
+    "slowest_rank",
+    "rank",
+    "global_rank",
+    "local_rank",
+    "node_rank",
+    "world_size",
+    "local_world_size",
+    "step",
+    "global_step",
+    "step_id",
+    "seed",
+];
+
+/// Whether the values of a curve are labels instead of quantities: `scalar/straggler_rank/world`, `scalar/world_size`. A reader
+/// shows them as text. The name decides: its first or last part is one of a few.
+pub fn is_label(curve: &str) -> bool {
+    let Some(name) = curve.strip_prefix("scalar/") else { return false };
+    let mut parts = name.split('/');
+    let is_known = |part: Option<&str>| part.is_some_and(|part| LABELS.contains(&part));
+    is_known(parts.next()) || is_known(parts.next_back())
+}
+
 /// The curve of a number that the training's script tells under a name of its own.
 pub fn scalar(name: &str) -> String {
     format!("scalar/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_ids_are_labels_and_quantities_are_not() {
+        for label in ["straggler_rank/world", "straggler_rank/tp", "world_size", "trainer/global_step", "rank"] {
+            assert!(is_label(&scalar(label)), "{label}");
+        }
+        for quantity in ["straggler_lag_seconds/world", "effective_rank", "steps_per_second", "accuracy", "epoch"] {
+            assert!(!is_label(&scalar(quantity)), "{quantity}");
+        }
+        assert!(BUILT_IN.iter().all(|curve| !is_label(curve)));
+    }
 }

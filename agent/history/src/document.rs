@@ -69,6 +69,13 @@ pub struct Tables {
     pub worst: Vec<TensorState>,
     /// The largest update ratios, largest first.
     pub update_ratios: Vec<TensorState>,
+    /// From how many deviations on a tensor's newest value is no chance, given how many tensors there are and how many steps were
+    /// measured. 0 in documents of older versions.
+    #[serde(default)]
+    pub far_deviations: f64,
+    /// The curves whose numbers are labels, a rank or an id: they are shown as text.
+    #[serde(default)]
+    pub labels: Vec<String>,
 }
 
 /// The state of an axis.

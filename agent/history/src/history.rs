@@ -57,7 +57,8 @@ pub struct History {
     scalar_curves: usize,
     pub(crate) curves_left_out: u64,
     pub(crate) rows: Rows,
-    pub(crate) alerts: VecDeque<Alert>,
+    /// With their number, from 0 on.
+    pub(crate) alerts: VecDeque<(u64, Alert)>,
     /// Alerts ever seen.
     pub(crate) alerts_seen: u64,
     /// Of those, the ones that begin.
@@ -155,13 +156,35 @@ impl History {
         true
     }
 
-    /// Takes an alert in; the oldest makes room.
+    /// Takes an alert in; the oldest that is over makes room, or else the oldest.
+    ///
+    /// Cost: a comparison of rules and series for each two alerts, where there is no room.
     pub fn alert(&mut self, alert: Alert) {
         if self.alerts.len() >= self.limits.alerts {
-            self.alerts.pop_front();
+            let leaves = self.oldest_over(&alert).unwrap_or(0);
+            self.alerts.remove(leaves);
         }
+        let number = self.alerts_seen;
         self.alerts_seen += 1;
         self.alerts_begun += u64::from(alert.phase == AlertPhase::Begins);
-        self.alerts.push_back(alert);
+        self.alerts.push_back((number, alert));
+    }
+
+    /// The oldest alert that says nothing of what goes on: one that is over, with `newest` too, or the end of one that is no longer
+    /// here.
+    fn oldest_over(&self, newest: &Alert) -> Option<usize> {
+        let ends_it = |begin: &Alert, end: &Alert| {
+            end.phase == AlertPhase::Ends
+                && (end.rule, end.rank) == (begin.rule, begin.rank)
+                && end.series == begin.series
+        };
+        self.alerts.iter().enumerate().position(|(index, (_, alert))| match alert.phase {
+            // What began it has left before it, or lies before it and was found first.
+            AlertPhase::Ends => true,
+            AlertPhase::Begins => {
+                let mut later = self.alerts.iter().skip(index + 1).map(|(_, later)| later).chain([newest]);
+                later.any(|later| ends_it(alert, later))
+            }
+        })
     }
 }

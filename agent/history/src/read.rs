@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use trainmon_core::layer_of;
+use trainmon_core::{Alert, layer_of};
 
 use crate::axis::Axis;
 use crate::curve::Curve;
+use crate::curves;
 use crate::document::{
     AxisDocument, AxisState, Cursor, CurveDocument, HeatMap, KindDocument, Overview, Tables, Tail, TensorState, VERSION,
 };
 use crate::history::History;
+use crate::level::far_deviations;
 use crate::rows::{Row, statistics_of};
 
 /// Rows of the table of the worst tensors: a screen of them.
@@ -30,7 +32,7 @@ impl History {
             curves: self.curves_from(0),
             curves_left_out: self.curves_left_out,
             tables: self.tables(),
-            alerts: self.alerts.iter().cloned().collect(),
+            alerts: self.alerts_from(0),
             alerts_seen: self.alerts_seen,
             alerts_begun: self.alerts_begun,
         }
@@ -43,15 +45,13 @@ impl History {
         {
             return None;
         }
-        let unread = usize::try_from(self.alerts_seen - cursor.alerts).unwrap_or(usize::MAX);
-        let read = self.alerts.len().saturating_sub(unread);
         Some(Tail {
             version: VERSION,
             cursor: self.cursor(),
             steps: axis_document(axis, cursor.bins),
             curves: self.curves_from(cursor.bins),
             tables: self.tables(),
-            alerts: self.alerts.iter().skip(read).cloned().collect(),
+            alerts: self.alerts_from(cursor.alerts),
             alerts_seen: self.alerts_seen,
             alerts_begun: self.alerts_begun,
         })
@@ -92,6 +92,11 @@ impl History {
             bins: self.steps.bins().len().saturating_sub(1),
             alerts: self.alerts_seen,
         }
+    }
+
+    /// Those that are kept, from one on.
+    fn alerts_from(&self, first: u64) -> Vec<Alert> {
+        self.alerts.iter().filter(|(number, _)| *number >= first).map(|(_, alert)| alert.clone()).collect()
     }
 
     fn curves_from(&self, from: usize) -> Vec<CurveDocument> {
@@ -135,7 +140,20 @@ impl History {
             columns: axis_state(&self.columns),
             worst: self.largest(MAX_WORST, distance),
             update_ratios: self.largest(MAX_RATIOS, ratio),
+            far_deviations: self.far_deviations(),
+            labels: self.labels(),
         }
+    }
+
+    /// Of all rows over all measured steps.
+    fn far_deviations(&self) -> f64 {
+        let steps = self.columns.bins().len() as f64 * self.columns.width() as f64;
+        far_deviations(self.rows.all().len() as f64 * steps)
+    }
+
+    fn labels(&self) -> Vec<String> {
+        let names = self.curves.iter().map(|(name, _)| &**name);
+        names.filter(|name| curves::is_label(name)).map(str::to_owned).collect()
     }
 
     /// The rows with the largest score, largest first; equal ones in the order they came.

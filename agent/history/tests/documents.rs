@@ -206,3 +206,32 @@ fn a_run_that_resumes_forgets_what_it_did_after_that_step() {
     let worst = history.overview().tables.worst;
     assert_eq!((worst[0].step, worst[0].value), (21, 500.0), "the step after the resume is the newest");
 }
+
+#[test]
+fn an_alert_that_is_over_makes_room_before_one_that_goes_on() {
+    let mut history = history(SMALL, 8);
+    let of = |signal, phase, step| Alert { phase, series: AlertSeries::global(signal, None), ..alert(step) };
+    let steps = |history: &History| history.overview().alerts.iter().map(|alert| alert.step.0).collect::<Vec<_>>();
+    history.alert(of(AlertSignal::StepTime, AlertPhase::Begins, 1));
+    for step in 2..5 {
+        history.alert(of(AlertSignal::Loss, AlertPhase::Begins, 10 * step));
+        history.alert(of(AlertSignal::Loss, AlertPhase::Ends, 10 * step + 1));
+    }
+    assert_eq!(steps(&history), [1, 41], "what began first still goes on");
+    // A reader that has seen all but the last two is given what is left of them, and nothing twice.
+    let cursor = Cursor { alerts: 5, ..history.overview().cursor };
+    let tail = history.since(cursor).unwrap();
+    assert_eq!(tail.alerts.iter().map(|alert| alert.step.0).collect::<Vec<_>>(), [41]);
+    assert_eq!((tail.alerts_seen, tail.alerts_begun), (7, 4));
+}
+
+#[test]
+fn labels_are_named_and_the_bound_grows_with_what_is_looked_at() {
+    let mut few = history(SMALL, 8);
+    few.curve("scalar/straggler_rank/world");
+    let mut many = history(Limits { rows: 4096, columns: 64, ..SMALL }, 60);
+    (0..2000).for_each(|row| assert!(many.row("grad_reduced", &format!("w{row}")).is_some()));
+    let (few, many) = (few.overview().tables, many.overview().tables);
+    assert_eq!(few.labels, ["scalar/straggler_rank/world"]);
+    assert!(few.far_deviations > 3.5 && many.far_deviations > few.far_deviations + 1.0, "{few:?}");
+}

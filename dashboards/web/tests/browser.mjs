@@ -3,6 +3,9 @@
 import { createServer, connect } from "node:net";
 import puppeteer from "puppeteer-core";
 
+/** The panels at the top of the page. */
+export const TRAINING = "main > .curves .panel";
+
 export function launch(executablePath) {
   return puppeteer.launch({
     executablePath,
@@ -49,7 +52,7 @@ export function measure(page) {
 /** Which step a panel names under the pointer, at a share of its width. */
 export async function readoutAt(page, panel, share) {
   await page.waitForSelector(".panel .u-over");
-  const element = (await page.$$(".panel"))[panel];
+  const element = (await page.$$(TRAINING))[panel];
   for (let tries = 0; tries < 200; tries += 1) {
     const box = await (await element.$(".u-over")).boundingBox();
     // A pixel up or down: what does not move the pointer is no move.
@@ -87,4 +90,42 @@ export async function proxy(url) {
       for (const socket of sockets) socket.destroy();
     });
   return { url: `http://127.0.0.1:${own}/`, cut, mend: () => listen(own) };
+}
+
+/** The texts of a page whose contrast against what lies behind them is below 4.5 to 1, with it. */
+export function contrasts(page) {
+  return page.evaluate(() => {
+    const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const bytes = (color) => {
+      context.clearRect(0, 0, 1, 1);
+      context.fillStyle = color;
+      context.fillRect(0, 0, 1, 1);
+      return context.getImageData(0, 0, 1, 1).data;
+    };
+    const luminance = ([red, green, blue]) => {
+      const linear = [red, green, blue].map((byte) => {
+        const share = byte / 255;
+        return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+      });
+      return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const behind = (element) => {
+      for (let at = element; at; at = at.parentElement) {
+        const color = bytes(getComputedStyle(at).backgroundColor);
+        if (color[3] > 250) return color;
+      }
+      return [255, 255, 255];
+    };
+    const low = new Map();
+    const walker = document.createTreeWalker(document.querySelector(".page"), NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const element = node.parentElement;
+      if (!node.textContent.trim() || !element.checkVisibility()) continue;
+      const [one, other] = [luminance(bytes(getComputedStyle(element).color)), luminance(behind(element))];
+      const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+      if (contrast < 4.5)
+        low.set(`${element.className}: ${node.textContent.slice(0, 30)}`, Number(contrast.toFixed(2)));
+    }
+    return Object.fromEntries(low);
+  });
 }

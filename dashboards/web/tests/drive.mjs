@@ -5,7 +5,7 @@
 // The run has an alert already and is at rest. At the line `resume` it is to go on.
 
 import { join } from "node:path";
-import { launch, measure, proxy, readoutAt } from "./browser.mjs";
+import { launch, measure, proxy, readoutAt, TRAINING } from "./browser.mjs";
 
 const [executablePath, url, screenshots] = process.argv.slice(2);
 const VIEWS = [
@@ -43,7 +43,7 @@ async function open({ width, height, theme }, at = url) {
 }
 
 const text = (page, selector) => page.$eval(selector, (element) => element.textContent);
-const rows = (page) => text(page, ".section-head .muted");
+const rows = (page) => text(page, ".heat-section .section-head .muted");
 
 /** What the keys do, one after the other. */
 async function keys(page) {
@@ -52,7 +52,7 @@ async function keys(page) {
   seen.focus = await page.evaluate(() => document.activeElement.className);
   await page.keyboard.type("layers.1 weight");
   await page.waitForFunction(
-    (before) => document.querySelector(".section-head .muted").textContent !== before,
+    (before) => document.querySelector(".heat-section .section-head .muted").textContent !== before,
     {},
     seen.before.rows,
   );
@@ -91,11 +91,11 @@ async function hover(page) {
   return "";
 }
 
-const stepIn = (readout) => Number(readout.match(/step ([\d\u2009]+)/)?.[1].replaceAll("\u2009", "") ?? -1);
+const stepIn = (readout) => Number(readout.match(/step ([\d,]+)/)?.[1].replaceAll(",", "") ?? -1);
 
 /** Drags over the middle of the first panel: the steps that it and the last panel begin with, before and after. */
 async function zoom(page) {
-  const last = (await page.$$(".panel")).length - 1;
+  const last = (await page.$$(TRAINING)).length - 1;
   const begins = async () => [stepIn(await readoutAt(page, 0, 0)), stepIn(await readoutAt(page, last, 0))];
   const before = await begins();
   const box = await (await page.$(".panel .u-over")).boundingBox();

@@ -40,6 +40,8 @@ const document_ = (high, broken) => ({
       columns: { generation: 0, width: 1, bins: 0 },
       worst: [],
       update_ratios: [],
+      far_deviations: 0,
+      labels: [],
     },
     alerts: [],
     alerts_seen: 0,

@@ -12,6 +12,7 @@ mod live_page;
 mod load;
 mod memory;
 mod otlp;
+mod page_large;
 mod port;
 mod ranks;
 mod scrape;

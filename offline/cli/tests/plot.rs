@@ -77,7 +77,7 @@ fn the_end_of_an_alert_is_none() {
     });
     fs::write(workspace.path("out/run-a/rank_0/alerts.jsonl"), lines.concat()).expect("writable");
     let said = workspace.plot(&["out", "--rank", "0"]);
-    assert!(said.out.contains("60 steps, 0 to 59, 1 alerts;"), "{}", said.out);
+    assert!(said.out.contains("60 steps, 0 to 59, 1 alert;"), "{}", said.out);
     let data = data_of(&fs::read_to_string(workspace.path("run-a.html")).expect("there"));
     assert_eq!((&data["overview"]["alerts_seen"], &data["overview"]["alerts_begun"]), (&2.into(), &1.into()));
 }
@@ -87,7 +87,7 @@ fn a_run_becomes_one_page_with_curves_heat_maps_and_alerts() {
     let workspace = Workspace::new();
     let said = workspace.plot(&["out", "--rank", "1"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(said.out, "run-a.html: run-a rank 1, 60 steps, 0 to 59, 1 alerts; --rank 0 shows the other\n");
+    assert_eq!(said.out, "run-a.html: run-a rank 1, 60 steps, 0 to 59, 1 alert; --rank 0 shows the other\n");
     let page = fs::read_to_string(workspace.path("run-a.html")).expect("there");
     let data = data_of(&page);
     assert_eq!((&data["status"]["run"], &data["status"]["rank"]), (&"run-a".into(), &1.into()));

@@ -46,6 +46,10 @@ export interface Tables {
   columns: AxisState;
   worst: TensorState[];
   update_ratios: TensorState[];
+  /** From how many deviations on a value is no chance; 0 if nobody knows. */
+  far_deviations: number;
+  /** The curves whose numbers are labels: a rank, an id. */
+  labels: string[];
 }
 
 export interface Series {

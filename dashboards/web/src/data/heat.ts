@@ -16,6 +16,10 @@ export class Heat {
   generation: number;
   /** Row after row, `first.length` values each. */
   values: Float32Array;
+  /** Goes up with every change of the values. */
+  revision = 0;
+  /** The newest step of the run when the newest columns were asked for. */
+  askedAt: number | undefined;
 
   constructor(document: HeatMap) {
     this.kind = document.kind;
@@ -57,6 +61,7 @@ export class Heat {
       values.set(tail.subarray(row * added, (row + 1) * added), start + before);
     }
     this.values = values;
+    this.revision += 1;
     this.extend(columns);
     return true;
   }
@@ -64,6 +69,11 @@ export class Heat {
   private extend(columns: AxisDocument): void {
     this.first = [...this.first.slice(0, columns.from), ...columns.first];
     this.last = [...this.last.slice(0, columns.from), ...columns.last];
+  }
+
+  /** The values of a row, column by column. */
+  row(row: number): Float32Array {
+    return this.values.subarray(row * this.columns, (row + 1) * this.columns);
   }
 
   at(row: number, column: number): number {

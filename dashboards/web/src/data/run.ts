@@ -12,6 +12,17 @@ import {
   toNumber,
   type WireNumber,
 } from "./contract";
+import { withNew } from "./episodes";
+
+/** Curves over steps: those of a run, or of a row of a heat map. */
+export interface Steps {
+  readonly first: number[];
+  readonly last: number[];
+  /** Steps a bin holds at most. */
+  readonly width: number;
+  readonly curves: Map<string, Curve>;
+  newest(name: string): number | null;
+}
 
 /** By bin: a number, `null` where there is none. NaN and infinities are numbers here. */
 export type Values = (number | null)[];
@@ -26,7 +37,7 @@ export interface Curve {
   broken: Set<number>;
 }
 
-export class Run {
+export class Run implements Steps {
   first: number[] = [];
   last: number[] = [];
   time: number[] = [];
@@ -57,7 +68,7 @@ export class Run {
     this.status = status;
     this.tables = tail.tables;
     this.cursor = tail.cursor;
-    this.alerts = [...this.alerts, ...tail.alerts].slice(-256);
+    this.alerts = withNew(this.alerts, tail.alerts);
     this.alertsBegun = tail.alerts_begun;
     this.readSteps(tail.steps);
     this.readCurves(tail.curves, tail.steps.from);

@@ -59,3 +59,11 @@ export function setOptions(element: HTMLSelectElement, options: { value: string;
   );
   if (options.some((option) => option.value === value)) element.value = value;
 }
+
+/** Puts other content into an element; a button that had the focus has it again, by its place. */
+export function replaceContent(element: HTMLElement, content: HTMLElement): void {
+  const buttons = () => [...element.querySelectorAll("button")];
+  const focused = buttons().findIndex((button) => button === document.activeElement);
+  element.replaceChildren(content);
+  if (focused >= 0) buttons()[focused]?.focus({ preventScroll: true });
+}

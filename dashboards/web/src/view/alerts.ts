@@ -1,103 +1,164 @@
-// The list of alerts, newest first, with what moved first; one of them is chosen.
+// The list of alerts: those that go on, then those that are over; one of them is chosen.
 
 import { type Alert, toNumber } from "../data/contract";
+import { type Episode, isOngoing } from "../data/episodes";
 import { el } from "../shared/dom";
 import * as format from "../shared/format";
 
+/** Beside alerts that go on, more than so many that are over stand behind a button. */
+const FEW = 2;
+
+/** `3 ongoing, 9 over`. */
+export function alertCounts(ongoing: number, begun: number): string {
+  if (begun === 0) return "none so far";
+  if (ongoing === 0) return begun === 1 ? "1 alert, over" : `${format.count(begun, "alert")}, all over`;
+  const over = begun - ongoing;
+  return `${format.integer(ongoing)} ongoing${over > 0 ? `, ${format.integer(over)} over` : ""}`;
+}
+
 export class Alerts {
-  readonly element = el("ol", { class: "alerts", aria: { label: "alerts, newest first" } });
-  /** Newest first. */
-  private alerts: Alert[] = [];
-  private chosen: Alert | null = null;
+  readonly element: HTMLElement;
+  private readonly counts = el("span", { class: "muted alert-counts" });
+  private readonly list = el("ol", { class: "alerts", aria: { label: "alerts, those that go on first" } });
+  private readonly fold = el("button", { class: "fold" });
+  private readonly overList = el("ol", {
+    class: "alerts over-alerts",
+    id: "over-alerts",
+    aria: { label: "alerts that are over" },
+  });
+  private readonly note = el("p", { class: "note" });
+  private episodes: Episode[] = [];
+  private chosen: Episode | null = null;
+  /** Until the reader says so, their number decides. */
+  private isOpen: boolean | null = null;
   private shown = "";
 
-  constructor(private readonly onChoose: (alert: Alert | null) => void) {}
+  constructor(private readonly onChoose: (episode: Episode | null) => void) {
+    this.fold.type = "button";
+    this.fold.setAttribute("aria-controls", "over-alerts");
+    this.fold.addEventListener("click", () => {
+      this.isOpen = !this.showsOver;
+      this.render();
+    });
+    const head = el("div", { class: "alerts-head" }, el("h2", { text: "Alerts" }), this.counts);
+    const body = el("div", { class: "alerts-body" }, this.list, this.fold, this.overList, this.note);
+    this.element = el("section", { class: "alerts-section" }, head, body);
+  }
 
-  get choice(): Alert | null {
+  get choice(): Episode | null {
     return this.chosen;
   }
 
-  update(alerts: Alert[]): void {
-    const newestFirst = alerts.toReversed();
-    const key = `${newestFirst.length} ${newestFirst[0]?.time} ${newestFirst[0]?.rule} ${newestFirst.at(-1)?.step}`;
-    // After a new beginning the alerts are other objects, but the same ones.
-    const before = this.chosen && JSON.stringify(this.chosen);
-    this.chosen = newestFirst.find((alert) => alert === this.chosen || JSON.stringify(alert) === before) ?? null;
-    this.alerts = newestFirst;
+  private get ongoing(): Episode[] {
+    return this.episodes.filter(isOngoing);
+  }
+
+  private get over(): Episode[] {
+    return this.episodes.filter((episode) => !isOngoing(episode));
+  }
+
+  private get showsOver(): boolean {
+    return this.isOpen ?? (this.ongoing.length === 0 || this.over.length <= FEW);
+  }
+
+  /** `begun`: of the whole run, those that are no longer kept included. */
+  update(episodes: Episode[], begun: number): void {
+    const { chosen } = this;
+    this.chosen = episodes.find(({ key }) => key === chosen?.key) ?? null;
+    this.episodes = episodes;
+    const key = JSON.stringify([episodes.map(({ key, end }) => [key, end?.step]), begun]);
     if (key === this.shown) return;
     this.shown = key;
+    const gone = begun - episodes.filter(({ alert }) => alert.phase === "begins").length;
+    this.note.textContent = gone > 0 ? `${format.count(gone, "older alert")} not kept here.` : "";
+    this.counts.textContent = alertCounts(this.ongoing.length, begun);
     this.render();
   }
 
-  /** The next older (+1) or newer (-1) one; the newest if none is chosen. */
+  /** The next (+1) or the one before (-1) of those that are shown; the first if none is chosen. */
   move(by: 1 | -1): void {
-    if (this.alerts.length === 0) return;
-    const index = this.chosen ? this.alerts.indexOf(this.chosen) + by : 0;
-    this.choose(this.alerts[Math.max(0, Math.min(this.alerts.length - 1, index))] ?? null);
-    this.element.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+    const all = this.showsOver ? this.episodes : this.ongoing;
+    if (all.length === 0) return;
+    const index = this.chosen ? all.indexOf(this.chosen) + by : 0;
+    this.choose(all[Math.max(0, Math.min(all.length - 1, index))] ?? null);
   }
 
-  choose(alert: Alert | null): void {
-    this.chosen = alert;
+  choose(episode: Episode | null): void {
+    if (episode === this.chosen) return;
+    this.chosen = episode;
     this.render();
-    this.onChoose(alert);
+    this.element.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+    this.onChoose(episode);
   }
 
   private render(): void {
-    if (this.alerts.length === 0) {
-      this.element.replaceChildren(el("li", { class: "note", text: "No alert so far." }));
-      return;
-    }
-    this.element.replaceChildren(...this.alerts.map((alert) => this.item(alert)));
+    const { ongoing, over, showsOver } = this;
+    this.list.replaceChildren(...ongoing.map((episode) => this.item(episode)));
+    this.fold.hidden = over.length === 0;
+    this.fold.textContent = `${showsOver ? "▾" : "▸"} ${format.integer(over.length)} over`;
+    this.fold.setAttribute("aria-expanded", String(showsOver));
+    this.overList.replaceChildren(...(showsOver ? over.map((episode) => this.item(episode)) : []));
+    this.note.hidden = this.note.textContent === "" && this.episodes.length > 0;
+    if (this.episodes.length === 0) this.note.textContent = "No alert so far.";
   }
 
-  private item(alert: Alert): HTMLElement {
-    const isOver = alert.phase === "ends";
-    const isChosen = alert === this.chosen;
-    const classes = ["alert", alert.severity, isOver ? "over" : "", isChosen ? "chosen" : ""];
+  private item(episode: Episode): HTMLElement {
+    const { alert } = episode;
+    const isChosen = episode === this.chosen;
     const head = el(
-      "div",
+      "span",
       { class: "alert-head" },
       el("span", { class: "dot" }),
       el("b", { text: alert.rule }),
-      el("span", { class: "muted", text: isOver ? "is over" : seriesWords(alert) }),
-      el("span", { class: "alert-step", text: `step ${format.integer(alert.step)}` }),
+      el("span", { class: "alert-series", text: seriesWords(alert), title: seriesWords(alert) }),
+      el("span", { class: "alert-step", text: stepWords(episode) }),
     );
-    const item = el(
-      "li",
-      { class: classes.join(" ") },
+    const body = el(
+      "button",
+      { class: "alert-body", aria: { pressed: String(isChosen) } },
       head,
-      el("p", { text: words(alert) }),
-      isOver ? null : firstMove(alert),
+      el("span", { class: "alert-words", text: words(alert) }),
+      isOngoing(episode) || isChosen ? firstMove(alert) : null,
     );
-    item.tabIndex = 0;
-    item.addEventListener("click", () => this.choose(isChosen ? null : alert));
-    item.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") this.choose(isChosen ? null : alert);
-    });
-    return item;
+    body.type = "button";
+    body.addEventListener("click", () => this.choose(isChosen ? null : episode));
+    const classes = ["alert", alert.severity, isOngoing(episode) ? "" : "over", isChosen ? "chosen" : ""];
+    return el("li", { class: classes.filter(Boolean).join(" ") }, body);
   }
+}
+
+/** When it began, and how long it lasted. */
+function stepWords({ alert, end }: Episode): string {
+  if (end === null) return `since step ${format.integer(alert.step)}`;
+  if (alert === end) return `until step ${format.integer(end.step)}`;
+  const last = Math.max(alert.step, end.step - 1);
+  return last === alert.step ? `step ${format.integer(last)}` : `steps ${format.steps(alert.step, last)}`;
 }
 
 /** Without what stands beside it already: the rule, and what moved first. */
 function words({ rule, message }: Alert): string {
   const [said = ""] = message.split("; moved first: ");
-  return said.startsWith(`${rule}: `) ? said.slice(rule.length + 2) : said;
+  const text = said.startsWith(`${rule}: `) ? said.slice(rule.length + 2) : said;
+  // A step is written as everywhere on the page.
+  return text.replace(
+    /\b(steps?) (\d+)\b/g,
+    (_, word: string, step: string) => `${word} ${format.integer(Number(step))}`,
+  );
 }
 
 function seriesWords({ series }: Alert): string {
-  const signal = [series.signal.replaceAll("_", " "), series.statistic].filter(Boolean).join(" ");
+  const signal = [format.words(series.signal), series.statistic].filter(Boolean).join(" ");
   return series.name ? `${signal} of ${series.name}` : signal;
 }
 
 function firstMove({ moved_first: move }: Alert): HTMLElement | null {
   if (!move) return null;
   const [value, expected] = [toNumber(move.value), toNumber(move.expected)];
-  const signal = move.signal.replaceAll("_", " ");
+  const signal = format.words(move.signal);
   // A number of the whole run has no layer.
   const name = move.tensor ?? move.layer;
   return el(
-    "p",
+    "span",
     { class: "first-move" },
     el("span", { class: "muted", text: "moved first: " }),
     el("b", { text: name || signal }),

@@ -1,10 +1,11 @@
 // The line at the top: which run this is, whether it goes on, its newest numbers.
 
 import type { Run } from "../data/run";
+import { episodesOf, isOngoing } from "../data/episodes";
 import type { Connection } from "../data/source";
 import { el } from "../shared/dom";
 import * as format from "../shared/format";
-import { costShare } from "./tables";
+import { alertCounts } from "./alerts";
 
 /** Longer than a slow step takes. */
 const QUIET_SECONDS = 30;
@@ -51,27 +52,31 @@ export class Header {
   }
 
   private fill(run: Run): void {
-    const share = costShare(run.status.cost);
     const step = run.status.step ?? run.last.at(-1) ?? null;
-    const lost = run.status.ledger
-      ? run.status.ledger.dropped + sum(run.status.ledger.sinks.map((sink) => sink.lost))
-      : null;
+    const { ledger } = run.status;
+    const lost = ledger ? ledger.dropped + sum(ledger.sinks.map((sink) => sink.lost)) : 0;
+    const ongoing = episodesOf(run.alerts).filter(isOngoing).length;
     const all: [string, string, boolean][] = [
       ["step", step === null ? "–" : format.integer(step), false],
-      ["loss", format.number(run.newest("loss")), isBroken(run.newest("loss"))],
+      ["loss", format.precise(run.newest("loss")), isBroken(run.newest("loss"))],
       ["gradient norm", format.number(run.newest("grad_norm")), isBroken(run.newest("grad_norm"))],
       ["largest update ratio", format.number(run.newest("update_ratio_max")), isBroken(run.newest("update_ratio_max"))],
       ["learning rate", format.number(run.newest("learning_rate")), false],
       ["step time", format.seconds(run.newest("step_seconds")), false],
-      ["trainmon's share", share === null ? "–" : format.percent(share), false],
-      ["alerts", format.integer(run.alertsBegun), run.alertsBegun > 0],
-      ["records lost", lost === null ? "–" : format.integer(lost), (lost ?? 0) > 0],
+      ["alerts", alertCounts(ongoing, run.alertsBegun), ongoing > 0],
+      // Of itself the monitor says here only what is wrong.
+      ["records lost", lost > 0 ? format.integer(lost) : "–", true],
     ];
     this.figures.replaceChildren(
       ...all
         .filter(([, value]) => value !== "–")
         .map(([term, value, isBad]) =>
-          el("div", {}, el("dt", { text: term }), el("dd", { class: isBad ? "bad" : "", text: value })),
+          el(
+            "div",
+            {},
+            el("dt", { text: term }),
+            el("dd", { class: `${isBad ? "bad" : ""}${term === "alerts" ? " words" : ""}`, text: value }),
+          ),
         ),
     );
   }

@@ -14,16 +14,18 @@ export interface Mark {
   isChosen: boolean;
 }
 
+/** How much a severity matters. */
+export const WEIGHT = { info: 0, warning: 1, critical: 2 };
+
 /** Of the alerts that begin, and the chosen one, those of one step together. */
 export function marksOf(alerts: Alert[], chosen: Alert | null): Mark[] {
   const marks = new Map<number, Mark>();
-  const weight = { info: 0, warning: 1, critical: 2 };
   for (const alert of alerts) {
     if (alert.phase !== "begins" && alert !== chosen) continue;
     const { step, severity } = alert;
     const mark = marks.get(step) ?? { step, alerts: [], severity, isChosen: false };
     mark.alerts.push(alert);
-    if (weight[severity] > weight[mark.severity]) mark.severity = severity;
+    if (WEIGHT[severity] > WEIGHT[mark.severity]) mark.severity = severity;
     mark.isChosen ||= alert === chosen;
     marks.set(step, mark);
   }
@@ -94,7 +96,7 @@ export function marksPlugin({ marks, first, last, broken }: MarksOptions): uPlot
       const rule = el("b", { class: alert.severity, text: alert.rule });
       return el("span", {}, rule, ` step ${format.integer(alert.step)}: ${alert.message}`);
     });
-    const more = alerts.length > 4 ? [`and ${alerts.length - 4} more`] : [];
+    const more = alerts.length > 4 ? [`and ${format.count(alerts.length - 4, "more alert")}`] : [];
     showTip(event.clientX, event.clientY, ...lines, ...more);
   };
   return {

@@ -1,4 +1,4 @@
-// The tables: the worst tensors now, collective operations, what the monitor costs, where every record went.
+// The tables: the tensors that are far from their usual values, collective operations, what the monitor costs, where records went.
 
 import { type Collective, type Cost, type Ledger, type Tables, type TensorState, toNumber } from "../data/contract";
 import { el } from "../shared/dom";
@@ -6,68 +6,52 @@ import { matcher } from "../shared/filter";
 import * as format from "../shared/format";
 import { type Cell, table } from "../shared/table";
 
-/** In standard deviations: nearer than that is every other tensor. */
-const NEWS = 3;
-/** That far is no chance. */
-const FAR = 6;
-/** So many are shown where none is farther than the others. */
-const FEW = 5;
+/** So many are listed. */
+const MOST = 12;
 
 function name(state: TensorState): HTMLElement {
   return el("span", { class: "tensor", text: state.name, title: state.name });
 }
 
-/** Words of a kind: `grad_reduced` as `grad reduced`. */
-function words(kind: string): string {
-  return kind.replaceAll("_", " ");
+/** Whether a value is no chance, given how many are looked at. */
+function isFar({ value, deviations }: TensorState, far: number): boolean {
+  return !Number.isFinite(toNumber(value)) || Math.abs(toNumber(deviations)) >= far;
 }
 
-export function worst(tables: Tables, filter: string, most: number): HTMLElement {
+/** The tensors whose newest value is far from their usual one; `choose` is told which is clicked. */
+export function farthest(tables: Tables, filter: string, choose: (state: TensorState) => void): HTMLElement {
   const matches = matcher(filter);
-  const matching = tables.worst.filter((state) => matches(`${state.name} ${state.kind}`));
-  const standing = matching.filter((state) => isFar(state, NEWS)).length;
-  const states = matching.slice(0, standing > 0 ? Math.min(standing, most) : FEW);
-  if (states.length === 0) {
-    return el("p", {
-      class: "note",
-      text: filter ? "None of the worst tensors matches the filter." : "Nothing stands out.",
-    });
+  const far = tables.worst.filter((state) => isFar(state, tables.far_deviations));
+  const matching = far.filter((state) => matches(`${state.name} ${state.kind}`));
+  const series = tables.kinds.reduce((sum, { rows }) => sum + rows, 0);
+  if (matching.length === 0) {
+    const text =
+      far.length > 0 ? "None of those that are far matches the filter." : "Nothing is far from its usual value.";
+    const bound = `Usual is the mean of some 50 steps before. Far is ${tables.far_deviations.toFixed(1)} standard deviations or more, given ${format.count(series, "series", "series")}.`;
+    return el("div", {}, el("p", { text }), series > 0 ? el("p", { class: "note", text: bound }) : null);
   }
-  const row = (state: TensorState): Cell[] => {
-    const value = toNumber(state.value);
-    const usual = state.usual === null ? null : toNumber(state.usual);
-    const deviations = toNumber(state.deviations);
-    const isBroken = !Number.isFinite(value);
-    const sign = deviations >= 0 ? "+" : "−";
-    const distance = Math.abs(deviations) >= 100 ? "> 99" : Math.abs(deviations).toFixed(1);
-    return [
-      name(state),
-      words(state.kind),
-      el("span", { class: isBroken ? "broken" : "", text: format.number(value) }),
-      format.number(usual),
-      format.factor(value, usual),
-      el("span", { class: isFar(state, FAR) ? "far" : "", text: isBroken ? "not finite" : `${sign}${distance} σ` }),
-      format.integer(state.step),
-    ];
-  };
-  const rows = table(
-    [
-      ["tensor", "text"],
-      ["kind", "text"],
-      ["now", "number"],
-      ["usually", "number"],
-      ["change", "number"],
-      ["distance", "number"],
-      ["step", "number"],
-    ],
-    states.map(row),
-  );
-  const calm = el("p", { class: "note", text: `None of them is farther than ${NEWS} σ.` });
-  return el("div", {}, rows, standing > 0 ? null : calm);
+  const items = matching.slice(0, MOST).map((state) => el("li", {}, farItem(state, choose)));
+  const more = matching.length - items.length;
+  const rest = more > 0 ? el("p", { class: "note", text: `and ${format.integer(more)} more` }) : null;
+  return el("div", {}, el("ol", { class: "far-list" }, ...items), rest);
 }
 
-function isFar({ value, deviations }: TensorState, least: number): boolean {
-  return !Number.isFinite(toNumber(value)) || Math.abs(toNumber(deviations)) >= least;
+function farItem(state: TensorState, choose: (state: TensorState) => void): HTMLElement {
+  const value = toNumber(state.value);
+  const usual = state.usual === null ? null : toNumber(state.usual);
+  const isBroken = !Number.isFinite(value);
+  const change = isBroken ? format.number(value) : format.factor(value, usual) || "changed";
+  const now = isBroken ? "" : `${format.number(value)}, `;
+  const item = el(
+    "button",
+    { class: "far-item" },
+    el("span", { class: "far-head" }, name(state), el("b", { class: isBroken ? "broken" : "far", text: change })),
+    el("span", { class: "muted", text: `${format.words(state.kind)} ${now}usually ${format.number(usual)}` }),
+    el("span", { class: "muted far-step", text: `step ${format.integer(state.step)}` }),
+  );
+  item.type = "button";
+  item.addEventListener("click", () => choose(state));
+  return item;
 }
 
 export function ratios(tables: Tables): HTMLElement | null {
@@ -113,7 +97,7 @@ export function collectives(all: Collective[]): HTMLElement | null {
 }
 
 /** The share of the step time that the monitor takes from the training; `null` before a step has a time. */
-export function costShare(cost: Cost | null): number | null {
+function costShare(cost: Cost | null): number | null {
   if (!cost || cost.step_seconds <= 0) return null;
   return (cost.measure_seconds + cost.launch_seconds + cost.offer_seconds) / cost.step_seconds;
 }
@@ -160,7 +144,7 @@ export function ledger(ledger: Ledger | null): HTMLElement | null {
     rows,
   );
   const more: [string, Cell][] = [
-    ["shown to the hooks", format.integer(ledger.observed)],
+    ["seen by the hooks", format.integer(ledger.observed)],
     ["not sampled", format.integer(ledger.not_sampled)],
   ];
   if (ledger.journal_bytes !== null) more.push(["journal", format.bytes(ledger.journal_bytes)]);

@@ -121,8 +121,15 @@ impl Plotted {
             [other] => format!("; --rank {other} shows the other"),
             [other, ..] => format!("; --rank {other} shows another of {}", other_ranks.len()),
         };
-        format!("{}: {run} rank {rank}, {steps} steps{range}, {alerts} alerts{others}\n", out.display())
+        let steps = counted(*steps, "step");
+        let alerts = counted(*alerts as u64, "alert");
+        format!("{}: {run} rank {rank}, {steps}{range}, {alerts}{others}\n", out.display())
     }
+}
+
+/// `1 alert`, `2 alerts`.
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// For programs, a failure too.

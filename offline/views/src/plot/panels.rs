@@ -37,7 +37,8 @@ const LOGARITHMIC_FROM: f64 = 50.0;
 /// The panels of an overview, four at most: of curves that have any value.
 pub(super) fn panels(overview: &Overview) -> Vec<Panel> {
     let known = PANELS.iter().filter_map(|(name, title)| Some((find(overview, name)?, (*title).to_owned())));
-    let is_own = |curve: &&CurveDocument| curve.name.starts_with("scalar/");
+    // A rank is no height.
+    let is_own = |curve: &&CurveDocument| curve.name.starts_with("scalar/") && !curves::is_label(&curve.name);
     let own = overview.curves.iter().filter(is_own).map(|curve| (curve, curve.name.replacen("scalar/", "", 1)));
     known.chain(own).filter_map(|(curve, title)| panel(&overview.steps, curve, title)).take(MOST).collect()
 }

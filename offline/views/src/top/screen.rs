@@ -103,7 +103,7 @@ fn curves_of(run: &RunDocument) -> Vec<(String, usize)> {
     let all = &run.overview.curves;
     let place = |name: &str| all.iter().position(|curve| curve.name == name);
     let first = FIRST.iter().filter_map(|(name, word)| Some(((*word).to_owned(), place(name)?)));
-    let is_own = |curve: &&CurveDocument| curve.name.starts_with("scalar/");
+    let is_own = |curve: &&CurveDocument| curve.name.starts_with("scalar/") && !curves::is_label(&curve.name);
     let own = all.iter().filter(is_own).filter_map(|curve| Some((clean(&curve.name[7..]), place(&curve.name)?)));
     first.chain(own).collect()
 }

@@ -1,0 +1,106 @@
+// From the values of a heat map to places on its colour scale, cell by cell.
+
+import { ABSENT, type Heat } from "../../data/heat";
+
+/** What colours mean: how many times its own usual value a value is, or the value itself. */
+export type Coloring = "change" | "value";
+
+/** The place of a cell without a value, and of one that is not finite; all others lie above, up to 255. */
+export const ABSENT_PLACE = 0;
+export const BROKEN_PLACE = 1;
+const LOWEST = 2;
+const SPAN = 255 - LOWEST;
+/** The place of a value that is as usual. */
+export const MIDDLE = LOWEST + SPAN / 2;
+/** As many values tell the ends of the colours. */
+const SAMPLE = 40_000;
+/** Changes beyond this factor have the strongest colour. */
+export const MOST_CHANGE = 10;
+
+export interface Shades {
+  coloring: Coloring;
+  /** Cell by cell, as the values of the heat map. */
+  places: Uint8Array;
+  /** By row: the median of its values; 0 where it has none. */
+  usual: Float32Array;
+  /** The ends of the legend. */
+  low: number;
+  high: number;
+  isLog: boolean;
+}
+
+interface Known {
+  revision: number;
+  usual: Float32Array;
+  shades: Partial<Record<Coloring, Shades>>;
+}
+
+/** Of a heat map that has not changed since, both colourings and the usual values are known. */
+const known = new WeakMap<Heat, Known>();
+
+export function shadesOf(heat: Heat, coloring: Coloring): Shades {
+  let found = known.get(heat);
+  if (!found || found.revision !== heat.revision) {
+    found = { revision: heat.revision, usual: mediansOf(heat), shades: {} };
+    known.set(heat, found);
+  }
+  const shades = found.shades[coloring] ?? computed(heat, coloring, found.usual);
+  found.shades[coloring] = shades;
+  return shades;
+}
+
+function computed(heat: Heat, coloring: Coloring, usual: Float32Array): Shades {
+  const places = new Uint8Array(heat.values.length);
+  const [low, high] =
+    coloring === "change" ? [1 / MOST_CHANGE, MOST_CHANGE] : heat.statistic === "zeros" ? [0, 1] : rangeOf(heat.values);
+  const isLog = coloring === "change" || heat.statistic !== "zeros";
+  const place = placing(isLog, low, high);
+  for (let row = 0, index = 0; row < heat.rows; row += 1) {
+    const level = coloring === "change" ? (usual[row] ?? 0) : 1;
+    for (let column = 0; column < heat.columns; column += 1, index += 1) {
+      const value = heat.values[index] ?? ABSENT;
+      if (value === ABSENT) places[index] = ABSENT_PLACE;
+      else if (!Number.isFinite(value)) places[index] = BROKEN_PLACE;
+      else if (level > 0) places[index] = place(value / level);
+      // Usually zero: any other value is a change without a factor.
+      else places[index] = value > 0 ? 255 : MIDDLE;
+    }
+  }
+  return { coloring, places, usual, low, high, isLog };
+}
+
+/** From a value to its place between two others. */
+function placing(isLog: boolean, low: number, high: number): (value: number) => number {
+  const within = (share: number) => LOWEST + Math.max(0, Math.min(SPAN, Math.round(SPAN * share)));
+  if (!isLog) return (value) => within((value - low) / (high - low || 1));
+  const [from, span] = [Math.log(low), Math.log(high) - Math.log(low) || 1];
+  return (value) => (value > 0 ? within((Math.log(value) - from) / span) : LOWEST);
+}
+
+/** How much a place asks for a look: one that is not finite most, then the farthest from usual, or the largest value. */
+export function weightOf(place: number, coloring: Coloring): number {
+  if (place === ABSENT_PLACE) return -1;
+  if (place === BROKEN_PLACE) return 1000;
+  return coloring === "change" ? Math.abs(place - MIDDLE) : place;
+}
+
+/** Without the outermost 0.2 %: one value must not take all the colours from the others. */
+function rangeOf(values: Float32Array): [number, number] {
+  const stride = Math.max(1, Math.floor(values.length / SAMPLE));
+  const sample = values.filter((value, index) => index % stride === 0 && value > 0 && Number.isFinite(value)).sort();
+  if (sample.length === 0) return [1e-3, 1];
+  const cut = Math.floor(sample.length * 0.002);
+  const low = sample[cut] ?? 1;
+  const high = sample[sample.length - 1 - cut] ?? low;
+  return high > low * 1.01 ? [low, high] : [low / 2, high * 2];
+}
+
+function mediansOf(heat: Heat): Float32Array {
+  const sorted = new Float32Array(heat.columns);
+  return Float32Array.from({ length: heat.rows }, (_, row) => {
+    let present = 0;
+    for (const value of heat.row(row)) if (value >= 0 && Number.isFinite(value)) sorted[present++] = value;
+    const values = sorted.subarray(0, present).sort();
+    return values[values.length >> 1] ?? 0;
+  });
+}
