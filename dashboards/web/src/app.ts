@@ -32,7 +32,7 @@ export class App implements Listener {
   private readonly parts = {
     farthest: section("Far from usual at the newest step"),
     scalars: section("The script's own numbers", "scalars-section"),
-    labels: section("Labels"),
+    labels: section("Ranks and ids"),
     ratios: section("Largest update ratios"),
     collectives: section("Collective operations"),
     cost: section("Cost"),

@@ -49,6 +49,18 @@ export function measure(page) {
   });
 }
 
+/** What is said beside the pointer on the mark of the newest alert; the pointer stays there. */
+export async function hoverMark(page) {
+  await page.waitForSelector(".panel .u-over");
+  const box = await (await page.$(".panel .u-over")).boundingBox();
+  for (let x = box.x + box.width - 2; x > box.x; x -= 3) {
+    await page.mouse.move(x, box.y + box.height / 2);
+    const said = await page.evaluate(() => document.querySelector(".tip.shown")?.textContent ?? "");
+    if (said) return said;
+  }
+  return "";
+}
+
 /** Which step a panel names under the pointer, at a share of its width. */
 export async function readoutAt(page, panel, share) {
   await page.waitForSelector(".panel .u-over");
@@ -117,10 +129,10 @@ export function contrasts(page) {
       return [255, 255, 255];
     };
     const low = new Map();
-    const walker = document.createTreeWalker(document.querySelector(".page"), NodeFilter.SHOW_TEXT);
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
       const element = node.parentElement;
-      if (!node.textContent.trim() || !element.checkVisibility()) continue;
+      if (!node.textContent.trim() || !element.checkVisibility({ visibilityProperty: true })) continue;
       const [one, other] = [luminance(bytes(getComputedStyle(element).color)), luminance(behind(element))];
       const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
       if (contrast < 4.5)

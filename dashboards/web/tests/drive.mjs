@@ -5,7 +5,7 @@
 // The run has an alert already and is at rest. At the line `resume` it is to go on.
 
 import { join } from "node:path";
-import { launch, measure, proxy, readoutAt, TRAINING } from "./browser.mjs";
+import { hoverMark, launch, measure, proxy, readoutAt, TRAINING } from "./browser.mjs";
 
 const [executablePath, url, screenshots] = process.argv.slice(2);
 const VIEWS = [
@@ -79,18 +79,6 @@ async function keys(page) {
   return seen;
 }
 
-/** What is said beside the pointer on the mark of the newest alert. */
-async function hover(page) {
-  await page.waitForSelector(".panel .u-over");
-  const box = await (await page.$(".panel .u-over")).boundingBox();
-  for (let x = box.x + box.width - 2; x > box.x; x -= 3) {
-    await page.mouse.move(x, box.y + box.height / 2);
-    const said = await page.evaluate(() => document.querySelector(".tip.shown")?.textContent ?? "");
-    if (said) return said;
-  }
-  return "";
-}
-
 const stepIn = (readout) => Number(readout.match(/step ([\d,]+)/)?.[1].replaceAll(",", "") ?? -1);
 
 /** Drags over the middle of the first panel: the steps that it and the last panel begin with, before and after. */
@@ -131,7 +119,7 @@ try {
       await page.screenshot({ path: join(screenshots, `${view.width}-${view.theme}.png`), fullPage: true });
     const isLast = view === VIEWS.at(-1);
     if (view === VIEWS[0]) {
-      report.hover = await hover(page);
+      report.hover = await hoverMark(page);
       await page.mouse.move(2, 2);
       report.keys = await keys(page);
       report.reconnect = await reconnect();

@@ -6,7 +6,7 @@
 
 import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { contrasts, launch } from "./browser.mjs";
+import { contrasts, hoverMark, launch } from "./browser.mjs";
 import { alert, documentOf, ended, pagesOf, state } from "./made.mjs";
 
 const [executablePath, wanted, dist = fileURLToPath(new URL("../dist", import.meta.url))] = process.argv.slice(2);
@@ -53,7 +53,7 @@ const { folder, urls } = pagesOf(dist, {
     worst: [state(TENSOR, 22.9, 17.6), ...noise.slice(1)],
     alerts: [ongoing[0]],
   }),
-  over: documentOf({ layers: 1, steps: 100, alerts: [...past.slice(0, 3), ...pastEnds.slice(0, 3)] }),
+  over: documentOf({ layers: 1, steps: 400, alerts: [...past.slice(0, 3), ...pastEnds.slice(0, 3)] }),
   calm: documentOf({ layers: 1, steps: 100, alerts: [] }),
 });
 
@@ -341,11 +341,14 @@ const probes = {
   async contrast() {
     const seen = {};
     for (const theme of ["light", "dark"]) {
-      const { page } = await open("large", { theme });
+      // The newest alert of this run is a warning: its name stands beside the pointer.
+      const { page } = await open("over", { theme });
+      if (!(await hoverMark(page)).includes("AnomalyTurbulence")) throw new Error("no alert at its mark");
+      const beside = await contrasts(page);
       await press(page, "j");
       await page.evaluate(() => document.querySelector(".fold")?.click());
       await page.evaluate(() => document.querySelector(".own-cost")?.setAttribute("open", ""));
-      seen[theme] = await contrasts(page);
+      seen[theme] = { ...beside, ...(await contrasts(page)) };
     }
     return seen;
   },

@@ -98,10 +98,13 @@ export class Chart {
 
   update(run: Steps): void {
     this.run = run;
-    if (!this.isChosen && !this.log && this.isWide(run)) this.setScale(true);
     const isRanged = run.width > 1;
-    if (!this.plot || isRanged !== this.isRanged) {
-      this.isRanged = isRanged;
+    const isOther = !this.plot || isRanged !== this.isRanged;
+    this.isRanged = isRanged;
+    // Built anew it has the new values already.
+    if (!this.isChosen && !this.log && this.isWide(run)) {
+      this.setScale(true);
+    } else if (!this.plot || isOther) {
       this.rebuild();
     } else {
       this.setData(this.plot, run);
@@ -119,13 +122,10 @@ export class Chart {
 
   /** New values; the steps that the reader chose to see stay. */
   private setData(plot: uPlot, run: Steps): void {
-    const steps = plot.data[0];
-    const { min, max } = plot.scales.x ?? {};
-    const [first, last] = [steps[0], steps.at(-1)];
-    const isKnown = min != null && max != null && first !== undefined && last !== undefined;
+    const chosen = chosenSteps(plot);
     plot.batch(() => {
       plot.setData(this.data(run), true);
-      if (isKnown && (min > first || max < last)) plot.setScale("x", { min, max });
+      if (chosen) plot.setScale("x", chosen);
     });
   }
 
@@ -173,6 +173,7 @@ export class Chart {
 
   private rebuild(): void {
     if (!this.run) return;
+    const chosen = this.plot && chosenSteps(this.plot);
     this.plot?.destroy();
     const ranged = this.isRanged;
     const colors = [color("accent"), color("second")];
@@ -214,6 +215,7 @@ export class Chart {
       ],
     };
     this.plot = new uPlot(options, this.data(this.run), this.holder);
+    if (chosen) this.plot.setScale("x", chosen);
   }
 
   private axis(size: number, show: (value: number, digits: number) => string): uPlot.Axis {
@@ -258,4 +260,13 @@ export class Chart {
     });
     this.readout.replaceChildren(...(at === null ? [] : [el("span", { class: "at", text: `step ${at}` })]), ...values);
   }
+}
+
+/** The steps that are shown, if the reader chose some of all. */
+function chosenSteps(plot: uPlot): { min: number; max: number } | null {
+  const steps = plot.data[0];
+  const { min, max } = plot.scales.x ?? {};
+  const [first, last] = [steps[0], steps.at(-1)];
+  if (min == null || max == null || first === undefined || last === undefined) return null;
+  return min > first || max < last ? { min, max } : null;
 }

@@ -27,7 +27,7 @@ export function labelTable(run: Run): HTMLElement | null {
       ["name", "text"],
       ["now", "number"],
       ["since step", "number"],
-      ["how often which", "text"],
+      ["how often", "text"],
     ],
     rows,
   );

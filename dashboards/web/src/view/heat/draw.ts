@@ -8,6 +8,8 @@ import type { Shown } from "./words";
 
 export const AXIS = 24;
 const MAX_LABELS = 260;
+/** So many names are measured for the room they take. */
+const MEASURED = 300;
 /** Left of the names: whether a layer is open. */
 const GUTTER = 16;
 /** Right of the names: the mark of an alert. */
@@ -154,17 +156,15 @@ function drawAlerts(context: CanvasRenderingContext2D, frame: Frame, seen: numbe
   }
 }
 
-/** As wide as the longest of the names, within bounds. */
+/** As wide as the widest of the names, within bounds. */
 export function labelWidth(context: CanvasRenderingContext2D, rows: Row[], layers: string[], width: number): number {
   context.font = `11px ${color("font")}`;
-  let [longest, most] = [0, ""];
-  for (const row of rows) {
-    const label = labelOf(row, layers);
-    const length = label.length + (row.isInside ? 3 : 0);
-    if (length > longest) [longest, most] = [length, label + (row.isInside ? "   " : "")];
-  }
-  const room = Math.min(MAX_LABELS, width / 3);
-  return Math.max(70, Math.min(room, Math.ceil(context.measureText(most).width) + GUTTER + MARK + 6));
+  const labels = rows.map((row) => ({ text: labelOf(row, layers), indent: row.isInside ? 2 * GUTTER : GUTTER }));
+  const longest = labels.reduce((most, { text }) => Math.max(most, text.length), 0);
+  // Only a long name is a wide one: not each of thousands is measured.
+  const long = labels.filter(({ text, indent }) => text.length + indent / 4 > longest - 1).slice(0, MEASURED);
+  const widest = long.reduce((most, { text, indent }) => Math.max(most, context.measureText(text).width + indent), 0);
+  return Math.max(70, Math.min(MAX_LABELS, width / 3, Math.ceil(widest) + MARK + 2));
 }
 
 /** The end of a name says which tensor it is. */

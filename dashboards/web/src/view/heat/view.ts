@@ -303,9 +303,11 @@ export class HeatView {
     const words = this.shown && place ? cellWords(this.shown, place.row, place.column) : null;
     const isTree = this.options.grouping === "layers" && this.rows.some(({ isLayer }) => isLayer);
     const hint = `Point at a cell, or move with the arrow keys.${isTree ? " A click on a layer shows its tensors." : ""}`;
+    const text = words ? [el("b", { text: words.name }), ` · ${words.step} · ${words.value}`] : [hint];
+    const said = words ? `${words.name} · ${words.step} · ${words.value}` : hint;
+    // What has not changed is not read out again.
+    if (this.readout.textContent === said) return;
     this.readout.classList.toggle("muted", !words);
-    this.readout.replaceChildren(
-      ...(words ? [el("b", { text: words.name }), ` · ${words.step} · ${words.value}`] : [hint]),
-    );
+    this.readout.replaceChildren(...text);
   }
 }
