@@ -201,6 +201,7 @@ fn numbers_and_plurals_are_written_as_people_write_them() -> Result<()> {
         for foreign in ['\u{2212}', '\u{2009}'] {
             assert!(!text.contains(foreign), "{name}: {foreign:?} in {text}");
         }
+        assert!(!text.contains("0 over"), "{name}: nothing is folded away: {text}");
         let words: Vec<&str> = text.split_whitespace().collect();
         for pair in words.windows(2) {
             let noun = pair[1].trim_end_matches([',', '.', ';']);

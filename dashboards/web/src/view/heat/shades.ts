@@ -87,7 +87,13 @@ export function weightOf(place: number, coloring: Coloring): number {
 /** Without the outermost 0.2 %: one value must not take all the colours from the others. */
 function rangeOf(values: Float32Array): [number, number] {
   const stride = Math.max(1, Math.floor(values.length / SAMPLE));
-  const sample = values.filter((value, index) => index % stride === 0 && value > 0 && Number.isFinite(value)).sort();
+  const room = new Float32Array(Math.ceil(values.length / stride));
+  let found = 0;
+  for (let index = 0; index < values.length; index += stride) {
+    const value = values[index] ?? ABSENT;
+    if (value > 0 && Number.isFinite(value)) room[found++] = value;
+  }
+  const sample = room.subarray(0, found).sort();
   if (sample.length === 0) return [1e-3, 1];
   const cut = Math.floor(sample.length * 0.002);
   const low = sample[cut] ?? 1;
