@@ -91,6 +91,7 @@ export class App implements Listener {
     const main = el(
       "main",
       {},
+      el("h2", { class: "unseen", text: "Curves" }),
       this.curves.element,
       this.tensors.element,
       scalars.element,

@@ -40,6 +40,10 @@ const ongoing = [
   alert("UpdateRatio", "warning", 1203, ofLayer),
   alert("Drift", "info", 1240, { signal: "loss" }),
 ];
+/** Fifteen alerts of one cause, of which the first was sent out. */
+const incident = past
+  .concat(past.slice(0, 6).map((one) => ({ ...one, rule: "Spike" })))
+  .map((one, index) => ({ ...one, incident: { step: 300, headline: index === 0 } }));
 const pastEnds = past.map((begun, index) => ended(begun, 320 + index));
 const noise = Array.from({ length: 40 }, (_, index) =>
   state(`model.layers.${5 * index}.norm1.weight`, 3.6 - index / 60, 1.7),
@@ -54,6 +58,11 @@ const { folder, urls } = pagesOf(dist, {
     alerts: [ongoing[0]],
   }),
   over: documentOf({ layers: 1, steps: 400, alerts: [...past.slice(0, 3), ...pastEnds.slice(0, 3)] }),
+  incident: documentOf({
+    layers: 1,
+    steps: 400,
+    alerts: [...incident, alert("Drift", "info", 390, { signal: "loss" })],
+  }),
   calm: documentOf({ layers: 1, steps: 100, alerts: [] }),
 });
 
@@ -241,6 +250,19 @@ const probes = {
     return seen;
   },
 
+  /** Alerts of one incident: the headline, and the others when they are asked for. */
+  async incident() {
+    const { page } = await open("incident");
+    const seen = { list: await alertList(page), said: await text(page, ".alerts-section"), walked: [] };
+    for (let times = 0; times < 3; times += 1) {
+      await press(page, "j");
+      seen.walked.push((await alertList(page)).find(({ isChosen }) => isChosen)?.rule);
+    }
+    await page.evaluate(() => document.querySelector(".alerts .fold")?.click());
+    seen.opened = (await alertList(page)).length;
+    return seen;
+  },
+
   async over() {
     const { page } = await open("over");
     const seen = {
@@ -335,6 +357,12 @@ const probes = {
     await press(page, "ArrowLeft");
     await press(page, "ArrowLeft");
     seen.curve = await text(page, ".panel .readout");
+    // A key on an alert chooses it, and the focus stays there.
+    await page.focus(".alert-body, .alert[tabindex]");
+    await press(page, "Enter");
+    seen.focused = await page.evaluate(
+      () => document.activeElement.closest(".alert.chosen")?.querySelector("b").textContent ?? null,
+    );
     return seen;
   },
 

@@ -107,6 +107,18 @@ fn alerts_that_go_on_come_first_and_keys_walk_those_only() -> Result<()> {
 }
 
 #[test]
+fn alerts_of_one_incident_stand_behind_its_headline() -> Result<()> {
+    let Some(seen) = probe("alerts_of_one_incident_stand_behind_its_headline", "incident")? else { return Ok(()) };
+    let rules: Vec<&str> =
+        seen["list"].as_array().into_iter().flatten().filter_map(|alert| alert["rule"].as_str()).collect();
+    assert_eq!(rules, ["Drift", "AnomalyTurbulence"], "{seen}");
+    assert!(seen["said"].as_str().is_some_and(|said| said.contains("14 more of this incident")), "{seen}");
+    assert_eq!(texts(&seen["walked"]), ["Drift", "AnomalyTurbulence", "AnomalyTurbulence"], "{seen}");
+    assert_eq!(seen["opened"], 16, "{seen}");
+    Ok(())
+}
+
+#[test]
 fn when_all_alerts_are_over_none_is_red() -> Result<()> {
     const TEST: &str = "when_all_alerts_are_over_none_is_red";
     let Some(seen) = probe(TEST, "over")? else { return Ok(()) };
@@ -181,6 +193,7 @@ fn who_sees_no_canvas_is_told_what_is_drawn_and_keys_read_every_cell() -> Result
     assert!(read.len() == 3 && read.iter().all(|text| text.contains("its usual")), "{read:?}");
     assert!(read[0] != read[1] && read[1] != read[2], "{read:?}");
     assert!(seen["curve"].as_str().is_some_and(|text| text.starts_with("step 1,497")), "{seen}");
+    assert_eq!(seen["focused"], "Drift", "a key on an alert chooses it, and the focus stays: {seen}");
     Ok(())
 }
 

@@ -84,6 +84,8 @@ export interface Alert {
   expected: { typical?: WireNumber; lower?: WireNumber; upper?: WireNumber };
   message: string;
   moved_first?: FirstMove;
+  /** Alerts that begin within a few steps of each other: one of them, the headline, was sent out. */
+  incident?: { step: number; headline: boolean };
 }
 
 export interface Cursor {

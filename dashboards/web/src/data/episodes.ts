@@ -40,6 +40,30 @@ export function episodesOf(alerts: Alert[]): Episode[] {
   return [...all.filter(isOngoing), ...all.filter((episode) => !isOngoing(episode))];
 }
 
+/** Those of one incident. */
+export interface Group {
+  key: string;
+  /** The headline, or the first of those that are left of it. */
+  first: Episode;
+  others: Episode[];
+}
+
+/** By incident, in the order of the newest of each. */
+export function groupsOf(episodes: Episode[]): Group[] {
+  const groups = new Map<string, Episode[]>();
+  for (const episode of episodes) {
+    const { rank, incident } = episode.alert;
+    const key = incident ? `incident ${rank} ${incident.step}` : episode.key;
+    const group = groups.get(key);
+    if (group) group.push(episode);
+    else groups.set(key, [episode]);
+  }
+  return [...groups].flatMap(([key, all]) => {
+    const first = all.find(({ alert }) => alert.incident?.headline) ?? all[0];
+    return first ? [{ key, first, others: all.filter((one) => one !== first) }] : [];
+  });
+}
+
 export function isOngoing(episode: Episode): boolean {
   return episode.end === null;
 }

@@ -1,12 +1,14 @@
 // The list of alerts: those that go on, then those that are over; one of them is chosen.
 
 import { type Alert, toNumber } from "../data/contract";
-import { type Episode, isOngoing } from "../data/episodes";
+import { type Episode, type Group, groupsOf, isOngoing } from "../data/episodes";
 import { el } from "../shared/dom";
 import * as format from "../shared/format";
 
 /** Beside alerts that go on, more than so many that are over stand behind a button. */
 const FEW = 2;
+/** And of one incident more than so many beside its headline. */
+const FEW_OF_INCIDENT = 1;
 
 /** `3 ongoing, 9 over`. */
 export function alertCounts(ongoing: number, begun: number): string {
@@ -31,6 +33,8 @@ export class Alerts {
   private chosen: Episode | null = null;
   /** Until the reader says so, their number decides. */
   private isOpen: boolean | null = null;
+  /** The incidents of which all alerts are shown. */
+  private readonly openGroups = new Set<string>();
   private shown = "";
 
   constructor(private readonly onChoose: (episode: Episode | null) => void) {
@@ -77,7 +81,8 @@ export class Alerts {
 
   /** The next (+1) or the one before (-1) of those that are shown; the first if none is chosen. */
   move(by: 1 | -1): void {
-    const all = this.showsOver ? this.episodes : this.ongoing;
+    const groups = [...groupsOf(this.ongoing), ...(this.showsOver ? groupsOf(this.over) : [])];
+    const all = groups.flatMap((group) => [group.first, ...(this.showsAll(group) ? group.others : [])]);
     if (all.length === 0) return;
     const index = this.chosen ? all.indexOf(this.chosen) + by : 0;
     this.choose(all[Math.max(0, Math.min(all.length - 1, index))] ?? null);
@@ -93,13 +98,44 @@ export class Alerts {
 
   private render(): void {
     const { ongoing, over, showsOver } = this;
-    this.list.replaceChildren(...ongoing.map((episode) => this.item(episode)));
+    const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
+    this.list.replaceChildren(...groupsOf(ongoing).flatMap((group) => this.group(group)));
     this.fold.hidden = over.length === 0;
     this.fold.textContent = `${showsOver ? "▾" : "▸"} ${format.integer(over.length)} over`;
     this.fold.setAttribute("aria-expanded", String(showsOver));
-    this.overList.replaceChildren(...(showsOver ? over.map((episode) => this.item(episode)) : []));
+    this.overList.replaceChildren(...(showsOver ? groupsOf(over).flatMap((group) => this.group(group)) : []));
     this.note.hidden = this.note.textContent === "" && this.episodes.length > 0;
     if (this.episodes.length === 0) this.note.textContent = "No alert so far.";
+    // The button that had the focus is another one now.
+    const buttons = [...this.element.querySelectorAll<HTMLElement>("[data-key]")];
+    if (focused !== undefined) buttons.find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
+  }
+
+  private showsAll({ key, others }: Group): boolean {
+    return others.length <= FEW_OF_INCIDENT || this.openGroups.has(key) || others.some((one) => one === this.chosen);
+  }
+
+  /** An incident: its headline, and the others or a button for them. */
+  private group(group: Group): HTMLElement[] {
+    const { key, first, others } = group;
+    const isOpen = this.showsAll(group);
+    const items = [this.item(first), ...(isOpen ? others.map((episode) => this.item(episode)) : [])];
+    if (others.length <= FEW_OF_INCIDENT) return items;
+    const text = `${isOpen ? "▾" : "▸"} ${format.integer(others.length)} more of this incident`;
+    const fold = el("button", {
+      class: "fold",
+      text,
+      data: { key: `all of ${key}` },
+      aria: { expanded: String(isOpen) },
+    });
+    fold.type = "button";
+    fold.addEventListener("click", () => {
+      if (isOpen) this.openGroups.delete(key);
+      else this.openGroups.add(key);
+      this.render();
+    });
+    items.splice(1, 0, el("li", {}, fold));
+    return items;
   }
 
   private item(episode: Episode): HTMLElement {
@@ -115,7 +151,7 @@ export class Alerts {
     );
     const body = el(
       "button",
-      { class: "alert-body", aria: { pressed: String(isChosen) } },
+      { class: "alert-body", data: { key: episode.key }, aria: { pressed: String(isChosen) } },
       head,
       el("span", { class: "alert-words", text: words(alert) }),
       isOngoing(episode) || isChosen ? firstMove(alert) : null,
