@@ -213,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_is_no_panel() {
+        let mut history = trainmon_history::History::new(trainmon_history::Limits::default());
+        for name in ["scalar/straggler_rank/world", "scalar/accuracy"] {
+            let curve = history.curve(name).unwrap();
+            for step in 0..3 {
+                history.step(step, 0.0, false);
+                history.record(curve, step, 1.0);
+            }
+        }
+        let titles: Vec<String> = panels(&history.overview()).into_iter().map(|panel| panel.title).collect();
+        assert_eq!(titles, ["accuracy"]);
+    }
+
+    #[test]
     fn a_curve_of_nothing_is_no_panel_and_one_of_nan_alone_is() {
         let (axis, curve) = document(&[None, None]);
         assert_eq!(panel(&axis, &curve, "loss".to_owned()), None);
