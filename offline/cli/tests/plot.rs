@@ -157,7 +157,7 @@ fn a_run_that_is_at_work_is_drawn_as_far_as_it_got() {
     for out in ["first.html", "first.svg", "first.png"] {
         let said = workspace.plot(&["out", "--rank", "0", "-o", out]);
         assert_eq!(said.code, Some(0), "{}", said.err);
-        assert!(said.out.starts_with(&format!("{out}: run-a rank 0, 1 steps, 0 to 0")), "{}", said.out);
+        assert!(said.out.starts_with(&format!("{out}: run-a rank 0, 1 step, 0 to 0")), "{}", said.out);
         assert!(said.err.contains("line 3: torn off at the file's end"), "{}", said.err);
     }
 }
