@@ -40,6 +40,8 @@ const OF_RESULTS: [&str; 4] = ["per_sec", "/s", "throughput", "time"];
 const LOOKBACK_STEPS: u64 = 16;
 /// A signal that is back in its band for longer than this has nothing to do with the alert.
 const MAX_QUIET_STEPS: u64 = 2;
+/// Measured steps in a row outside of it from which a band learns nothing: more than the longest rule waits for by default.
+const FROZEN_STEPS: u64 = 48;
 /// Steps before a band means anything.
 const MIN_SAMPLES: u64 = 16;
 /// Steps a band looks back over.
@@ -70,6 +72,9 @@ struct Band {
     departure: Option<BandExit>,
     /// The last measured step in which it was outside.
     last_outside: Option<u64>,
+    /// Measured steps in a row in which it has been outside.
+    #[serde(default)]
+    outside: u64,
 }
 
 /// A band was left.
@@ -90,7 +95,9 @@ impl Band {
     fn leaves(&mut self, value: f64, floor: f64, look: u64) -> bool {
         let width = (DEVIATIONS * self.variance.sqrt()).max(floor * self.mean.abs());
         let is_outside = self.samples >= MIN_SAMPLES && (!value.is_finite() || (value - self.mean).abs() > width);
-        if value.is_finite() {
+        self.outside = if is_outside { self.outside + 1 } else { 0 };
+        // What lasts becomes usual in the end, but not before the rules that wait for steps in a row have spoken.
+        if value.is_finite() && (!is_outside || self.outside > FROZEN_STEPS) {
             // What is outside enters as the band's edge, so that one leap does not widen the band by itself.
             let inside = if is_outside { value.clamp(self.mean - width, self.mean + width) } else { value };
             self.samples += 1;
@@ -187,8 +194,9 @@ impl RootCause {
         }
     }
 
-    /// Of the signals that are outside their band now or were a moment ago, the one that left it first.
-    pub(crate) fn first_move(&self, places: &Places) -> Option<FirstMove> {
+    /// Of the signals that are outside their band now or were a moment ago, the one that left it first; for a rule that has waited
+    /// for so many steps in a row.
+    pub(crate) fn first_move(&self, places: &Places, waited: u64) -> Option<FirstMove> {
         let mut best: Option<(u64, usize, f64, FirstMove)> = None;
         for (order, (signal, bands)) in SIGNALS.into_iter().zip(&self.bands).enumerate() {
             for (number, band) in bands.iter().enumerate() {
@@ -196,7 +204,7 @@ impl RootCause {
                     Some(layer) => &*layer.name,
                     None => "",
                 };
-                let Some(departure) = self.of_this_alert(band) else { continue };
+                let Some(departure) = self.of_this_alert(band, waited) else { continue };
                 let distance = departure.distance();
                 let is_better = best.as_ref().is_none_or(|(look, best_order, best_distance, _)| {
                     (departure.look, order) < (*look, *best_order)
@@ -212,10 +220,10 @@ impl RootCause {
         Some(first)
     }
 
-    fn of_this_alert<'a>(&self, band: &'a Band) -> Option<&'a BandExit> {
+    fn of_this_alert<'a>(&self, band: &'a Band, waited: u64) -> Option<&'a BandExit> {
         let is_recent = |look: u64, steps: u64| self.looks.saturating_sub(look) <= steps;
         let is_outside = band.last_outside.is_some_and(|last| is_recent(last, MAX_QUIET_STEPS));
-        band.departure.as_ref().filter(|departure| is_outside && is_recent(departure.look, LOOKBACK_STEPS))
+        band.departure.as_ref().filter(|departure| is_outside && is_recent(departure.look, LOOKBACK_STEPS + waited))
     }
 
     /// What is saved with a checkpoint.
@@ -345,7 +353,7 @@ mod tests {
         }
 
         fn first(&self) -> Option<FirstMove> {
-            self.root_cause.first_move(&self.places)
+            self.root_cause.first_move(&self.places, 0)
         }
     }
 
@@ -454,6 +462,25 @@ mod tests {
         assert_eq!(run.first(), None);
         run.step(60, |_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
         assert_eq!(run.first().unwrap().step, Step(60));
+    }
+
+    #[test]
+    fn what_lasts_is_still_blamed_when_a_rule_has_waited_for_many_steps() {
+        let mut run = Run::new();
+        let noisy = |step: u64| 2.0 + 0.15 * (step as f64 * 1.7).sin();
+        for step in 0..80 {
+            run.step_with(step, (noisy(step), 1e-3), |_, _| 1.0);
+        }
+        for step in 80..112 {
+            run.step_with(step, (3.4, 1e-3), |_, kind| if kind == Kind::GradReduced { 0.0 } else { 1.0 });
+        }
+        let first = run.root_cause.first_move(&run.places, 32).unwrap();
+        assert_eq!((first.step, first.signal), (Step(80), AlertSignal::Loss));
+        assert_eq!(run.first(), None, "a rule that waits for nothing looks at the last steps");
+        for step in 112..200 {
+            run.step_with(step, (3.4, 1e-3), |_, _| 1.0);
+        }
+        assert_eq!(run.root_cause.first_move(&run.places, 32), None, "by now it is usual");
     }
 
     #[test]

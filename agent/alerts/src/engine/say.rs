@@ -1,5 +1,7 @@
 //! What a step's alerts become: incidents with one message each, and what is written down.
 
+use std::collections::HashMap;
+
 use trainmon_core::config::AlertActions;
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, FirstMove, Incident, Step, StepBatch, layer_of,
@@ -40,13 +42,12 @@ impl Engine {
             let order = precedence(severity, scope(outcome.which), self.signal_of(outcome));
             (outcome.news != Some(RuleChange::Begins), order, outcome.watch)
         });
-        let first_move = self.root_cause.first_move(&self.places);
         let mut incidents = std::mem::take(&mut self.incidents);
         let (begun, over): (Vec<Outcome>, Vec<Outcome>) =
             outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
         let told = self.join(&mut incidents, begun, batch.step);
         let mut of_watch = vec![0; self.watches.len()];
-        self.say_begun(told, (batch, first_move.as_ref()), &mut of_watch, verdict);
+        self.say_begun(told, batch, &mut of_watch, verdict);
         for outcome in over {
             self.say_over(&mut incidents, &outcome, batch, &mut of_watch, verdict);
         }
@@ -79,18 +80,13 @@ impl Engine {
         told
     }
 
-    fn say_begun(
-        &self,
-        told: Vec<BegunAlert>,
-        (batch, first_move): (&StepBatch, Option<&FirstMove>),
-        of_watch: &mut [usize],
-        verdict: &mut Verdict,
-    ) {
+    fn say_begun(&self, told: Vec<BegunAlert>, batch: &StepBatch, of_watch: &mut [usize], verdict: &mut Verdict) {
         let others: Vec<(AlertRule, AlertSeries)> = told
             .iter()
             .filter(|one| one.incident.is_some_and(|incident| !incident.headline))
             .map(|one| (self.watches[one.outcome.watch].rule.rule, self.describe(&one.outcome)))
             .collect();
+        let mut first_moves: HashMap<u64, Option<FirstMove>> = HashMap::new();
         for BegunAlert { outcome, incident, beside: of_layer } in told {
             let rule = self.watches[outcome.watch].rule.rule;
             of_watch[outcome.watch] += 1;
@@ -98,7 +94,10 @@ impl Engine {
                 count_unsaid(verdict, rule);
                 continue;
             }
-            let first_move = first_move.filter(|_| rule != AlertRule::NormMismatch);
+            let waited = self.waited(outcome.watch);
+            let first_move =
+                first_moves.entry(waited).or_insert_with(|| self.root_cause.first_move(&self.places, waited));
+            let first_move = first_move.as_ref().filter(|_| rule != AlertRule::NormMismatch);
             let mut raised = self.raised(&outcome, of_layer, (batch, first_move), incident);
             match incident {
                 Some(Incident { headline: false, .. }) => raised.outlet = Outlet::Written,
@@ -159,6 +158,13 @@ impl Engine {
         };
         alert.message = sentence(&alert, since, (watch.rule.args.steps, of_layer), batch);
         RaisedAlert { alert, actions: watch.rule.actions, outlet: Outlet::All }
+    }
+
+    /// Steps in a row that a rule waits for before it speaks.
+    fn waited(&self, watch: usize) -> u64 {
+        let rule = &self.watches[watch].rule;
+        let waits = matches!(rule.rule, AlertRule::Dead | AlertRule::Collapse | AlertRule::UpdateRatio);
+        if waits { rule.args.steps } else { 0 }
     }
 
     fn member(&self, outcome: &Outcome) -> Member {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -125,7 +126,7 @@ def main(fault: str, directory: str, seed: int, webhook: str | None) -> None:
             optimizer.param_groups[1]["lr"] *= 100
             scheduler.base_lrs[1] *= 100
         if fault == "dropped_rank" and step == AT and rank == 1:
-            os._exit(9)
+            os.kill(os.getpid(), signal.SIGKILL)
         optimizer.zero_grad()
         logits = net(words)
         loss = functional.cross_entropy(logits.flatten(0, 1), following.flatten())

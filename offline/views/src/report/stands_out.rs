@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use trainmon_core::{Kind, layer_of, shown_name};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, curves};
 
-use super::advice::short;
 use super::document::{StandsOut, StandsOutKind};
 use crate::rank_history::RankHistory;
 
@@ -30,6 +29,10 @@ const SLOW: f64 = 10.0;
 const SLOW_SECONDS: f64 = 1.0;
 /// The first steps compile, allocate and open files.
 const FIRST_STEPS: u64 = 5;
+
+fn short(value: f64) -> String {
+    trainmon_core::short(value, 4)
+}
 
 /// What of a kind's tensors stands out.
 pub(super) fn of_map(map: &HeatMap, rank: u32) -> Vec<StandsOut> {

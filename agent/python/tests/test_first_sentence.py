@@ -1,0 +1,130 @@
+"""Twelve planted faults and eight clean trainings: the first sentence names the fault, its step, its place and its rank.
+
+The first sentence is that of the message which an alert sends, and that with which `trainmon report` begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command import trainmon
+from support.ranks import SCRIPTS, free_port, run_alone, variables_of_a_rank
+
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the first sentences are to say; `None`: no alert is sent."""
+
+    message: str | None
+    report: str
+
+
+#: Where the numbers are not those of the fault alone, any number will do.
+N = r"[-+.\de]+"
+EXPECTED = {
+    "batch": Expected(
+        rf"Spike: loss {N} at step 200 on rank 0 .*; moved first: actv of the model's input at step 200 \(norm 0, ",
+        r"2 alerts, the first: Spike: loss .* at step 200 on rank 0 .* actv of the model's input at step 200",
+    ),
+    "log_of_zero": Expected(
+        r"NonFinite: loss inf at step 200 on rank 0; moved first: loss at step 200 \(inf, usually ",
+        r"One alert: NonFinite: loss inf at step 200 on rank 0",
+    ),
+    "group_rate": Expected(
+        r"Spike: update norm .* at step 200 on rank 0 .*; moved first: learning rate at step 200 ",
+        r"2 alerts, the first: Spike: update norm .*moved first: learning rate at step 200 .*It is very likely .* learning_rate rises at step 200",
+    ),
+    "initialisation": Expected(
+        None, rf"No alert. The parameter norm of h\.1\.fc\.weight is {N} times that of the same tensor in the 2 other layers"
+    ),
+    "fp16_overflow": Expected(
+        r"NonFinite: actv norm (NaN|inf) at step 200 on rank 0; moved first: actv of h\.2\.proj\.input at step 200 ",
+        r"\d+ alerts, the first: NonFinite: actv .*It is certain that actv norm of h\.2\.proj\.input is not finite at step 200",
+    ),
+    "dead_head": Expected(
+        r"Dead: gradient norm of head\.weight exactly 0 for 10 steps, up to step 209 on rank 0; moved first: actv of the "
+        r"model's output at step 200 \(norm 0, ",
+        r"\d+ alerts, the first: Dead: gradient norm of head\.weight .*actv norm of the model's output falls at step 200",
+    ),
+    "frozen_layer": Expected(
+        None, r"No alert. Layer h\.1 \(12 tensors\) has no gradient after step 199 on rank 0; other layers do\."
+    ),
+    "loader_stall": Expected(None, rf"No alert. Step 200 took {N} s on rank 0, {N} times the median step"),
+    "loss_scale": Expected(
+        r"Spike: loss 1\d\d at step 200 on rank 0 .*; moved first: loss at step 200 ",
+        r"2 alerts, the first: Spike: loss .*It is very likely .* that loss rises at step 200 on rank 0",
+    ),
+    "warm_up": Expected(
+        r"UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0 \(alert above 0\.01\)",
+        r"\d+ alerts, the first: UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0",
+    ),
+}
+
+
+def sent(run: Path) -> list[str]:
+    """The messages that a run sent when an alert began."""
+    alerts: list[dict[str, Any]] = []
+    for file in sorted(run.glob("rank_*/alerts.jsonl")):
+        alerts += [json.loads(line) for line in file.read_text().splitlines()]
+    begun = [alert for alert in alerts if alert.get("phase") == "begins"]
+    return [alert["message"] for alert in begun if alert.get("incident", {"headline": True})["headline"]]
+
+
+def headline(run: Path) -> str:
+    """The sentence with which the report begins."""
+    report: str = json.loads(trainmon("report", run, "--json").stdout)["summary"]
+    return report
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_the_first_sentence_of_a_planted_fault_is_right(tmp_path: Path, fault: str) -> None:
+    run_alone("planted_faults.py", fault, tmp_path, 1)
+    messages, expected = sent(tmp_path / fault), EXPECTED[fault]
+    if expected.message is None:
+        assert messages == []
+    else:
+        assert re.match(expected.message, messages[0]), messages
+    assert re.match(expected.report, headline(tmp_path / fault)), headline(tmp_path / fault)
+
+
+def on_two_ranks(fault: str, directory: Path) -> None:
+    """Trains on two ranks, of which one may die."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    each = [{**variables_of_a_rank(told), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    words = [sys.executable, str(SCRIPTS / "planted_faults.py"), fault, str(directory), "1"]
+    ranks = [subprocess.Popen(words, env=variables, stderr=subprocess.DEVNULL) for variables in each]
+    for process in ranks:
+        process.wait(timeout=240)
+
+
+def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> None:
+    on_two_ranks("nan_on_one_rank", tmp_path)
+    run = tmp_path / "nan_on_one_rank"
+    of_rank = {rank: [message for message in sent(run) if f"on rank {rank}" in message] for rank in range(2)}
+    assert re.match(r"NonFinite: loss NaN at step 200 on rank 1; moved first: loss at step 200 ", of_rank[1][0]), of_rank
+    # Rank 0 says that it came to it through the reduction.
+    assert re.match(r"NonFinite: gradient norm NaN at step 200 on rank 0; moved first: gradient of \S+ after reduction", of_rank[0][0])
+    assert re.match(r"\d+ alerts, the first: NonFinite: loss NaN at step 200 on rank 1", headline(run)), headline(run)
+
+
+def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
+    on_two_ranks("dropped_rank", tmp_path)
+    told = headline(tmp_path / "dropped_rank")
+    assert re.match(r"No alert. Rank 1 did not end in order, as other ranks did: its last step is 19[89]\.", told), told
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_clean_training_is_accused_of_nothing(tmp_path: Path, seed: int) -> None:
+    run_alone("planted_faults.py", "clean", tmp_path, seed)
+    assert sent(tmp_path / "clean") == []
+    told = headline(tmp_path / "clean")
+    assert re.fullmatch(r"No alert\. (No|One|\d+) series (may have )?left what (it was|they were) before.*", told), told
