@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from support import dashboards, rules
+from support import dashboards, rendering, rules
 from support.on_call import CLEAN_STEPS, EXPECTED, MPI_RUN, Scenario
 
 #: What these trainings cannot show, and why. All have synthetic series in configs/alerting/tests.
@@ -26,6 +26,17 @@ def test_an_expression_of_a_dashboard_has_an_answer(scenario: Scenario, asked: d
         pytest.skip(NO_COLLECTIVES)
     answer = scenario.answers[dashboards.filled(asked.expression)]
     assert bool(answer) != (asked.where in WITHOUT_ANSWER), answer
+
+
+@pytest.mark.parametrize("where", rendering.all_panels())
+def test_a_panel_shows_everything_that_a_reader_looks_for(scenario: Scenario, where: str) -> None:
+    if scenario.screen is None:
+        pytest.skip(rendering.missing())
+    if OF_MPI in str(rendering.all_panels()[where]["targets"]) and not scenario.has_collectives:
+        pytest.skip(NO_COLLECTIVES)
+    if f"{where} / A" in WITHOUT_ANSWER:
+        pytest.skip(WITHOUT_ANSWER[f"{where} / A"])
+    assert rendering.faults(scenario.screen.shown[where]) == []
 
 
 @pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.get("alert") or rule["record"])

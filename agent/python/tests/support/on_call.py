@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import command, dashboards, forks, rules
+from support import command, dashboards, forks, rendering, rules
 from support.alert_servers import Servers, wait_for
 from support.ranks import SCRIPTS, free_port, variables_of_a_rank
 
@@ -65,6 +65,8 @@ class Scenario:
     servers: Servers
     #: The series of every expression, asked while alerts fired.
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    #: Every panel as Grafana would have shown it then; none where Grafana's library is missing.
+    screen: rendering.Screen | None = None
     #: Whether the training over MPI could run here.
     has_collectives: bool = False
     clean_steps: int = 0
@@ -176,6 +178,15 @@ class Jobs:
         }
 
 
+def screen_of_now(servers: Servers) -> rendering.Screen | None:
+    """Every panel with the last two minutes, an hour in the time of the rules."""
+    if rendering.missing():
+        return None
+    now = int(time.time())
+    filled = {**dashboards.FILLED, "$__range": "2m"}
+    return rendering.render(servers.address, rendering.all_panels(), rendering.Window(now - 120, now, filled))
+
+
 def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     """Everything once: start, faults, all expected alerts, every expression asked, release, all alerts over."""
     servers = scenario.servers
@@ -222,6 +233,7 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     asked += [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
     asked += [rule["record"] for rule in rules.all_rules() if "record" in rule]
     scenario.answers = {expression: servers.query(expression) for expression in asked}
+    scenario.screen = screen_of_now(servers)
     # Over with it.
     jobs.signal("stopped-rank", 1, signal.SIGCONT)
     (directory / "stalled" / "go").touch()
