@@ -229,10 +229,12 @@ def listing(facts: Facts, key: Sequence[str], columns: Sequence[Column], leads_t
         ref = chr(ord("A") + index)
         target = Dataquery().expr(column.expression).ref_id(ref).datasource(DATASOURCE)
         panel.with_target(target.instant().format(PromQueryFormat.TABLE))
+        # The data source puts the letter behind where there are several.
+        value = f"Value #{ref}" if len(columns) > 1 else "Value"
         if column.labels_only:
-            hidden.append(f"Value #{ref}")
+            hidden.append(value)
         else:
-            shown[f"Value #{ref}"] = column.heading
+            shown[value] = column.heading
     order = {name: place for place, name in enumerate((*key, *shown))}
     options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown, "indexByName": order}
     panel.with_transformation(DataTransformerConfig("merge", options={}))

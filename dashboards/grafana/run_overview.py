@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Facts, Look, Query, alert_counts, curves, number
+from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, alert_counts, curves, listing, number
 from grafana.queries import RANK, RUN, firing, increase, largest, quantile, rate
 
 
@@ -17,7 +17,7 @@ def board() -> RankStore:
     made.with_marks("Spikes", spiked, "the gradient norm of {{run}} spiked")
     made.row("Now", *_now())
     made.row("Numbers", *_numbers())
-    made.row("Faults found", *_faults())
+    made.row("Faults found", _first_moves(), *_faults())
     made.folded("More numbers", *_more_numbers())
     made.folded("Speed and cost", *_speed())
     return made
@@ -112,6 +112,15 @@ def _more_numbers() -> list[timeseries.Panel]:
         curves(check, Query(largest(f"trainmon_grad_norm_self_check_ratio{{{RANK}}}"), "rank {{rank}}")),
         curves(own, Query(f"avg by (name) (trainmon_scalar{{{RANK}}})", "{{name}}")),
     ]
+
+
+def _first_moves() -> table.Panel:
+    labels = ("rule", "signal", "layer", "tensor_name", "rank", "instance")
+    # The place in the order of the step stands behind the point.
+    step = f"floor(max by ({', '.join(labels)}) (trainmon_alert_first_move{{{RANK}}}))"
+    note = "Empty where there is none."
+    facts = Facts("What moved first", "trainmon_alert_first_move", "TrainingSpike", note, width=24, height=6)
+    return listing(facts, labels, [Column("step", step, decimals=0)], {"instance": LIVE_PAGE})
 
 
 def _faults() -> list[timeseries.Panel]:

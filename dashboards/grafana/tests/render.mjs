@@ -61,11 +61,14 @@ function table(frames) {
   // A table shows one frame: of several the reader chooses.
   const [frame] = frames;
   if (frames.length !== 1) {
-    return { frames: frames.length, columns: [], rows: [] };
+    return { frames: frames.length, columns: [], labels: [], rows: [] };
   }
-  const columns = frame.fields.map((field) => getFieldDisplayName(field, frame, frames));
+  const nameOf = (field) => getFieldDisplayName(field, frame, frames);
+  const columns = frame.fields.map(nameOf);
+  // What a row is of; the other columns are what is known of it.
+  const labels = frame.fields.filter((field) => field.type === FieldType.string).map(nameOf);
   const rows = Array.from({ length: frame.length }, (_, row) => frame.fields.map((field) => cell(field, row)));
-  return { frames: 1, columns, rows };
+  return { frames: 1, columns, labels, rows };
 }
 
 function cell(field, row) {

@@ -20,7 +20,7 @@ WINDOW = rendering.Window(START, END, OF_GPT)
 ALL_RUNS = rendering.Window(START, END, {**OF_GPT, "$run": ".*"})
 HEAT_MAPS = ("Norm", "Largest magnitude", "Share of zeros", "Mean element")
 NOT_NUMBERS = "Layers whose norm is no number, or zero"
-TABLES = [("fleet", "Runs"), ("ranks", "Ranks"), ("monitor-health", "Versions")]
+TABLES = [("fleet", "Runs"), ("ranks", "Ranks"), ("monitor-health", "Versions"), ("run-overview", "What moved first")]
 
 
 Change = Callable[[dict[str, Any]], None]

@@ -108,6 +108,7 @@ def _scrape(at: int) -> Iterator[Sample]:
         if is_seen:
             yield from _recorded(run, at, len(ranks))
     yield from _alerts(at)
+    yield from _first_moves(at)
     yield from _layers(at)
 
 
@@ -146,6 +147,14 @@ def _alerts(at: int) -> Iterator[Sample]:
         ("TrainingSlowdown", "ticket", "a run & its twin"),
     ):
         yield "ALERTS", {"alertname": alert, "alertstate": "firing", "severity": severity, "run": run}, 1
+
+
+def _first_moves(at: int) -> Iterator[Sample]:
+    of = {"job": "trainmon", "run": "gpt", "rank": "1", "instance": "127.0.0.1:9465"}
+    if at >= 0.75 * SECONDS:
+        weight = {"signal": "grad", "layer": "model.layers.7", "tensor_name": "model.layers.7.mlp.weight"}
+        yield "trainmon_alert_first_move", {**of, "rule": "NonFinite", **weight}, 2700.003
+        yield "trainmon_alert_first_move", {**of, "rule": "Spike", **weight, "layer": "", "tensor_name": ""}, 2711.001
 
 
 def _layers(at: int) -> Iterator[Sample]:

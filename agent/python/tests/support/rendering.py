@@ -113,9 +113,7 @@ def _faults_of_table(shown: Mapping[str, Any]) -> Iterable[str]:
         yield "an empty table"
     yield from (f"the column {name} stands there twice" for name in twice(shown["columns"]))
     rows = [dict(zip(shown["columns"], row, strict=True)) for row in shown["rows"]]
-    # A row is known by what it is of: the labels, which come first.
-    of = [name for name in ("run", "rank", "instance") if name in shown["columns"]]
-    keys = [", ".join(row[name]["text"] for name in of) for row in rows]
+    keys = [", ".join(row[name]["text"] for name in shown["labels"]) for row in rows]
     yield from (f"{times} rows of {key}" for key, times in Counter(keys).items() if times > 1)
     for name in shown["columns"]:
         if not any(row[name]["text"] for row in rows):
