@@ -57,6 +57,12 @@ def panel(board: str, title: str) -> dict[str, Any]:
     return found
 
 
+def has_all_runs(file: Path) -> bool:
+    """Whether a dashboard shows all runs beside each other; else one is chosen."""
+    (run,) = (variable for variable in model(file)["templating"]["list"] if variable["name"] == "run")
+    return bool(run.get("includeAll"))
+
+
 def links(file: Path) -> list[str]:
     """Every address that a dashboard, its panels and their cells lead to, with its variables."""
     found = [link["url"] for link in model(file)["links"] if link.get("url")]

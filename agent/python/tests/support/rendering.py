@@ -99,6 +99,11 @@ def _answer(address: str, target: Mapping[str, Any], window: Window) -> list[dic
     return result
 
 
+def is_empty(shown: Mapping[str, Any]) -> bool:
+    """Whether nothing came of its queries."""
+    return not (shown.get("rows") or shown.get("series"))
+
+
 def faults(shown: Mapping[str, Any]) -> list[str]:
     """What a reader of a panel with data would miss, in words."""
     found = [f"a link leads nowhere: {url}" for url in _addresses(shown) if not leads_somewhere(url)]
