@@ -28,8 +28,13 @@ def board() -> RankStore:
 def _not_numbers() -> statetimeline.Panel:
     """What no heat map can draw: its colours end where numbers do, and zero has no logarithm."""
     norm = f"trainmon_layer_norm{{{LAYER}}}"
-    # NaN differs from itself. The worst of a layer's tensors and ranks counts.
-    state = f"3 * ({norm} != bool {norm}) + 2 * (abs({norm}) == bool Inf) + ({norm} == bool 0)"
+    # NaN is not even at most infinity. The worst of a layer counts. Sets that are usually empty cost the least: with
+    # 4,000 series half of what a heat map costs.
+    state = (
+        f"3 + 0 * count by (layer) ({norm} unless {norm} <= Inf)"
+        f" or 2 + 0 * count by (layer) ({norm} == Inf)"
+        f" or 1 + max by (layer) ({norm} == 0)"
+    )
     facts = Facts(
         "Layers whose norm is no number, or zero",
         "trainmon_layer_norm",
@@ -38,7 +43,7 @@ def _not_numbers() -> statetimeline.Panel:
         "none",
         width=24,
     )
-    query = Query(in_order(f"max by (layer) ({state}) > 0"), "{{layer}}")
+    query = Query(in_order(state), "{{layer}}")
     return states(facts, query, _STATES, "Every norm is a number above 0")
 
 
