@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from grafana_foundation_sdk.builders.dashboard import (
     AnnotationQuery,
     Dashboard,
@@ -19,18 +21,21 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     Panel,
+    RowPanel,
     VariableOption,
     VariableRefresh,
     VariableSort,
 )
 
-from grafana.panels import DATASOURCE
+from grafana.panels import DATASOURCE, PAGE_COLOR, TICKET_COLOR
+from grafana.queries import firing
 
 #: Where docs/runbook.md can be read: a text box on each dashboard.
 RUNBOOK = "https://example.org/trainmon/docs/runbook.md"
 TAG = "trainmon"
 
-_ALERTS = ('ALERTS{alertstate="firing",run=~"$run"}', "{{alertname}}", "{{severity}}: run {{run}} {{rank}}")
+#: What the dashboards mark besides alerts.
+MARK_COLOR = "purple"
 
 
 class RankStore:
@@ -79,12 +84,13 @@ class RankStore:
         self._dashboard.with_variable(self._choice("instance", "Live page of", page))
         runbook = TextBoxVariable("runbook").label("Runbook").default_value(RUNBOOK)
         self._dashboard.with_variable(runbook.description("Where docs/runbook.md can be read"))
-        self._annotate("Alerts", _ALERTS, "red")
+        for title, severity, color in (("Pages", "page", PAGE_COLOR), ("Tickets", "ticket", TICKET_COLOR)):
+            self._annotate(title, (firing(severity), "{{alertname}}", "{{severity}}: run {{run}} {{rank}}"), color)
         return self
 
     def with_marks(self, name: str, expression: str, text: str) -> RankStore:
         """Annotates the points in time where an expression has a value."""
-        self._annotate(name, (expression, name, text), "orange")
+        self._annotate(name, (expression, name, text), MARK_COLOR)
         return self
 
     def row(self, title: str, *panels: Builder[Panel]) -> RankStore:
@@ -94,10 +100,18 @@ class RankStore:
             self._dashboard.with_panel(panel)
         return self
 
+    def folded(self, title: str, *panels: Builder[Panel]) -> RankStore:
+        """A row whose panels are shown, and asked for, once it is opened."""
+        row = Row(title)
+        for panel in panels:
+            row.with_panel(panel)
+        self._dashboard.with_row(row)
+        return self
+
     def build(self) -> Model:
         """The dashboard, each panel with a number of its own."""
         model = self._dashboard.build()
-        for number, panel in enumerate(model.panels or [], start=1):
+        for number, panel in enumerate(_with_folded(model.panels or []), start=1):
             panel.id_val = number
         return model
 
@@ -117,3 +131,11 @@ class RankStore:
             everything = VariableOption(selected=True, text=["All"], value=["$__all"])
             variable.multi(True).include_all(True).all_value(".*").current(everything)
         return variable
+
+
+def _with_folded(panels: Sequence[Panel | RowPanel]) -> Iterator[Panel | RowPanel]:
+    """Rows, their panels and all others, in the order of the screen."""
+    for panel in panels:
+        yield panel
+        if isinstance(panel, RowPanel):
+            yield from panel.panels

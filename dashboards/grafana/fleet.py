@@ -5,8 +5,8 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Column, Facts, Look, Query, curves, listing
-from grafana.queries import RUN, increase
+from grafana.panels import PAGE_COLOR, RUN_OVERVIEW, TICKET_COLOR, Column, Facts, Look, Query, curves, listing
+from grafana.queries import RUN, firing, increase, per_run
 
 
 def board() -> RankStore:
@@ -18,28 +18,34 @@ def board() -> RankStore:
     return made
 
 
-def _table() -> table.Panel:
-    def firing(severity: str) -> str:
-        alerts = f'count by (run) (ALERTS{{alertstate="firing",severity="{severity}",{RUN}}})'
-        return f"{alerts} or 0 * max by (run) (trainmon_step{{{RUN}}})"
+#: Of each run that was heard of in the time shown; zero, to tell it from no run.
+_KNOWN = f"0 * max by (run) (last_over_time(run:trainmon_ranks:count{{{RUN}}}[$__range]))"
+_STATES = {0: ("ended", "text"), 1: ("does not answer", PAGE_COLOR), 2: ("runs", "green")}
 
+
+def _table() -> table.Panel:
+    def count(severity: str) -> str:
+        return f"count by (run) ({firing(severity)}) or {_KNOWN}"
+
+    # A run that ends takes its targets away. If they are listed and no rank reports, it was killed or is unreachable.
+    state = f'2 + 0 * {per_run("run:trainmon_ranks:count")} or 1 + 0 * max by (run) (up{{run!="",{RUN}}}) or {_KNOWN}'
     columns = [
-        Column("pages", firing("page"), decimals=0, limits=(1, 1)),
-        Column("tickets", firing("ticket"), decimals=0, limits=(1, 5)),
-        Column("since last step", f"run:trainmon_last_step_age_seconds:max{{{RUN}}}", "s", 0, (120, 900)),
+        Column("state", state, words=_STATES),
+        Column("pages", count("page"), decimals=0, warns=(1, PAGE_COLOR)),
+        Column("tickets", count("ticket"), decimals=0, warns=(1, TICKET_COLOR)),
+        Column("since last step", per_run("run:trainmon_last_step_age_seconds:max"), "s", 0, (120, 900)),
         Column("step", f"max by (run) (trainmon_step{{{RUN}}})", decimals=0),
-        Column("steps per second", f"run:trainmon_steps:rate5m{{{RUN}}}", decimals=2),
+        Column("steps per second", per_run("run:trainmon_steps:rate5m"), decimals=2),
         Column("loss", f"avg by (run) (trainmon_loss{{{RUN}}})", decimals=4),
-        Column("gradient norm", f"run:trainmon_grad_norm:max{{{RUN}}}", decimals=4),
-        Column("ranks", f"run:trainmon_ranks:count{{{RUN}}}", decimals=0),
+        Column("gradient norm", per_run("run:trainmon_grad_norm:max"), decimals=4),
+        Column("ranks", per_run("run:trainmon_ranks:count"), decimals=0),
         Column("of", f"max by (run) (trainmon_world_size{{{RUN}}})", decimals=0),
-        Column("cost", f"max by (run) (rank:trainmon_overhead:ratio10m{{{RUN}}})", "percentunit", 1, (0.02, 0.05)),
+        Column("cost", per_run("rank:trainmon_overhead:ratio10m"), "percentunit", 1, (0.02, 0.05)),
         Column("records lost", f"sum by (run) (increase(trainmon_records_dropped_total{{{RUN}}}[1h]))", limits=(1, 1)),
     ]
-    facts = Facts(
-        "Runs", "trainmon_alerts_total", "TrainingNonFinite", "Runs with alerts are coloured.", width=24, height=12
-    )
-    return listing(facts, ("run",), columns)
+    note = "Runs with alerts are coloured. A run's name leads to its overview."
+    facts = Facts("Runs", "trainmon_alerts_total", "TrainingNonFinite", note, width=24, height=12)
+    return listing(facts, ("run",), columns, {"run": RUN_OVERVIEW})
 
 
 def _curves() -> list[timeseries.Panel]:
@@ -48,8 +54,9 @@ def _curves() -> list[timeseries.Panel]:
     return [
         curves(
             alerts,
-            Query(f'count by (run, alertname) (ALERTS{{alertstate="firing",{RUN}}})', "{{run}} {{alertname}}"),
-            look=Look(bars=True, stacked=True),
+            Query(f"count by (run, alertname) ({firing('page')})", "page {{run}} {{alertname}}"),
+            Query(f"count by (run, alertname) ({firing('ticket')})", "ticket {{run}} {{alertname}}"),
+            look=Look(bars=True, stacked=True, colors={"page .*": PAGE_COLOR, "ticket .*": TICKET_COLOR}),
         ),
         curves(
             found, Query(f"sum by (run) ({increase('trainmon_alerts_total', RUN)})", "{{run}}"), look=Look(bars=True)
@@ -59,15 +66,15 @@ def _curves() -> list[timeseries.Panel]:
         ),
         curves(
             Facts("Gradient norm", "trainmon_grad_norm", "GradNormSpike"),
-            Query(f"run:trainmon_grad_norm:max{{{RUN}}}", "{{run}}"),
+            Query(per_run("run:trainmon_grad_norm:max"), "{{run}}"),
             look=Look(logarithmic=True),
         ),
         curves(
             Facts("Throughput", "trainmon_steps_total", "TrainingSlowdown", "Steps in a second.", "ops"),
-            Query(f"run:trainmon_steps:rate5m{{{RUN}}}", "{{run}}"),
+            Query(per_run("run:trainmon_steps:rate5m"), "{{run}}"),
         ),
         curves(
             Facts("Ranks that report", "trainmon_world_size", "RankMetricsMissing", "Here: those that report.", "none"),
-            Query(f"run:trainmon_ranks:count{{{RUN}}}", "{{run}}"),
+            Query(per_run("run:trainmon_ranks:count"), "{{run}}"),
         ),
     ]

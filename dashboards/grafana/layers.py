@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import heatmap, timeseries
+from grafana_foundation_sdk.builders import heatmap, statetimeline, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Facts, Look, Query, curves, heat
+from grafana.panels import Facts, Look, Query, curves, heat, states
 from grafana.queries import LAYER, RANK, WHOLE_LAYER, in_order, largest
 
-_MAGNITUDE = "In powers of ten: -3 is 0.001."
+_MAGNITUDE = "In powers of ten: -3 is 0.001. NaN, infinity and zero have no colour: they are in the panel above."
+#: What a layer's norm is where it is no number to draw, from the least to the worst.
+_STATES = {1: ("zero", "blue"), 2: ("infinity", "orange"), 3: ("NaN", "red")}
 
 
 def board() -> RankStore:
     """The dashboard."""
     made = RankStore("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
     made.with_variables("run", "rank", "layer", "tensor")
+    made.row("Layers with NaN, infinity or zero", _not_numbers())
     made.row("Layers over time", *_heat_maps())
     made.row("Over all ranks", *_over_all_ranks())
     made.row("Shares", *_shares())
@@ -22,10 +25,32 @@ def board() -> RankStore:
     return made
 
 
+def _not_numbers() -> statetimeline.Panel:
+    """What no heat map can draw: its colours end where numbers do, and zero has no logarithm."""
+    norm = f"trainmon_layer_norm{{{LAYER}}}"
+    # NaN is not even at most infinity. The worst of a layer counts. Sets that are usually empty cost the least: with
+    # 4,000 series half of what a heat map costs.
+    state = (
+        f"3 + 0 * count by (layer) ({norm} unless {norm} <= Inf)"
+        f" or 2 + 0 * count by (layer) ({norm} == Inf)"
+        f" or 1 + max by (layer) ({norm} == 0)"
+    )
+    facts = Facts(
+        "Layers whose norm is no number, or zero",
+        "trainmon_layer_norm",
+        "TrainingNonFinite",
+        "Only layers that had one in the time shown. The heat maps below have no colour for it.",
+        "none",
+        width=24,
+    )
+    query = Query(in_order(state), "{{layer}}")
+    return states(facts, query, _STATES, "Every norm is a number above 0")
+
+
 def _heat_maps() -> list[heatmap.Panel]:
     def magnitudes(title: str, name: str, runbook: str) -> heatmap.Panel:
         facts = Facts(title, name, runbook, _MAGNITUDE, "none", height=12)
-        return heat(facts, Query(in_order(f"log10(max by (layer) ({name}{{{LAYER}}}) > 0)"), "{{layer}}"))
+        return heat(facts, Query(in_order(f"log10(max by (layer) ({name}{{{LAYER}}} > 0))"), "{{layer}}"))
 
     zero = Facts("Share of zeros", "trainmon_zero_elements_ratio", "DeadLayer", height=12)
     mean = Facts("Mean element", "trainmon_layer_mean", "TrainingDrift", height=12)

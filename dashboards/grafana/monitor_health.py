@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Column, Facts, Look, Query, curves, listing
+from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, curves, listing
 from grafana.queries import RANK, increase, largest, quantile, rate
 
 
@@ -126,8 +126,8 @@ def _page() -> list[timeseries.Panel]:
 def _versions() -> table.Panel:
     by = "by (run, rank, instance, version)"
     columns = [
-        Column("versions", f"max {by} (trainmon_build_info{{{RANK}}})"),
+        Column("versions", f"max {by} (trainmon_build_info{{{RANK}}})", labels_only=True),
         Column("series", f"max by (run, rank, instance) (trainmon_series{{{RANK}}})", decimals=0),
     ]
     facts = Facts("Versions", "trainmon_build_info", "RankMetricsMissing", width=24, height=6)
-    return listing(facts, ("run", "rank", "instance", "version"), columns, live_page=True)
+    return listing(facts, ("run", "rank", "instance", "version"), columns, {"instance": LIVE_PAGE})

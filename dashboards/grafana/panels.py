@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
-from grafana_foundation_sdk.builders.dashboard import DashboardLink, ThresholdsConfig
+from grafana_foundation_sdk.builders import heatmap, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders.dashboard import DashboardLink, FieldColor, ThresholdsConfig
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models.dashboard import (
@@ -16,8 +16,11 @@ from grafana_foundation_sdk.models.dashboard import (
     DataSourceRef,
     DataTransformerConfig,
     DynamicConfigValue,
+    FieldColorModeId,
     Threshold,
     ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -27,8 +30,16 @@ from grafana.catalog import metric
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: A quarter of the screen's height; what a curve needs.
 HEIGHT = 8
+#: What wakes somebody and what waits for the morning, told apart by colour wherever alerts are shown.
+PAGE_COLOR, TICKET_COLOR = "red", "orange"
+#: Below all that is measured: a heat map hides what is not above it. Its own limit, 1e-9, hides every negative number.
+_NOTHING_HIDDEN = -1e300
+#: Where a run's row leads, with the data source and the time range that are chosen.
+_OVERVIEW = (
+    "/d/trainmon-run-overview?var-run=${__data.fields.run:percentencode}&${datasource:queryparam}&${__url_time_range}"
+)
 
-Panel = TypeVar("Panel", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel)
+Panel = TypeVar("Panel", timeseries.Panel, stat.Panel, heatmap.Panel, statetimeline.Panel, table.Panel)
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,28 @@ class Column:
     decimals: int | None = None
     #: From these values on the cell is yellow, and red.
     limits: tuple[float, float] | None = None
+    #: From this value on the cell has this colour.
+    warns: tuple[float, str] | None = None
+    #: What to write in place of a number, and its colour.
+    words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    #: Asked for its labels only: the number says nothing.
+    labels_only: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a cell leads."""
+
+    title: str
+    url: str
+    #: Out of Grafana: in a window of its own.
+    is_elsewhere: bool = False
+
+
+#: From a cell with an address to the page that is served there.
+LIVE_PAGE = Link("Live page", "http://${__value.text}/", is_elsewhere=True)
+#: From a run's name to the dashboard of that run.
+RUN_OVERVIEW = Link("Run overview", _OVERVIEW)
 
 
 def _links(runbook: str) -> list[DashboardLink]:
@@ -102,6 +135,8 @@ class Look:
     bounds: tuple[float | None, float | None] = (None, None)
     #: Curves, by a pattern of their legends, drawn as red points: what is marked, not what is followed.
     marks: str = ""
+    #: The colour of all curves whose legends match a pattern, in shades where there are several.
+    colors: Mapping[str, str] = field(default_factory=dict)
     #: Values from which on the background of the curve turns red.
     limit: float | None = None
     calculations: tuple[str, ...] = field(default=("lastNotNull", "max"))
@@ -140,15 +175,29 @@ def curves(facts: Facts, *queries: Query, look: Look | None = None) -> timeserie
             DynamicConfigValue("color", {"mode": "fixed", "fixedColor": "red"}),
         ]
         panel.override_by_regexp(look.marks, properties)
+    for pattern, color in look.colors.items():
+        panel.override_by_regexp(pattern, [DynamicConfigValue("color", {"mode": "shades", "fixedColor": color})])
     return panel
 
 
 def number(facts: Facts, query: Query, limits: tuple[float, float] | None = None) -> stat.Panel:
     """The value now, large, with its course behind it; yellow and red from the limits on."""
-    panel = _with_facts(stat.Panel(), facts).targets([*_targets([query])])
-    panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
-    panel.graph_mode(common.BigValueGraphMode.AREA).color_mode(common.BigValueColorMode.VALUE)
+    panel = _numbers(facts, query)
     return panel.thresholds(_limits(*limits) if limits else ThresholdsConfig().steps([Threshold(color="text")]))
+
+
+def alert_counts(facts: Facts, pages: Query, tickets: Query) -> stat.Panel:
+    """How many pages and how many tickets, each in its colour once there is one."""
+    panel = _numbers(facts, pages, tickets).text_mode(common.BigValueTextMode.VALUE_AND_NAME)
+    for query, color in ((pages, PAGE_COLOR), (tickets, TICKET_COLOR)):
+        panel.override_by_name(query.legend, [DynamicConfigValue("thresholds", _steps((None, "text"), (1, color)))])
+    return panel
+
+
+def _numbers(facts: Facts, *queries: Query) -> stat.Panel:
+    panel = _with_facts(stat.Panel(), facts).targets([*_targets(queries)])
+    panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
+    return panel.graph_mode(common.BigValueGraphMode.AREA).color_mode(common.BigValueColorMode.VALUE)
 
 
 def heat(facts: Facts, query: Query) -> heatmap.Panel:
@@ -156,27 +205,46 @@ def heat(facts: Facts, query: Query) -> heatmap.Panel:
     panel = _with_facts(heatmap.Panel(), facts).targets([*_targets([query])])
     colors = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
     panel.calculate(False).color(colors.scale(HeatmapColorScale.LINEAR)).show_legend()
+    panel.filter_values(heatmap.FilterValueRange().le(_NOTHING_HIDDEN))
     # More columns than this are narrower than a pixel on most screens, and each costs a query's point per layer.
     return panel.cell_gap(0).max_data_points(300).cell_values(heatmap.CellValues().unit(facts.unit).decimals(3))
 
 
-def listing(facts: Facts, key: Sequence[str], columns: Sequence[Column], live_page: bool = False) -> table.Panel:
-    """A table: a row for each value of the key's labels, a column for each query; rows of ranks lead to their page."""
+def states(facts: Facts, query: Query, words: Mapping[int, tuple[str, str]], nothing: str) -> statetimeline.Panel:
+    """A bar for each curve, in the colours of what its values stand for; `nothing` is said where there is none."""
+    panel = _with_facts(statetimeline.Panel(), facts).targets([*_targets([query])])
+    panel.mappings([ValueMap(_meanings(words))]).no_value(nothing).merge_values(True)
+    legend = common_builders.VizLegendOptions().show_legend(True).placement(common.LegendPlacement.BOTTOM)
+    panel.legend(legend.display_mode(common.LegendDisplayMode.LIST)).show_value(common.VisibilityMode.NEVER)
+    # As many columns as the heat maps beside it.
+    return panel.row_height(0.9).max_data_points(300).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+
+
+def listing(facts: Facts, key: Sequence[str], columns: Sequence[Column], leads_to: Mapping[str, Link]) -> table.Panel:
+    """A table: a row for each value of the key's labels, a column for each query; cells of `leads_to` are links."""
     panel = _with_facts(table.Panel(), facts)
+    hidden = ["Time", "__name__", "job"]
+    shown = {}
     for index, column in enumerate(columns):
-        target = Dataquery().expr(column.expression).ref_id(chr(ord("A") + index)).datasource(DATASOURCE)
+        ref = chr(ord("A") + index)
+        target = Dataquery().expr(column.expression).ref_id(ref).datasource(DATASOURCE)
         panel.with_target(target.instant().format(PromQueryFormat.TABLE))
-    hidden = dict.fromkeys(("Time", "__name__", "job"), True)
-    shown = {f"Value #{chr(ord('A') + index)}": column.heading for index, column in enumerate(columns)}
+        # The data source puts the letter behind where there are several.
+        value = f"Value #{ref}" if len(columns) > 1 else "Value"
+        if column.labels_only:
+            hidden.append(value)
+        else:
+            shown[value] = column.heading
     order = {name: place for place, name in enumerate((*key, *shown))}
-    options = {"excludeByName": hidden, "renameByName": shown, "indexByName": order}
+    options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown, "indexByName": order}
     panel.with_transformation(DataTransformerConfig("merge", options={}))
     panel.with_transformation(DataTransformerConfig("organize", options=options))
     for column in columns:
-        panel.override_by_name(column.heading, _cell(column))
-    if live_page:
-        link = {"title": "Live page", "url": "http://${__value.text}/", "targetBlank": True}
-        panel.override_by_name("instance", [DynamicConfigValue("links", [link])])
+        if not column.labels_only:
+            panel.override_by_name(column.heading, _cell(column))
+    for name, link in leads_to.items():
+        told = {"title": link.title, "url": link.url, "targetBlank": link.is_elsewhere}
+        panel.override_by_name(name, [DynamicConfigValue("links", [told])])
     return panel.cell_height(common.TableCellHeight.SM).filterable(True)
 
 
@@ -184,15 +252,29 @@ def _cell(column: Column) -> list[DynamicConfigValue]:
     properties = [DynamicConfigValue("unit", column.unit)]
     if column.decimals is not None:
         properties.append(DynamicConfigValue("decimals", column.decimals))
+    steps: list[tuple[float | None, str]] = [(None, "transparent")]
     if column.limits:
         yellow, red = column.limits
-        steps = [(None, "transparent"), (yellow, "yellow"), (red, "red")]
-        if yellow == red:
-            steps.pop(1)
-        told = {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]}
-        properties.append(DynamicConfigValue("thresholds", told))
+        steps += [(red, "red")] if yellow == red else [(yellow, "yellow"), (red, "red")]
+    if column.warns:
+        steps.append(column.warns)
+    if column.words:
+        properties.append(DynamicConfigValue("mappings", [ValueMap(_meanings(column.words))]))
+    if len(steps) > 1 or column.words:
+        properties.append(DynamicConfigValue("thresholds", _steps(*steps)))
         properties.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
     return properties
+
+
+def _meanings(words: Mapping[int, tuple[str, str]]) -> dict[str, ValueMappingResult]:
+    return {
+        str(value): ValueMappingResult(text=text, color=color, index=index)
+        for index, (value, (text, color)) in enumerate(words.items())
+    }
+
+
+def _steps(*steps: tuple[float | None, str]) -> dict[str, object]:
+    return {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]}
 
 
 def _limits(yellow: float, red: float) -> ThresholdsConfig:

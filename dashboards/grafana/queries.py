@@ -30,6 +30,19 @@ def largest(expression: str) -> str:
     return f"topk(20, {expression})"
 
 
+def per_run(recorded: str) -> str:
+    """A recorded metric, one series for each run: bare it would keep its name, by which tables tell rows apart."""
+    return f"max by (run) ({recorded}{{{RUN}}})"
+
+
+def firing(severity: str) -> str:
+    """The alerts of one severity that Prometheus has firing."""
+    return f'ALERTS{{alertstate="firing",severity="{severity}",{RUN}}}'
+
+
 def in_order(expression: str) -> str:
-    """Layers as people count them: Prometheus sorts by letters, and `layers.07` comes before `layers.10`."""
-    return f'label_replace({expression}, "layer", "$1.0$2", "layer", "(.+)[.]([0-9])")'
+    """Layers as people count them: Prometheus sorts by letters. A layer's name ends in its number, which gets four
+    digits, so that `layers.0007` comes before `layers.0010` and `layers.0100`.
+    """
+    zeros = f'label_replace({expression}, "layer", "${{1}}000$2", "layer", "(.*[.:])?([0-9]+)")'
+    return f'label_replace({zeros}, "layer", "$1$2", "layer", "(.*[.:])?0{{0,3}}([0-9]{{4,}})")'

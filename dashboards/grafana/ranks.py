@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Column, Facts, Look, Query, curves, listing
+from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, curves, listing
 from grafana.queries import RANK, RUN, increase, largest, quantile, rate
 
 _TIME = "trainmon_collective_duration_seconds"
@@ -27,7 +27,7 @@ def board() -> RankStore:
 def _table() -> table.Panel:
     by = "by (run, rank, instance)"
     columns = [
-        Column("answers", f"max {by} (up{{{RANK}}})"),
+        Column("answers", f"max {by} (up{{{RANK}}})", words={0: ("no", "red"), 1: ("yes", "green")}),
         Column("step", f"max {by} (trainmon_step{{{RANK}}})", decimals=0),
         Column(
             "since last step", f"time() - max {by} (trainmon_last_step_timestamp_seconds{{{RANK}}})", "s", 0, (120, 900)
@@ -40,12 +40,12 @@ def _table() -> table.Panel:
         ),
         Column("loss", f"max {by} (trainmon_loss{{{RANK}}})", decimals=4),
         Column("gradient norm", f"max {by} (trainmon_grad_norm{{{RANK}}})", decimals=4),
-        Column("host", f"max by (run, rank, instance, host) (trainmon_rank_info{{{RANK}}})"),
+        Column("host", f"max by (run, rank, instance, host) (trainmon_rank_info{{{RANK}}})", labels_only=True),
     ]
     facts = Facts(
         "Ranks", "trainmon_rank_info", "RankMetricsMissing", "Instance leads to its live page.", width=24, height=9
     )
-    return listing(facts, ("run", "rank", "instance", "host"), columns, live_page=True)
+    return listing(facts, ("run", "rank", "instance", "host"), columns, {"instance": LIVE_PAGE})
 
 
 def _spread() -> list[timeseries.Panel]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from grafana.board import RankStore
-from grafana.panels import Facts, Look, Query, curves, number
-from grafana.queries import RANK, RUN, increase, largest, quantile, rate
+from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, alert_counts, curves, listing, number
+from grafana.queries import RANK, RUN, firing, increase, largest, quantile, rate
 
 
 def board() -> RankStore:
@@ -17,8 +17,9 @@ def board() -> RankStore:
     made.with_marks("Spikes", spiked, "the gradient norm of {{run}} spiked")
     made.row("Now", *_now())
     made.row("Numbers", *_numbers())
-    made.row("Faults found", *_faults())
-    made.row("Speed and cost", *_speed())
+    made.row("Faults found", _first_moves(), *_faults())
+    made.folded("More numbers", *_more_numbers())
+    made.folded("Speed and cost", *_speed())
     return made
 
 
@@ -31,7 +32,11 @@ def _now() -> list[stat.Panel]:
     ranks = tile("Ranks that report", "trainmon_world_size", "RankMetricsMissing", "none", "Here: those that report.")
     cost = tile("Cost of measuring", "trainmon_collect_duration_seconds", "MonitorOverheadHigh", "percentunit")
     return [
-        number(alerts, Query(f'count(ALERTS{{alertstate="firing",{RUN}}}) or vector(0)'), (1, 3)),
+        alert_counts(
+            alerts,
+            Query(f"count({firing('page')}) or vector(0)", "pages"),
+            Query(f"count({firing('ticket')}) or vector(0)", "tickets"),
+        ),
         number(tile("Step now", "trainmon_step", "TrainingStalled", "none"), Query(f"max(trainmon_step{{{RUN}}})")),
         number(tile("Loss now", "trainmon_loss", "TrainingNonFinite"), Query(f"avg(trainmon_loss{{{RANK}}})")),
         number(age, Query(f"max(run:trainmon_last_step_age_seconds:max{{{RUN}}})"), (120, 900)),
@@ -48,14 +53,9 @@ def _numbers() -> list[timeseries.Panel]:
         f"max by (run) (trainmon_grad_norm_interval_max{{{RANK}}})"
         f" and on (run) max by (run) ({increase('trainmon_grad_norm_spikes_total', RANK)}) > 0"
     )
-    drift = Facts(
-        "Gradient norm over hours", "trainmon_grad_norm", "GradNormDrift", "Mean of an hour, and six hours before."
-    )
     ratio = Facts(
         "Update ratio", "trainmon_update_ratio", "UpdateRatioOutOfRange", "0.1 % is usual, 1 % for long is much."
     )
-    own = Facts("The script's own numbers", "trainmon_scalar", "TrainingSpike")
-    check = Facts("Gradient norm, ours over the framework's", "trainmon_grad_norm_self_check_ratio", "GradNormMismatch")
     return [
         curves(
             Facts("Loss", "trainmon_loss", "TrainingSpike", "Mean, smallest and largest of the ranks."),
@@ -70,6 +70,25 @@ def _numbers() -> list[timeseries.Panel]:
             Query(marked, "spike"),
             look=Look(logarithmic=True, marks="spike"),
         ),
+        curves(
+            ratio,
+            Query(f"max by (agg) (trainmon_update_ratio{{{RANK}}})", "{{agg}}"),
+            look=Look(logarithmic=True, limit=0.01),
+        ),
+        curves(
+            Facts("Learning rate", "trainmon_learning_rate", "UpdateRatioOutOfRange"),
+            Query(f"max by (run) (trainmon_learning_rate{{{RANK}}})", "learning rate"),
+        ),
+    ]
+
+
+def _more_numbers() -> list[timeseries.Panel]:
+    drift = Facts(
+        "Gradient norm over hours", "trainmon_grad_norm", "GradNormDrift", "Mean of an hour, and six hours before."
+    )
+    own = Facts("The script's own numbers", "trainmon_scalar", "TrainingSpike")
+    check = Facts("Gradient norm, ours over the framework's", "trainmon_grad_norm_self_check_ratio", "GradNormMismatch")
+    return [
         curves(
             Facts("Step of the largest gradient norm", "trainmon_grad_norm_interval_max_step", "GradNormSpike"),
             Query(f"max by (run) (trainmon_grad_norm_interval_max_step{{{RANK}}})", "largest of the window"),
@@ -90,18 +109,18 @@ def _numbers() -> list[timeseries.Panel]:
             Query(f"max by (run) (trainmon_update_norm{{{RANK}}})", "update"),
             look=Look(logarithmic=True),
         ),
-        curves(
-            ratio,
-            Query(f"max by (agg) (trainmon_update_ratio{{{RANK}}})", "{{agg}}"),
-            look=Look(logarithmic=True, limit=0.01),
-        ),
-        curves(
-            Facts("Learning rate", "trainmon_learning_rate", "UpdateRatioOutOfRange"),
-            Query(f"max by (run) (trainmon_learning_rate{{{RANK}}})", "learning rate"),
-        ),
         curves(check, Query(largest(f"trainmon_grad_norm_self_check_ratio{{{RANK}}}"), "rank {{rank}}")),
         curves(own, Query(f"avg by (name) (trainmon_scalar{{{RANK}}})", "{{name}}")),
     ]
+
+
+def _first_moves() -> table.Panel:
+    labels = ("rule", "signal", "layer", "tensor_name", "rank", "instance")
+    # The place in the order of the step stands behind the point.
+    step = f"floor(max by ({', '.join(labels)}) (trainmon_alert_first_move{{{RANK}}}))"
+    note = "Empty where there is none."
+    facts = Facts("What moved first", "trainmon_alert_first_move", "TrainingSpike", note, width=24, height=6)
+    return listing(facts, labels, [Column("step", step, decimals=0)], {"instance": LIVE_PAGE})
 
 
 def _faults() -> list[timeseries.Panel]:

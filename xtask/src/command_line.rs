@@ -213,7 +213,7 @@ impl Arguments {
                     eprintln!("note: no MPI: {}", hint::render(&error));
                 }
                 if let Err(error) = provision::web(&root) {
-                    eprintln!("note: nothing builds the live page: {}", hint::render(&error));
+                    eprintln!("note: nothing builds the live page or renders the dashboards: {}", hint::render(&error));
                 }
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);

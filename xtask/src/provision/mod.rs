@@ -56,7 +56,8 @@ pub fn vllm(root: &Path) -> Result<Environment> {
     python::vllm(root)
 }
 
-/// Makes sure of what builds the live page and drives a browser to it; 20 s the first time, 10 ms afterwards.
+/// Makes sure of what builds the live page, drives a browser to it and renders the dashboards; 40 s the first time, 10 ms
+/// afterwards.
 ///
 /// # Errors
 /// There is no npm, or it cannot fetch them.

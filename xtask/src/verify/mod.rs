@@ -134,7 +134,10 @@ impl CheckRun {
                 eprintln!("  note: no receiver for the OTLP tests: {}", hint::render(&error));
             }
             if let Err(error) = provision::web(&self.root) {
-                eprintln!("  note: nothing builds the live page, its tests are skipped: {}", hint::render(&error));
+                eprintln!(
+                    "  note: nothing builds the live page or renders the dashboards, their tests are skipped: {}",
+                    hint::render(&error)
+                );
             }
             let libtorch = provision::libtorch(&self.root);
             (system.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), libtorch)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import dashboards, rules
+from support import dashboards, rendering, rules
 
 PANELS = [(file, panel) for file in dashboards.FILES for panel in dashboards.panels(file)]
 VARIABLES = {"datasource", "run", "rank", "layer", "tensor", "instance", "runbook"}
@@ -59,7 +59,7 @@ def test_a_dashboard_has_variables_alerts_and_a_way_to_the_others(file: Path) ->
 
 @each_dashboard
 def test_panels_have_places_and_numbers_of_their_own(file: Path) -> None:
-    panels = dashboards.model(file)["panels"]
+    panels = dashboards.places(file)
     assert len({panel["id"] for panel in panels}) == len(panels)
     titles = [panel["title"] for panel in panels]
     assert len(set(titles)) == len(titles)
@@ -86,12 +86,26 @@ def test_a_panel_says_what_it_shows_and_leads_on(file: Path, panel: dict[str, An
     assert entry in {alert.lower() for alert in rules.alerts()}, runbook
 
 
+@each_dashboard
+def test_a_link_names_a_dashboard_that_is_there_and_variables_that_it_has(file: Path) -> None:
+    found = dashboards.links(file)
+    assert found
+    own = {variable["name"] for variable in dashboards.model(file)["templating"]["list"]}
+    for url in found:
+        named = {name for name in re.findall(r"\$\{?(\w+)", url) if not name.startswith("__")}
+        assert named <= own, url
+        # With something in place of each variable; `${name:queryparam}` is a whole parameter.
+        told = re.sub(r"\$\{(\w+):queryparam\}", r"var-\1=a", url).replace("${__url_time_range}", "from=1&to=2")
+        told = re.sub(r"\$\{[^}]*\}", "a", told)
+        assert rendering.leads_somewhere(told) or url.startswith("${runbook}#"), url
+
+
 @pytest.mark.parametrize("asked", dashboards.expressions(), ids=lambda asked: asked.where)
 def test_an_expression_asks_for_what_is_served(asked: dashboards.Asked) -> None:
     assert rules.metrics_in(asked.expression)
     assert rules.unknown_metrics(asked.expression) == set()
     names = re.findall(r"\$([a-z_]+)", asked.expression)
-    assert set(names) <= VARIABLES | {"__rate_interval", "__interval"}
+    assert set(names) <= VARIABLES | {"__rate_interval", "__interval", "__range"}
 
 
 @each_panel

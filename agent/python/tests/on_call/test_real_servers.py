@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from support import dashboards, rules
+from support import dashboards, rendering, rules
 from support.on_call import CLEAN_STEPS, EXPECTED, MPI_RUN, Scenario
 
 #: What these trainings cannot show, and why. All have synthetic series in configs/alerting/tests.
@@ -26,6 +26,21 @@ def test_an_expression_of_a_dashboard_has_an_answer(scenario: Scenario, asked: d
         pytest.skip(NO_COLLECTIVES)
     answer = scenario.answers[dashboards.filled(asked.expression)]
     assert bool(answer) != (asked.where in WITHOUT_ANSWER), answer
+
+
+@pytest.mark.parametrize("where", rendering.all_panels())
+def test_a_panel_shows_everything_that_a_reader_looks_for(scenario: Scenario, where: str) -> None:
+    if not scenario.screens:
+        pytest.skip(rendering.missing())
+    if OF_MPI in str(rendering.all_panels()[where]["targets"]) and not scenario.has_collectives:
+        pytest.skip(NO_COLLECTIVES)
+    if f"{where} / A" in WITHOUT_ANSWER:
+        pytest.skip(WITHOUT_ANSWER[f"{where} / A"])
+    shown = {run: screen.shown[where] for run, screen in scenario.screens.items() if where in screen.shown}
+    # Not every run has everything: one that does not stall has no step that took too long.
+    of_runs = {run: one for run, one in shown.items() if not rendering.is_empty(one)}
+    assert of_runs, f"empty in {', '.join(shown)}"
+    assert {run: found for run, one in of_runs.items() if (found := rendering.faults(one))} == {}
 
 
 @pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.get("alert") or rule["record"])

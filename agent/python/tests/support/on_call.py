@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import command, dashboards, forks, rules
+from support import command, dashboards, forks, rendering, rules
 from support.alert_servers import Servers, wait_for
 from support.ranks import SCRIPTS, free_port, variables_of_a_rank
 
@@ -33,6 +33,10 @@ EXPECTED = {
 }
 #: Is there for its collective operations. What it gets is not judged: on shared cores either rank may be the late one.
 MPI_RUN = "data-parallel"
+#: All of them: what a dashboard is asked for that is not of one.
+ALL_RUNS = "all runs"
+#: What the dashboards show, in seconds: longer than it takes from the faults to their alerts.
+SHOWN_S = 300
 #: The script's word for what is wrong with a run, where the script does it.
 FAULTS = {"spike": "spike", "nan": "nan", "dead": "dead", "stalled": "stall"}
 RULES: list[dict[str, Any]] = [
@@ -65,6 +69,8 @@ class Scenario:
     servers: Servers
     #: The series of every expression, asked while alerts fired.
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    #: Every panel as Grafana would have shown it, by the run that is chosen; none where Grafana's library is missing.
+    screens: dict[str, rendering.Screen] = field(default_factory=dict)
     #: Whether the training over MPI could run here.
     has_collectives: bool = False
     clean_steps: int = 0
@@ -176,6 +182,21 @@ class Jobs:
         }
 
 
+def screens_of_now(servers: Servers) -> dict[str, rendering.Screen]:
+    """Every panel with the time since the faults: of each run, or once where it shows all of them."""
+    if rendering.missing():
+        return {}
+    now = int(time.time())
+
+    def screen(run: str, of_all: bool) -> rendering.Screen:
+        files = [file for file in dashboards.FILES if dashboards.has_all_runs(file) == of_all]
+        filled = {**dashboards.FILLED, "$__range": f"{SHOWN_S}s", "$run": run}
+        window = rendering.Window(now - SHOWN_S, now, filled)
+        return rendering.render(servers.address, rendering.all_panels(files), window)
+
+    return {ALL_RUNS: screen(".*", True)} | {run: screen(run, False) for run in (*EXPECTED, MPI_RUN)}
+
+
 def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     """Everything once: start, faults, all expected alerts, every expression asked, release, all alerts over."""
     servers = scenario.servers
@@ -218,10 +239,14 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     killed.add("killed")
     jobs.signal("killed", 0, signal.SIGKILL)
     wait_until_sent("firing")
-    asked = [dashboards.filled(one.expression) for one in dashboards.expressions()]
-    asked += [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
+    curves = [dashboards.filled(one.expression) for one in dashboards.expressions()]
+    asked = [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
     asked += [rule["record"] for rule in rules.all_rules() if "record" in rule]
     scenario.answers = {expression: servers.query(expression) for expression in asked}
+    # A curve may be over by now: a layer is dead for some steps.
+    lately = "last_over_time(({})[" + f"{SHOWN_S}s:1s])"
+    scenario.answers |= {curve: servers.query(curve) or servers.query(lately.format(curve)) for curve in curves}
+    scenario.screens = screens_of_now(servers)
     # Over with it.
     jobs.signal("stopped-rank", 1, signal.SIGCONT)
     (directory / "stalled" / "go").touch()
