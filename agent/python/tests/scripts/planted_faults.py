@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -21,7 +20,7 @@ from torch.nn import functional
 
 import trainmon
 
-STEPS, AT = 320, 200
+STEPS, AT = 200, 130
 WIDTH, LENGTH, WORDS, BATCH = 32, 24, 29, 16
 
 
@@ -104,12 +103,11 @@ def main(fault: str, directory: str, seed: int, webhook: str | None) -> None:
     alert: dict[str, Any] = {"rules": [*rules, {"rule_name": "UpdateRatio"}]}
     if webhook:
         alert["webhook"] = {"url": webhook}
-    keys = {"xy_distribution": True, "forward_only": True, "update": True, "wg_distribution": True, "param_distribution": True}
-    targets = {f"h.{block}": {} for block in range(3)} | {"head": {}, "wte": {}, "ln": {}}
-    watch = trainmon.watch(
-        net, optimizer, config={**keys, "format": ["csv"], "alert": alert}, name=fault, output_dir=directory, quiet=False
-    )
-    text, scale = Text(seed + 100 * rank), 1.0
+    signals = ("xy_distribution", "forward_only", "update", "wg_distribution", "param_distribution")
+    keys = dict.fromkeys(signals, True)
+    config = {**keys, "format": ["csv"], "alert": alert}
+    watch = trainmon.watch(net, optimizer, config=config, name=fault, output_dir=directory)
+    text = Text(seed + 100 * rank)
     for step in range(STEPS):
         words, following = text.batch()
         if fault == "batch" and step == AT:
