@@ -31,7 +31,8 @@ class Expected:
 N = r"[-+.\de]+"
 EXPECTED = {
     "batch": Expected(
-        rf"Spike: (loss|gradient norm) {N} at step 130 on rank 0 .*; moved first: actv of the model's input at step 130 \(norm 0, ",
+        rf"Spike: (loss|gradient norm) {N} at step 130 on rank 0 .*; moved first: "
+        r"actv of the model's input at step 130 \(norm 0, ",
         r"(One alert|2 alerts, the first): Spike: .* at step 130 on rank 0 .* actv of the model's input at step 130",
     ),
     "log_of_zero": Expected(
