@@ -8,12 +8,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use trainmon_core::{Alert, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Incident, Step};
+use trainmon_core::{
+    Alert, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, INCIDENT_STEPS, Incident, Step,
+};
 
 use super::watch::WatchName;
 
-/// Steps behind an incident's latest alert within which another one belongs to it.
-const REACH_STEPS: u64 = 16;
 /// Steps after which an incident takes no more alerts: what begins then is news.
 const LONGEST_STEPS: u64 = 512;
 
@@ -79,7 +79,8 @@ impl Incidents {
     /// An alert begins. Of several in a step the one that is to be told comes first.
     pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, step: Step) -> Incident {
         let is_near = |open: &&mut Open| {
-            step.0.saturating_sub(open.latest.0) <= REACH_STEPS && step.0.saturating_sub(open.step.0) <= LONGEST_STEPS
+            step.0.saturating_sub(open.latest.0) <= INCIDENT_STEPS
+                && step.0.saturating_sub(open.step.0) <= LONGEST_STEPS
         };
         if let Some(open) = self.0.last_mut().filter(is_near) {
             let headline = severity > open.severity;
@@ -195,7 +196,7 @@ mod tests {
         let mut incidents = Incidents::default();
         let first = incidents.join(member(0), AlertSeverity::Warning, Step(300));
         assert_eq!(first, Incident { step: Step(300), headline: true });
-        for (number, step) in [(1, 300), (2, 305), (3, 300 + 5 + REACH_STEPS)] {
+        for (number, step) in [(1, 300), (2, 305), (3, 300 + 5 + INCIDENT_STEPS)] {
             let next = incidents.join(member(number), AlertSeverity::Warning, Step(step));
             assert_eq!(next, Incident { step: Step(300), headline: false });
         }
@@ -226,8 +227,8 @@ mod tests {
     fn what_begins_later_is_another_incident_though_the_first_goes_on() {
         let mut incidents = Incidents::default();
         incidents.join(member(0), AlertSeverity::Critical, Step(10));
-        let later = incidents.join(member(1), AlertSeverity::Warning, Step(10 + REACH_STEPS + 1));
-        assert_eq!(later, Incident { step: Step(10 + REACH_STEPS + 1), headline: true });
+        let later = incidents.join(member(1), AlertSeverity::Warning, Step(10 + INCIDENT_STEPS + 1));
+        assert_eq!(later, Incident { step: Step(10 + INCIDENT_STEPS + 1), headline: true });
         assert_eq!(over(incidents.leave(&member(1), Step(60), end("later"))).1, 1);
         assert_eq!(over(incidents.leave(&member(0), Step(70), end("first"))).1, 1);
     }
@@ -236,10 +237,10 @@ mod tests {
     fn a_run_that_alarms_again_and_again_is_told_of_again() {
         let mut incidents = Incidents::default();
         let opened = (0..200).filter(|&number| {
-            let step = Step(number * REACH_STEPS);
+            let step = Step(number * INCIDENT_STEPS);
             incidents.join(member(number as usize), AlertSeverity::Warning, step).headline
         });
-        assert_eq!(opened.count(), 200 / (1 + LONGEST_STEPS / REACH_STEPS) as usize + 1);
+        assert_eq!(opened.count(), 200 / (1 + LONGEST_STEPS / INCIDENT_STEPS) as usize + 1);
     }
 
     #[test]

@@ -103,6 +103,8 @@ impl Watch {
     pub(crate) fn rests(&self, step_summary: &StepSummary) -> Option<String> {
         let is_named = self.rule.scope != AlertScope::Tensor && !self.is_other_side;
         let signal = self.signal.filter(|_| is_named)?;
+        // It compares the loss with the gradient norm.
+        let lacks_norm = || step_summary.global(AlertSignal::Grad, Reach::Whole).is_none();
         let is_sum = match signal {
             AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
             // The front may know the whole norm.
@@ -110,6 +112,7 @@ impl Watch {
                 step_summary.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
             }
             AlertSignal::Grad => self.reach() == Reach::Whole,
+            AlertSignal::Loss => self.rule.rule == AlertRule::Collapse && lacks_norm(),
             _ => false,
         };
         is_sum.then(|| format!("{} on {signal}", self.rule.rule))

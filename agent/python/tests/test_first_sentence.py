@@ -33,7 +33,7 @@ EXPECTED = {
     "batch": Expected(
         rf"Spike: (loss|gradient norm) {N} at step 130 on rank 0 .*; moved first: "
         r"actv of the model's input at step 130 \(norm 0, ",
-        r"(One alert|2 alerts, the first): Spike: .* at step 130 on rank 0 .* actv of the model's input at step 130",
+        r"One (alert|incident \(2 alerts\)): Spike: .* at step 130 on rank 0 .* actv of the model's input at step 130",
     ),
     "log_of_zero": Expected(
         r"NonFinite: loss inf at step 130 on rank 0; moved first: loss at step 130 \(inf, usually ",
@@ -41,7 +41,7 @@ EXPECTED = {
     ),
     "group_rate": Expected(
         r"Spike: update norm .* at step 130 on rank 0 .*; moved first: learning rate at step 130 ",
-        r"2 alerts, the first: Spike: update norm .*moved first: learning rate at step 130 "
+        r"One incident \(2 alerts\): Spike: update norm .*moved first: learning rate at step 130 "
         r".*It is very likely .* learning_rate rises at step 130",
     ),
     "initialisation": Expected(
@@ -51,13 +51,13 @@ EXPECTED = {
     ),
     "fp16_overflow": Expected(
         r"NonFinite: actv norm (NaN|inf) at step 130 on rank 0; moved first: actv of h\.2\.proj\.input at step 130 ",
-        r"\d+ alerts, the first: NonFinite: actv .*It is certain that actv norm of h\.2\.proj\.input "
+        r"One incident \(\d+ alerts\): NonFinite: actv .*It is certain that actv norm of h\.2\.proj\.input "
         r"is not finite at step 130",
     ),
     "dead_head": Expected(
         r"Dead: gradient norm of head\.weight exactly 0 for 10 steps, up to step 139 on rank 0; moved first: "
         r"actv of the model's output at step 130 \(norm 0, ",
-        r"\d+ alerts, the first: Dead: gradient norm of head\.weight "
+        r"2 incidents \(\d+ alerts\), the first: Dead: gradient norm of head\.weight "
         r".*actv norm of the model's output falls at step 130",
     ),
     "frozen_layer": Expected(
@@ -66,11 +66,11 @@ EXPECTED = {
     "loader_stall": Expected(None, rf"No alert. Step 130 took {N} s on rank 0, {N} times the median step"),
     "loss_scale": Expected(
         r"Spike: loss 1\d\d at step 130 on rank 0 .*; moved first: loss at step 130 ",
-        r"2 alerts, the first: Spike: loss .*It is very likely .* that loss rises at step 130 on rank 0",
+        r"One incident \(2 alerts\): Spike: loss .*It is very likely .* that loss rises at step 130 on rank 0",
     ),
     "warm_up": Expected(
         r"UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0 \(alert above 0\.01\)",
-        r"\d+ alerts, the first: UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0",
+        r"(One incident|\d incidents) \(\d+ alerts\)(, the first)?: UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0",
     ),
 }
 
@@ -121,7 +121,7 @@ def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> Non
     # Rank 0 says that it came to it through the reduction.
     other = r"NonFinite: gradient norm NaN at step 130 on rank 0; moved first: gradient of \S+ after reduction"
     assert re.match(other, of_rank[0][0]), of_rank
-    assert re.match(r"\d+ alerts, the first: NonFinite: loss NaN at step 130 on rank 1", headline(run)), headline(run)
+    assert re.match(r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss NaN at step 130 on rank 1", headline(run)), headline(run)
 
 
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:

@@ -440,6 +440,9 @@ pub struct Alert {
     pub incident: Option<Incident>,
 }
 
+/// Steps behind an incident's latest alert within which another one belongs to it.
+pub const INCIDENT_STEPS: u64 = 16;
+
 /// Alerts of one rank that begin within a few steps of each other, whatever their rules: most likely of one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {

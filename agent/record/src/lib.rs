@@ -31,7 +31,7 @@ mod view;
 
 pub use alert::{
     ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal,
-    DIGITS as ALERT_DIGITS, Expectation, FirstMove, Incident,
+    DIGITS as ALERT_DIGITS, Expectation, FirstMove, INCIDENT_STEPS, Incident,
 };
 pub use alert_marks::{AlertMark, AlertMarks};
 pub use alert_totals::{AlertBookSnapshot, AlertTotals};

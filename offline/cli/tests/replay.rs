@@ -135,7 +135,7 @@ fn a_real_prometheus_answers_from_the_blocks_of_a_past_run() {
     let workspace = Workspace::new();
     let said = workspace.replay(&["out", "--to", "prometheus", "-o", "old", "--blocks"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
-    assert!(said.out.starts_with("rank 0: 20 steps, 0 to 19, 20 records, 1 alerts\nrank 1: 20 steps"), "{}", said.out);
+    assert!(said.out.starts_with("rank 0: 20 steps, 0 to 19, 20 records, 1 alert\nrank 1: 20 steps"), "{}", said.out);
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("a port");
     workspace.write("prometheus.yml", "global: {scrape_interval: 1m}\n");
     let mut server = Server(

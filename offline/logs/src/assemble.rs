@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trainmon_report::{first_of, quoted};
+use trainmon_report::{counted, first_of, quoted};
 
 use crate::columns::ColumnNames;
 use crate::detect::Found;
@@ -14,7 +14,6 @@ use crate::raw::{RawLog, UnreadCells};
 use crate::roles::Roles;
 use crate::spacing::Spacing;
 use crate::steps::Steps;
-use crate::words::counted;
 
 /// Names that a sentence lists.
 const SHOWN: usize = 8;

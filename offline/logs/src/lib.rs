@@ -22,7 +22,6 @@ mod raw;
 mod roles;
 mod spacing;
 mod steps;
-mod words;
 
 use std::path::Path;
 

@@ -18,4 +18,4 @@ pub use fresh::{FreshDirectory, NotMade, OutputError, Unfinished, unfinished_in,
 pub use outcome::Outcome;
 pub use printer::{Printer, Tone, toned};
 pub use progress::{Progress, shown, watched};
-pub use text::{first_of, quoted};
+pub use text::{counted, first_of, quoted};

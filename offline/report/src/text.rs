@@ -12,6 +12,11 @@ pub fn quoted(name: impl std::fmt::Display) -> String {
     format!("`{name}`")
 }
 
+/// A number with the word for one or for several: `1 alert`, `2 alerts`.
+pub fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

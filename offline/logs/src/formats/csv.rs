@@ -3,7 +3,7 @@
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use crate::raw::{RawLog, RawRow, number};
-use crate::words::counted;
+use trainmon_report::counted;
 
 /// A column is one of numbers if at least this share of its cells are.
 const SHARE_OF_NUMBERS: f64 = 0.5;

@@ -4,7 +4,7 @@ use jiter::{JsonValue, PartialMode};
 
 use crate::columns::{Role, guess};
 use crate::raw::{RawLog, RawRow, number};
-use crate::words::counted;
+use trainmon_report::counted;
 
 /// More than this share of lines that are no objects, and it is no JSON Lines.
 const SHARE_OF_OBJECTS: f64 = 0.5;

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::raw::{RawLog, RawRow, number, unix_seconds};
-use crate::words::counted;
+use trainmon_report::counted;
 
 const ITERATION: &str = "iteration";
 const VALIDATION: &str = "validation loss at iteration ";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::LogError;
 use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, number};
-use crate::words::counted;
+use trainmon_report::counted;
 
 /// The directory of the values.
 const METRICS: &str = "metrics";

@@ -5,12 +5,11 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use trainmon_exporters::tensorboard::{EventFault, EventReader, ReadEvent};
-use trainmon_report::{first_of, quoted};
+use trainmon_report::{counted, first_of, quoted};
 
 use crate::error::LogError;
 use crate::paths::file_name;
 use crate::raw::RawLog;
-use crate::words::counted;
 
 /// Names that a sentence lists.
 const SHOWN: usize = 4;

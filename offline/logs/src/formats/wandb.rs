@@ -17,7 +17,7 @@ use super::json;
 use crate::error::LogError;
 use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, RawRow};
-use crate::words::counted;
+use trainmon_report::counted;
 
 /// How every file begins.
 pub(crate) const MAGIC: &[u8] = b":W&B";

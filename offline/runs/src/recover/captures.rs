@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_dump::capture::{Made, Missing, WriteError, left_over_records, recover};
-use trainmon_report::{Advise, as_json as failure};
+use trainmon_report::{Advise, as_json as failure, counted};
 
 /// Why no capture can be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ impl CaptureRecovery {
         let line = |capture: &RecoveredCapture| {
             let RecoveredCapture { document, entries, torn, missing, whole: _ } = capture;
             let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more were torn") };
-            let entries = counted(*entries, "entry", "entries");
+            let entries = counted(*entries as u64, "entry", "entries");
             format!("{}: {entries}{torn}{}\n", document.display(), in_words(missing))
         };
         self.captures.iter().map(line).collect()
@@ -110,7 +110,7 @@ fn in_words(missing: &[Missing]) -> String {
     let lacks: Vec<String> = lacks
         .into_iter()
         .filter(|(count, ..)| *count > 0)
-        .map(|(count, one, many)| counted(count, one, many))
+        .map(|(count, one, many)| counted(count as u64, one, many))
         .collect();
     if lacks.is_empty() {
         return String::new();
@@ -120,10 +120,6 @@ fn in_words(missing: &[Missing]) -> String {
     let more = if more > 0 { format!(" and {more} more (`--json` names all)") } else { String::new() };
     let were = if tensors + numbers == 1 { "was" } else { "were" };
     format!("; {} {were} not written: {}{more}", lacks.join(" and "), named.join(", "))
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// For programs, a failure too.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use trainmon_report::counted;
 
 use super::error::ReplayError;
 use crate::run::NewestRun;
@@ -56,7 +57,12 @@ impl Replayed {
         let of_rank = |rank: &ReplayedRank| {
             let ReplayedRank { rank, steps, range, records, alerts } = rank;
             let range = range.map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
-            format!("rank {rank}: {steps} steps{range}, {records} records, {alerts} alerts\n")
+            let [steps, records, alerts] = [
+                counted(*steps, "step", "steps"),
+                counted(*records, "record", "records"),
+                counted(*alerts, "alert", "alerts"),
+            ];
+            format!("rank {rank}: {steps}{range}, {records}, {alerts}\n")
         };
         let between = times.as_ref().map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
         let target = samples.map_or_else(

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
-use trainmon_report::{OutputError, Progress, write_new};
+use trainmon_report::{OutputError, Progress, counted, write_new};
 use trainmon_runs::NewestRun;
 use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun, log_as_json};
 
@@ -121,15 +121,10 @@ impl Plotted {
             [other] => format!("; --rank {other} shows the other"),
             [other, ..] => format!("; --rank {other} shows another of {}", other_ranks.len()),
         };
-        let steps = counted(*steps, "step");
-        let alerts = counted(*alerts as u64, "alert");
+        let steps = counted(*steps, "step", "steps");
+        let alerts = counted(*alerts as u64, "alert", "alerts");
         format!("{}: {run} rank {rank}, {steps}{range}, {alerts}{others}\n", out.display())
     }
-}
-
-/// `1 alert`, `2 alerts`.
-fn counted(count: u64, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// For programs, a failure too.

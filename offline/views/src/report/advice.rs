@@ -1,11 +1,12 @@
 //! What would settle the open questions.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use trainmon_core::{AlertRule, shell_word, shown_name};
+use trainmon_core::{AlertRule, INCIDENT_STEPS, shell_word, shown_name};
 use trainmon_runs::steps::ColumnNames;
 
-use super::document::{Certainty, Direction, Moved, NextStep, Report};
+use super::document::{Certainty, Direction, Moved, NextStep, Report, ReportedAlert};
 use super::gaps::{Coverage, capitalised};
 
 /// So many steps before the first sign a second run should measure everything.
@@ -52,11 +53,22 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     format!("{alert}{certainty} that {}{others} ({seen}).", movement_in_words(first))
 }
 
-/// The run's own word comes first: its rules saw every step.
+/// The run's own word comes first: its rules saw every step. Alerts of all ranks that begin within a few steps of each other are one
+/// incident.
 fn first_alert(report: &Report, alerts: u64) -> Option<String> {
-    let first = report.alerts.first()?;
-    let message = &first.message;
-    Some(if alerts == 1 { format!("One alert: {message}.") } else { format!("{alerts} alerts, the first: {message}.") })
+    let message = &report.alerts.first()?.message;
+    let is_next = |a: &ReportedAlert, b: &ReportedAlert| b.step.saturating_sub(a.step) <= INCIDENT_STEPS;
+    let incidents: Vec<&[ReportedAlert]> = report.alerts.chunk_by(is_next).collect();
+    let ranks: BTreeSet<u32> = report.alerts.iter().map(|alert| alert.rank).collect();
+    let on = if ranks.len() > 1 { format!(" on {} ranks", ranks.len()) } else { String::new() };
+    let beginning = match incidents.len() {
+        _ if alerts == 1 => "One alert".to_owned(),
+        // Nobody knows how the alerts that found no room lie.
+        _ if report.left_out.alerts > 0 => format!("{alerts} alerts{on}, the first"),
+        1 => format!("One incident ({alerts} alerts{on})"),
+        several => format!("{several} incidents ({alerts} alerts{on}), the first"),
+    };
+    Some(format!("{beginning}: {message}."))
 }
 
 /// The earliest departure that is beyond chance. Of one step a number that is not finite, then the cause before its effects; a

@@ -1,28 +1,16 @@
 //! The order of causes within a step, and which series say nothing of the training's numbers.
 
+use trainmon_core::AlertSignal;
+
 use super::document::Moved;
 
-/// As a step touches them: settings, forward, loss, backward, reduction, optimizer.
-const ORDER: [&str; 12] = [
-    "learning_rate",
-    "scalar",
-    "actv",
-    "loss",
-    "grad_unreduced",
-    "grad_norm",
-    "grad_reduced",
-    "actv_grad",
-    "exp_avg",
-    "exp_avg_sq",
-    "update",
-    "param",
-];
+/// Behind everything that has a place in a step.
+const LAST: usize = usize::MAX;
 
-/// Where a signal stands within a step.
+/// Where a signal or a curve stands within a step: that of the signal whose name it begins with.
 pub(super) fn place_of(signal: &str) -> usize {
-    let exact = ORDER.iter().position(|known| *known == signal);
-    let by_beginning = || ORDER.iter().rposition(|known| signal.starts_with(known));
-    exact.or_else(by_beginning).unwrap_or(ORDER.len())
+    let named = AlertSignal::all().filter(|known| signal.starts_with(known.name()));
+    named.max_by_key(|known| known.name().len()).map_or(LAST, AlertSignal::place_in_step)
 }
 
 /// The earliest first; of one step what is not finite, then causes before effects, a number of the run before its tensors, the
@@ -44,7 +32,7 @@ pub(super) fn place_of_series(series: &str) -> usize {
         Some("gradient") => place_of("grad_norm"),
         Some("learning") => place_of("learning_rate"),
         Some(signal) => place_of(signal),
-        None => ORDER.len(),
+        None => LAST,
     }
 }
 
