@@ -1,13 +1,14 @@
 //! Incidents: alerts of one rank that begin within a few steps of each other. One message says that it begins, one that it is
 //! over; every alert is written down.
 //!
-//! The first alert of an incident is its headline. A later one is sent out only where it matters more than what was sent
-//! so far. The ends of what was sent out wait until all alerts of the incident are over.
+//! The first alert of an incident is its headline. A later one is sent only where it matters more than what was sent so far, or where
+//! its rule wants it sent and nothing was. The ends of what was sent wait until all alerts of the incident are over, for 64 steps at most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use trainmon_core::config::AlertActions;
 use trainmon_core::{
     Alert, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, INCIDENT_STEPS, Incident, Step,
 };
@@ -16,6 +17,8 @@ use super::watch::WatchName;
 
 /// Steps after which an incident takes no more alerts: what begins then is news.
 const LONGEST_STEPS: u64 = 512;
+/// Steps that the end of an alert that was sent waits for the other alerts of its incident.
+const LONGEST_WAIT: u64 = 64;
 
 /// Whether alerts of a rule are about the model's numbers: one fault in them raises several. The others stand alone.
 pub(crate) fn is_of_numbers(rule: AlertRule) -> bool {
@@ -27,6 +30,72 @@ pub(crate) fn is_of_numbers(rule: AlertRule) -> bool {
 pub(crate) struct Member {
     pub(crate) watch: WatchName,
     pub(crate) series: AlertSeries,
+}
+
+/// Where an alert is sent to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outlets {
+    log: bool,
+    webhook: bool,
+    command: bool,
+}
+
+impl Outlets {
+    pub(crate) fn of(actions: AlertActions) -> Self {
+        let AlertActions { log, webhook, command, .. } = actions;
+        Self { log, webhook, command }
+    }
+
+    fn is_any(self) -> bool {
+        self.log || self.webhook || self.command
+    }
+
+    /// Those of these that the others lack.
+    fn without(self, others: Self) -> Self {
+        Self {
+            log: self.log && !others.log,
+            webhook: self.webhook && !others.webhook,
+            command: self.command && !others.command,
+        }
+    }
+
+    fn with(self, others: Self) -> Self {
+        Self {
+            log: self.log || others.log,
+            webhook: self.webhook || others.webhook,
+            command: self.command || others.command,
+        }
+    }
+
+    /// The actions, sent to these alone.
+    pub(crate) fn of_actions(self, actions: AlertActions) -> AlertActions {
+        let Self { log, webhook, command } = self;
+        AlertActions {
+            log: log && actions.log,
+            webhook: webhook && actions.webhook,
+            command: command && actions.command,
+            ..actions
+        }
+    }
+}
+
+/// What becomes of an alert that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// As the alert says it.
+    pub(crate) incident: Incident,
+    /// Where it is sent to.
+    pub(crate) outlets: Outlets,
+}
+
+/// The end of an alert that was sent, to be sent too.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SentEnd {
+    pub(crate) member: Member,
+    pub(crate) outlets: Outlets,
+    pub(crate) alert: Alert,
+    /// Other alerts of the incident that go on.
+    pub(crate) ongoing: u64,
 }
 
 /// What becomes of an alert that is over.
@@ -46,11 +115,54 @@ pub(crate) struct AllOver {
     /// Of the alert that was the last.
     pub(crate) own: Incident,
     /// The ends that waited, in the order in which their alerts began.
-    pub(crate) ends: Vec<(Member, Alert)>,
+    pub(crate) ends: Vec<SentEnd>,
     /// How many alerts there were.
     pub(crate) alerts: u64,
     /// Since when all is well.
     pub(crate) since: Step,
+}
+
+/// The end of an alert that was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum End {
+    /// It goes on.
+    Open,
+    /// It came in this step, and waits for the other alerts.
+    Waits(Box<Alert>, Step),
+    /// It was sent.
+    Told,
+}
+
+/// An alert that was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Sent {
+    member: Member,
+    severity: AlertSeverity,
+    step: Step,
+    outlets: Outlets,
+    end: End,
+}
+
+impl Sent {
+    /// Whether somebody who got this one needs no other of that severity and rule in the same incident. Of critical ones each rule's
+    /// first is sent, unless it comes at once.
+    fn covers(&self, severity: AlertSeverity, rule: AlertRule, step: Step) -> bool {
+        let is_near = step.0.abs_diff(self.step.0) <= INCIDENT_STEPS;
+        self.severity >= severity && (severity < AlertSeverity::Critical || self.member.watch.rule == rule || is_near)
+    }
+
+    /// Its end, if that waits and `is_due` of the step in which it came.
+    fn take_end(&mut self, ongoing: u64, is_due: impl FnOnce(Step) -> bool) -> Option<SentEnd> {
+        match std::mem::replace(&mut self.end, End::Told) {
+            End::Waits(alert, step) if is_due(step) => {
+                Some(SentEnd { member: self.member.clone(), outlets: self.outlets, alert: *alert, ongoing })
+            }
+            other => {
+                self.end = other;
+                None
+            }
+        }
+    }
 }
 
 /// An incident that goes on.
@@ -59,15 +171,19 @@ struct Open {
     step: Step,
     /// The step in which its latest alert began.
     latest: Step,
-    /// The most that was sent out.
-    severity: AlertSeverity,
     alerts: u64,
     /// The alerts that go on.
     ongoing: HashSet<Member>,
     /// The first step in which all that is over was over.
     since: Step,
-    /// The ends of what was sent out, as far as they came: they wait for the last.
-    sent: Vec<(Member, Option<Alert>)>,
+    sent: Vec<Sent>,
+}
+
+impl Open {
+    fn is_near(&self, step: Step) -> bool {
+        let (first, last) = (self.step.0.saturating_sub(INCIDENT_STEPS), self.latest.0 + INCIDENT_STEPS);
+        (first..=last).contains(&step.0) && step.0.saturating_sub(self.step.0) <= LONGEST_STEPS
+    }
 }
 
 /// The incidents of a rank that go on, the newest last.
@@ -77,52 +193,79 @@ pub(crate) struct Incidents(Vec<Open>);
 
 impl Incidents {
     /// An alert begins. Of several in a step the one that is to be told comes first.
-    pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, step: Step) -> Incident {
-        let is_near = |open: &&mut Open| {
-            step.0.saturating_sub(open.latest.0) <= INCIDENT_STEPS
-                && step.0.saturating_sub(open.step.0) <= LONGEST_STEPS
-        };
-        if let Some(open) = self.0.last_mut().filter(is_near) {
-            let headline = severity > open.severity;
-            (open.latest, open.severity) = (open.latest.max(step), open.severity.max(severity));
-            open.alerts += 1;
-            if headline {
-                open.sent.push((member.clone(), None));
-            }
-            open.ongoing.insert(member);
-            return Incident { step: open.step, headline };
+    pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, wanted: Outlets, step: Step) -> Joined {
+        let near = self.0.iter().rposition(|open| open.is_near(step));
+        let place = near.unwrap_or_else(|| {
+            let (ongoing, sent) = (HashSet::new(), Vec::new());
+            self.0.push(Open { step, latest: step, alerts: 0, ongoing, since: step, sent });
+            self.0.len() - 1
+        });
+        let open = &mut self.0[place];
+        let covered = open.sent.iter().filter(|sent| sent.covers(severity, member.watch.rule, step));
+        let outlets = wanted.without(covered.fold(Outlets::default(), |all, sent| all.with(sent.outlets)));
+        let headline = open.alerts == 0 || outlets.is_any();
+        open.latest = open.latest.max(step);
+        open.alerts += 1;
+        if headline {
+            open.sent.push(Sent { member: member.clone(), severity, step, outlets, end: End::Open });
         }
-        let (ongoing, sent) = (HashSet::from([member.clone()]), vec![(member, None)]);
-        self.0.push(Open { step, latest: step, severity, alerts: 1, ongoing, since: step, sent });
-        Incident { step, headline: true }
+        open.ongoing.insert(member);
+        Joined { incident: Incident { step: open.step, headline }, outlets }
     }
 
-    /// An alert is over since a step. `end` is what is sent out of it, if its beginning was.
-    pub(crate) fn leave(&mut self, member: &Member, since: Step, end: impl FnOnce(Incident) -> Alert) -> Left {
-        let Some(place) = self.0.iter().position(|open| open.ongoing.contains(member)) else { return Left::Alone };
+    /// Another part of an alert that joined: it ends by itself, and is not counted.
+    pub(crate) fn join_as_part(&mut self, member: Member, of: &Member) {
+        if let Some(open) = self.0.iter_mut().rev().find(|open| open.ongoing.contains(of)) {
+            open.ongoing.insert(member);
+        }
+    }
+
+    /// An alert is over since a step; `now` is the step in which that is seen. `end` is what is sent of it, if its beginning was.
+    pub(crate) fn leave(
+        &mut self,
+        member: &Member,
+        (since, now): (Step, Step),
+        end: impl FnOnce(Incident) -> Alert,
+    ) -> Left {
+        let Some(place) = self.0.iter().rposition(|open| open.ongoing.contains(member)) else { return Left::Alone };
         let open = &mut self.0[place];
         open.ongoing.remove(member);
         open.since = open.since.max(since);
-        let sent = open.sent.iter_mut().find(|(of, _)| of == member);
+        let sent = open.sent.iter_mut().find(|sent| sent.member == *member && sent.end == End::Open);
         let own = Incident { step: open.step, headline: sent.is_some() };
-        if let Some((_, waiting)) = sent {
-            *waiting = Some(end(own));
+        if let Some(sent) = sent {
+            sent.end = End::Waits(Box::new(end(own)), now);
         }
         if !open.ongoing.is_empty() {
             return Left::Quiet(own);
         }
-        let Open { alerts, since, sent, .. } = self.0.remove(place);
-        let ends = sent.into_iter().filter_map(|(member, end)| Some((member, end?))).collect();
+        let Open { alerts, since, mut sent, .. } = self.0.remove(place);
+        let ends = sent.iter_mut().filter_map(|sent| sent.take_end(0, |_| true)).collect();
         Left::AllOver(AllOver { own, ends, alerts, since })
     }
 
-    /// Goes on from what was saved, with the alerts whose rules are still there.
-    pub(crate) fn load(&mut self, saved: Self, is_there: impl Fn(&Member) -> bool) {
+    /// The ends that have waited too long for the others: these go on, or are not measured any more.
+    pub(crate) fn overdue(&mut self, now: Step) -> Vec<SentEnd> {
+        let is_due = |step: Step| now.0.saturating_sub(step.0) >= LONGEST_WAIT;
+        let of_open = |open: &mut Open| {
+            let ongoing = open.ongoing.len() as u64;
+            open.sent.iter_mut().filter_map(|sent| sent.take_end(ongoing, is_due)).collect::<Vec<_>>()
+        };
+        self.0.iter_mut().flat_map(of_open).collect()
+    }
+
+    /// Goes on from what was saved, with the alerts that go on. Gives the ends that waited for others.
+    pub(crate) fn load(&mut self, saved: Self, goes_on: impl Fn(&Member) -> bool) -> Vec<SentEnd> {
         *self = saved;
+        let mut owed = Vec::new();
         for open in &mut self.0 {
-            open.ongoing.retain(&is_there);
+            open.ongoing.retain(&goes_on);
+            if open.ongoing.is_empty() {
+                owed.extend(open.sent.iter_mut().filter_map(|sent| sent.take_end(0, |_| true)));
+            }
         }
         self.0.retain(|open| !open.ongoing.is_empty());
+        owed
     }
 }
 
@@ -186,74 +329,142 @@ mod tests {
         }
     }
 
+    const LOG: Outlets = Outlets { log: true, webhook: false, command: false };
+    const BOTH: Outlets = Outlets { log: true, webhook: true, command: false };
+
+    fn join(incidents: &mut Incidents, number: usize, severity: AlertSeverity, step: u64) -> Incident {
+        incidents.join(member(number), severity, LOG, Step(step)).incident
+    }
+
+    fn leave(incidents: &mut Incidents, number: usize, since: u64, message: &'static str) -> Left {
+        incidents.leave(&member(number), (Step(since), Step(since + 9)), end(message))
+    }
+
+    fn messages(ends: Vec<SentEnd>) -> Vec<String> {
+        ends.into_iter().map(|end| end.alert.message).collect()
+    }
+
     fn over(left: Left) -> (Vec<String>, u64, Step) {
         let Left::AllOver(AllOver { ends, alerts, since, .. }) = left else { panic!("{left:?}") };
-        (ends.into_iter().map(|(_, end)| end.message).collect(), alerts, since)
+        (messages(ends), alerts, since)
     }
 
     #[test]
     fn alerts_within_a_few_steps_are_one_incident_and_its_end_waits_for_the_last() {
         let mut incidents = Incidents::default();
-        let first = incidents.join(member(0), AlertSeverity::Warning, Step(300));
+        let first = join(&mut incidents, 0, AlertSeverity::Warning, 300);
         assert_eq!(first, Incident { step: Step(300), headline: true });
         for (number, step) in [(1, 300), (2, 305), (3, 300 + 5 + INCIDENT_STEPS)] {
-            let next = incidents.join(member(number), AlertSeverity::Warning, Step(step));
+            let next = join(&mut incidents, number, AlertSeverity::Warning, step);
             assert_eq!(next, Incident { step: Step(300), headline: false });
         }
         let quiet = |headline| Left::Quiet(Incident { step: Step(300), headline });
-        assert_eq!(incidents.leave(&member(0), Step(301), end("first")), quiet(true));
-        assert_eq!(incidents.leave(&member(2), Step(330), end("never told")), quiet(false));
-        assert_eq!(incidents.leave(&member(1), Step(302), end("never told")), quiet(false));
-        let last = incidents.leave(&member(3), Step(322), end("never told"));
+        assert_eq!(leave(&mut incidents, 0, 301, "first"), quiet(true));
+        assert_eq!(leave(&mut incidents, 2, 330, "never told"), quiet(false));
+        assert_eq!(leave(&mut incidents, 1, 302, "never told"), quiet(false));
+        assert_eq!(incidents.overdue(Step(340)), []);
+        let last = leave(&mut incidents, 3, 322, "never told");
         assert_eq!(over(last), (vec!["first".to_owned()], 4, Step(330)));
         assert_eq!(incidents, Incidents::default());
     }
 
     #[test]
+    fn an_end_does_not_wait_for_ever() {
+        let mut incidents = Incidents::default();
+        join(&mut incidents, 0, AlertSeverity::Warning, 10);
+        join(&mut incidents, 1, AlertSeverity::Warning, 10);
+        leave(&mut incidents, 0, 11, "first");
+        assert_eq!(incidents.overdue(Step(20 + LONGEST_WAIT - 1)), []);
+        let [told] = &incidents.overdue(Step(20 + LONGEST_WAIT))[..] else { panic!("{incidents:?}") };
+        assert_eq!((told.alert.message.as_str(), told.ongoing), ("first", 1));
+        assert_eq!(incidents.overdue(Step(900)), [], "once");
+        assert_eq!(over(leave(&mut incidents, 1, 901, "never told")), (vec![], 2, Step(901)));
+    }
+
+    #[test]
     fn what_matters_more_is_sent_too_and_both_ends_come_at_the_end() {
         let mut incidents = Incidents::default();
-        incidents.join(member(0), AlertSeverity::Warning, Step(10));
-        let worse = incidents.join(member(1), AlertSeverity::Critical, Step(12));
+        join(&mut incidents, 0, AlertSeverity::Warning, 10);
+        let worse = join(&mut incidents, 1, AlertSeverity::Critical, 12);
         assert_eq!(worse, Incident { step: Step(10), headline: true });
-        let no_worse = incidents.join(member(2), AlertSeverity::Critical, Step(12));
-        assert!(!no_worse.headline);
-        incidents.leave(&member(2), Step(13), end("never told"));
-        incidents.leave(&member(1), Step(13), end("worse"));
-        let last = incidents.leave(&member(0), Step(13), end("first"));
+        assert!(!join(&mut incidents, 2, AlertSeverity::Critical, 12).headline);
+        leave(&mut incidents, 2, 13, "never told");
+        leave(&mut incidents, 1, 13, "worse");
+        let last = leave(&mut incidents, 0, 13, "first");
         assert_eq!(over(last), (vec!["first".to_owned(), "worse".to_owned()], 3, Step(13)));
     }
 
     #[test]
-    fn what_begins_later_is_another_incident_though_the_first_goes_on() {
+    fn a_rule_that_wants_more_outlets_gets_those_that_nothing_was_sent_to() {
         let mut incidents = Incidents::default();
-        incidents.join(member(0), AlertSeverity::Critical, Step(10));
-        let later = incidents.join(member(1), AlertSeverity::Warning, Step(10 + INCIDENT_STEPS + 1));
-        assert_eq!(later, Incident { step: Step(10 + INCIDENT_STEPS + 1), headline: true });
-        assert_eq!(over(incidents.leave(&member(1), Step(60), end("later"))).1, 1);
-        assert_eq!(over(incidents.leave(&member(0), Step(70), end("first"))).1, 1);
+        join(&mut incidents, 0, AlertSeverity::Warning, 10);
+        let joined = incidents.join(member(1), AlertSeverity::Warning, BOTH, Step(10));
+        assert_eq!(joined.outlets, Outlets { log: false, ..BOTH });
+        assert!(joined.incident.headline);
+        let third = incidents.join(member(2), AlertSeverity::Warning, BOTH, Step(11));
+        assert_eq!((third.outlets, third.incident.headline), (Outlets::default(), false));
+    }
+
+    #[test]
+    fn a_critical_alert_of_another_rule_is_not_hidden_for_long() {
+        let mut incidents = Incidents::default();
+        let nan =
+            |number| Member { watch: WatchName { rule: AlertRule::NonFinite, ..member(0).watch }, ..member(number) };
+        assert!(incidents.join(nan(0), AlertSeverity::Critical, LOG, Step(10)).incident.headline);
+        for step in (12..300).step_by(12) {
+            assert!(!join(&mut incidents, step as usize, AlertSeverity::Warning, step).headline);
+        }
+        assert!(!incidents.join(nan(1), AlertSeverity::Critical, LOG, Step(300)).incident.headline, "the same rule");
+        let other = Member { watch: WatchName { rule: AlertRule::ReplicaMismatch, ..member(0).watch }, ..member(7) };
+        assert!(incidents.join(other, AlertSeverity::Critical, LOG, Step(300)).incident.headline);
+    }
+
+    #[test]
+    fn what_begins_later_or_far_earlier_is_another_incident_though_the_first_goes_on() {
+        let mut incidents = Incidents::default();
+        join(&mut incidents, 0, AlertSeverity::Critical, 600);
+        let later = join(&mut incidents, 1, AlertSeverity::Warning, 600 + INCIDENT_STEPS + 1);
+        assert_eq!(later, Incident { step: Step(600 + INCIDENT_STEPS + 1), headline: true });
+        // A thread of its own may be behind.
+        assert_eq!(join(&mut incidents, 2, AlertSeverity::Warning, 100), Incident { step: Step(100), headline: true });
+        assert!(!join(&mut incidents, 3, AlertSeverity::Warning, 600).headline);
+        assert_eq!(over(leave(&mut incidents, 1, 660, "later")).1, 1);
+        assert_eq!(over(leave(&mut incidents, 2, 101, "earlier")).1, 1);
+        leave(&mut incidents, 3, 601, "never told");
+        assert_eq!(over(leave(&mut incidents, 0, 670, "first")).1, 2);
     }
 
     #[test]
     fn a_run_that_alarms_again_and_again_is_told_of_again() {
         let mut incidents = Incidents::default();
-        let opened = (0..200).filter(|&number| {
-            let step = Step(number * INCIDENT_STEPS);
-            incidents.join(member(number as usize), AlertSeverity::Warning, step).headline
+        let opened = (0..200).filter(|&number: &u64| {
+            join(&mut incidents, number as usize, AlertSeverity::Warning, number * INCIDENT_STEPS).headline
         });
         assert_eq!(opened.count(), 200 / (1 + LONGEST_STEPS / INCIDENT_STEPS) as usize + 1);
     }
 
     #[test]
+    fn parts_end_by_themselves_and_are_not_counted() {
+        let mut incidents = Incidents::default();
+        join(&mut incidents, 0, AlertSeverity::Warning, 10);
+        incidents.join_as_part(member(1), &member(0));
+        leave(&mut incidents, 0, 11, "first");
+        assert_eq!(over(leave(&mut incidents, 1, 11, "never told")), (vec!["first".to_owned()], 1, Step(11)));
+    }
+
+    #[test]
     fn an_end_whose_beginning_nobody_saw_stands_alone_and_a_rule_that_is_gone_holds_no_incident_open() {
         let mut incidents = Incidents::default();
-        assert_eq!(incidents.leave(&member(0), Step(4), end("alone")), Left::Alone);
-        incidents.join(member(0), AlertSeverity::Warning, Step(5));
-        incidents.join(member(1), AlertSeverity::Warning, Step(5));
-        incidents.join(member(2), AlertSeverity::Warning, Step(50));
+        assert_eq!(leave(&mut incidents, 0, 4, "alone"), Left::Alone);
+        join(&mut incidents, 0, AlertSeverity::Warning, 5);
+        join(&mut incidents, 1, AlertSeverity::Warning, 5);
+        join(&mut incidents, 2, AlertSeverity::Warning, 50);
+        join(&mut incidents, 3, AlertSeverity::Warning, 50);
+        leave(&mut incidents, 2, 51, "waits");
         let saved = serde_json::from_str(&serde_json::to_string(&incidents).unwrap()).unwrap();
         let mut resumed = Incidents::default();
-        resumed.load(saved, |of| *of == member(1));
-        assert_eq!(over(resumed.leave(&member(1), Step(60), end("never told"))), (vec![], 2, Step(60)));
+        assert_eq!(messages(resumed.load(saved, |of| *of == member(1))), ["waits"]);
+        assert_eq!(over(leave(&mut resumed, 1, 60, "never told")), (vec![], 2, Step(60)));
         assert_eq!(resumed, Incidents::default());
     }
 

@@ -212,7 +212,7 @@ impl AlertManager {
 
     /// Brings a verdict out. Neither a notifier nor a listener finds the room locked: they may ask for the state.
     fn act(&self, verdict: Verdict, step: Step) -> Vec<Alert> {
-        let Verdict { said, unsaid, stop: _, notice, findings } = verdict;
+        let Verdict { said, unsaid, over, stop: _, notice, findings } = verdict;
         let complaints = self.send(&said, findings);
         for complaint in complaints {
             self.notices.warn(complaint, None);
@@ -224,7 +224,9 @@ impl AlertManager {
         if let Some(notice) = notice {
             self.notices.say(&notice);
         }
-        self.speak(said)
+        let alerts = self.speak(said);
+        over.into_iter().for_each(|incident| self.book.marks().incident_over(incident, Instant::now()));
+        alerts
     }
 
     /// Puts everything into the notifiers' queues; what is to be said of that.

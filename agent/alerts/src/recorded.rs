@@ -46,7 +46,8 @@ impl RecordedRules {
 
     /// Looks at the next step. `names[record.tensor.index()]` is a record's tensor.
     pub fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo]) -> RecordedVerdict {
-        let Verdict { said, unsaid, notice, stop: _, findings: _ } = self.engine.look_at(batch, names, Instant::now());
+        let Verdict { said, unsaid, notice, over: _, stop: _, findings: _ } =
+            self.engine.look_at(batch, names, Instant::now());
         // An end that is sent when its incident is over was written when it came.
         let written = said.into_iter().filter(|raised| raised.outlet != Outlet::Sent);
         let alerts = written.map(|raised| raised.alert).collect();

@@ -75,6 +75,9 @@ struct Band {
     /// Measured steps in a row in which it has been outside.
     #[serde(default)]
     outside: u64,
+    /// Whether it was left before, not long before it was left this time.
+    #[serde(default)]
+    repeats: bool,
 }
 
 /// A band was left.
@@ -95,9 +98,16 @@ impl Band {
     fn leaves(&mut self, value: f64, floor: f64, look: u64) -> bool {
         let width = (DEVIATIONS * self.variance.sqrt()).max(floor * self.mean.abs());
         let is_outside = self.samples >= MIN_SAMPLES && (!value.is_finite() || (value - self.mean).abs() > width);
+        let was_outside = self.last_outside.is_some_and(|last| look.saturating_sub(last) <= MAX_QUIET_STEPS);
+        let leaves = is_outside && !was_outside;
+        if leaves {
+            let since = self.departure.as_ref().map(|before| look.saturating_sub(before.look));
+            self.repeats = since.is_some_and(|looks| looks as f64 <= HORIZON);
+        }
         self.outside = if is_outside { self.outside + 1 } else { 0 };
-        // What lasts becomes usual in the end, but not before the rules that wait for steps in a row have spoken.
-        if value.is_finite() && (!is_outside || self.outside > FROZEN_STEPS) {
+        // What lasts becomes usual in the end, but not before the rules that wait for steps in a row have spoken. What comes and goes
+        // is usual soon.
+        if value.is_finite() && (!is_outside || self.repeats || self.outside > FROZEN_STEPS) {
             // What is outside enters as the band's edge, so that one leap does not widen the band by itself.
             let inside = if is_outside { value.clamp(self.mean - width, self.mean + width) } else { value };
             self.samples += 1;
@@ -106,11 +116,10 @@ impl Band {
             self.mean += share * change;
             self.variance = (1.0 - share) * (self.variance + share * change * change);
         }
-        let was_outside = self.last_outside.is_some_and(|last| look.saturating_sub(last) <= MAX_QUIET_STEPS);
         if is_outside {
             self.last_outside = Some(look);
         }
-        is_outside && !was_outside
+        leaves
     }
 }
 
@@ -481,6 +490,20 @@ mod tests {
             run.step_with(step, (3.4, 1e-3), |_, _| 1.0);
         }
         assert_eq!(run.root_cause.first_move(&run.places, 32), None, "by now it is usual");
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_usual_soon() {
+        // Whether the layer is outside in a step, three in ten of them.
+        let mut run = Run::new();
+        run.calm(0..40);
+        let mut departed = 0;
+        for step in 40..400 {
+            let is_high = (step * 7919) % 10 < 3;
+            run.step(step, |tensor, kind| if is_high && tensor == 2 && kind == Kind::Actv { 3.0 } else { 1.0 });
+            departed += u64::from(step >= 140 && run.first().is_some());
+        }
+        assert_eq!(departed, 0);
     }
 
     #[test]

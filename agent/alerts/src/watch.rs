@@ -323,6 +323,11 @@ impl Watch {
         is_mine
     }
 
+    /// Whether a saved series of this watch, which has not shown up again yet, is in alert.
+    pub(crate) fn goes_on(&self, name: &WatchName, series: &AlertSeries) -> bool {
+        *name == self.name() && self.saved.get(series).is_some_and(|saved| !saved.standing.is_well())
+    }
+
     /// What tells it from the others of a config.
     pub(crate) fn name(&self) -> WatchName {
         WatchName { rule: self.rule.rule, scope: self.rule.scope, signal: self.signal, twin: self.twin }

@@ -1,10 +1,10 @@
 //! Where each rule's latest incident began: for metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, Step};
+use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Kind, Step};
 
 /// How long a mark is shown after its alerts are over: as long as alerting rules look back, and one scrape more.
 const SHOWN: Duration = Duration::from_mins(15);
@@ -57,8 +57,8 @@ struct Shown {
     mark: AlertMark,
     /// The step that names its incident; its own for one that stands alone.
     incident: Step,
-    /// Alerts of the rule in this incident that go on.
-    ongoing: u64,
+    /// The series of the alerts of the rule in this incident that were told and go on.
+    ongoing: HashSet<AlertSeries>,
     over: Option<Instant>,
 }
 
@@ -70,24 +70,36 @@ impl AlertMarks {
     /// Takes an alert that begins or is over.
     pub fn take(&self, alert: &Alert, now: Instant) {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A finding that belongs to no incident is one of its own.
         let incident = alert.incident.map(|incident| incident.step);
         if alert.phase == AlertPhase::Ends {
-            let of_this = |one: &&mut Shown| incident.is_none_or(|step| step == one.incident);
-            if let Some(one) = shown.get_mut(&alert.rule).filter(of_this) {
-                one.ongoing = one.ongoing.saturating_sub(1);
-                one.over = (one.ongoing == 0).then_some(now);
+            if let Some(one) = shown.get_mut(&alert.rule)
+                && one.ongoing.remove(&alert.series)
+                && one.ongoing.is_empty()
+            {
+                one.over = Some(now);
             }
             return;
         }
         let step = incident.unwrap_or(alert.step);
         match shown.get_mut(&alert.rule) {
             Some(one) if one.incident == step => {
-                (one.ongoing, one.over) = (one.ongoing + 1, None);
+                one.ongoing.insert(alert.series.clone());
+                one.over = None;
             }
             _ => {
-                let mark = AlertMark::of(alert);
-                shown.insert(alert.rule, Shown { mark, incident: step, ongoing: 1, over: None });
+                let (mark, ongoing) = (AlertMark::of(alert), HashSet::from([alert.series.clone()]));
+                shown.insert(alert.rule, Shown { mark, incident: step, ongoing, over: None });
             }
+        }
+    }
+
+    /// Everything of an incident is over, also what was not told alert by alert.
+    pub fn incident_over(&self, incident: Step, now: Instant) {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for one in shown.values_mut().filter(|one| one.incident == incident && one.over.is_none()) {
+            one.ongoing.clear();
+            one.over = Some(now);
         }
     }
 
@@ -104,7 +116,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{AlertSeries, AlertSeverity, Expectation, FirstMove, Incident, Rank};
+    use crate::{AlertSeverity, Expectation, FirstMove, Incident, Rank};
 
     fn alert(rule: AlertRule, phase: AlertPhase, step: u64, incident: Option<u64>) -> Alert {
         Alert {
@@ -133,19 +145,27 @@ mod tests {
         use AlertPhase::{Begins, Ends};
         use AlertRule::{NonFinite, Spike};
         let (marks, start) = (AlertMarks::default(), Instant::now());
-        marks.take(&alert(Spike, Begins, 300, Some(300)), start);
-        marks.take(&alert(Spike, Begins, 304, Some(300)), start);
+        let of = |name: &str, phase, step, incident| {
+            let series = AlertSeries { name: name.to_owned(), ..AlertSeries::global(AlertSignal::Loss, None) };
+            Alert { series, ..alert(Spike, phase, step, Some(incident)) }
+        };
+        marks.take(&of("a", Begins, 300, 300), start);
+        marks.take(&of("b", Begins, 304, 300), start);
         marks.take(&alert(NonFinite, Begins, 304, Some(300)), start);
         assert_eq!(steps(&marks, start), [(Spike, 300), (NonFinite, 304)]);
-        marks.take(&alert(Spike, Ends, 310, Some(300)), start);
+        marks.take(&of("a", Ends, 310, 300), start);
+        // An end whose beginning was not told is nobody's.
+        marks.take(&of("c", Ends, 310, 300), start);
         assert_eq!(steps(&marks, start + 2 * SHOWN).len(), 2, "one of them goes on");
-        marks.take(&alert(Spike, Ends, 314, Some(300)), start);
+        marks.take(&of("b", Ends, 314, 300), start);
         assert_eq!(steps(&marks, start + SHOWN / 2).len(), 2);
         assert_eq!(steps(&marks, start + SHOWN), [(NonFinite, 304)]);
-        marks.take(&alert(Spike, Begins, 900, Some(900)), start);
+        marks.take(&of("a", Begins, 900, 900), start);
         assert_eq!(steps(&marks, start), [(Spike, 900), (NonFinite, 304)]);
-        marks.take(&alert(Spike, Ends, 901, Some(300)), start);
-        assert_eq!(steps(&marks, start + SHOWN)[0], (Spike, 900), "the end of an older one");
+        marks.incident_over(Step(300), start);
+        assert_eq!(steps(&marks, start + SHOWN), [(Spike, 900)]);
+        marks.incident_over(Step(900), start);
+        assert_eq!(steps(&marks, start + SHOWN), []);
     }
 
     #[test]

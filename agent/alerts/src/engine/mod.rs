@@ -13,7 +13,7 @@ use trainmon_core::{
 use trainmon_service::{Notice, Severity};
 
 use super::anomaly_file::Entry;
-use super::incident::Incidents;
+use super::incident::{Incidents, SentEnd};
 use super::places::Places;
 use super::root_cause::RootCause;
 use super::stall::{Stall, Stalled};
@@ -21,7 +21,7 @@ use super::state::{LoadedAlertState, SavedAlerts};
 use super::step_summary::{Reach, StepSummary, SummedSignals};
 use super::table::Which;
 use super::tag;
-use super::watch::{Look, Outcome, Watch, WatchName};
+use super::watch::{Look, Outcome, Watch};
 
 /// Rules that are named when they rest.
 const MAX_RESTING_NAMED: usize = 8;
@@ -51,6 +51,8 @@ pub(crate) struct Verdict {
     pub(crate) said: Vec<RaisedAlert>,
     /// Alerts beyond the most that are said of one step, by rule.
     pub(crate) unsaid: Vec<(AlertRule, u64)>,
+    /// Incidents that are all over, by the step in which they began.
+    pub(crate) over: Vec<Step>,
     /// Whether an alert begins, said or not, whose rule asks the training to end.
     pub(crate) stop: bool,
     /// What the rules themselves have to say.
@@ -69,6 +71,8 @@ pub(crate) struct Engine {
     step_summary: StepSummary,
     root_cause: RootCause,
     incidents: Incidents,
+    /// Ends of alerts that were sent before a resume, whose incidents have nothing that goes on.
+    owed: Vec<SentEnd>,
     /// With the watch that each is of.
     stalls: Vec<(usize, Stall)>,
     book: Arc<AlertTotals>,
@@ -98,6 +102,7 @@ impl Engine {
             step_summary: StepSummary::new(wanted),
             root_cause: RootCause::default(),
             incidents: Incidents::default(),
+            owed: Vec::new(),
             book,
             last_step: None,
             resting_told: false,
@@ -130,6 +135,9 @@ impl Engine {
         verdict.stop =
             outcomes.iter().any(|outcome| outcome.finding.is_some() && self.watches[outcome.watch].rule.actions.stop);
         outcomes.retain(|outcome| outcome.news.is_some());
+        let mut overdue = std::mem::take(&mut self.owed);
+        overdue.extend(self.incidents.overdue(batch.step));
+        verdict.said.extend(overdue.into_iter().map(|end| self.overdue(end)));
         self.say(outcomes, batch, &mut verdict);
         verdict.notice = self.rest(batch);
         verdict
@@ -300,11 +308,10 @@ impl Engine {
                 outcome.left_out.push(series.left_out());
             }
         }
-        let names: Vec<WatchName> = self.watches.iter().map(Watch::name).collect();
-        let rules = &self.config.alert.rules;
-        let is_raised =
-            |of: &WatchName| Watch::is_of_another_thread(of.rule) && rules.iter().any(|rule| rule.rule == of.rule);
-        self.incidents.load(incidents, |of| names.contains(&of.watch) || is_raised(&of.watch));
+        // What other threads remember of an alert is not saved: its end would never come.
+        let watches = &self.watches;
+        self.owed =
+            self.incidents.load(incidents, |of| watches.iter().any(|watch| watch.goes_on(&of.watch, &of.series)));
         self.root_cause.load(root_cause, &mut self.places);
         if let Some(seconds) = step_time {
             self.stalls.iter_mut().for_each(|(_, stall)| stall.set_step_time(seconds));

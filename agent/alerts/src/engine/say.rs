@@ -10,7 +10,7 @@ use trainmon_core::{
 use super::{Engine, Outlet, RaisedAlert, Verdict};
 use crate::anomaly_file::Entry;
 use crate::detect::Finding;
-use crate::incident::{AllOver, Incidents, Left, Member, beside, is_of_numbers, precedence};
+use crate::incident::{AllOver, Incidents, Joined, Left, Member, Outlets, SentEnd, beside, is_of_numbers, precedence};
 use crate::messages::MessageParts;
 use crate::raised::Raised;
 use crate::standing::RuleChange;
@@ -25,7 +25,7 @@ const MAX_SAID_PER_WATCH: usize = 32;
 /// An outcome with its place in an incident.
 struct BegunAlert {
     outcome: Outcome,
-    incident: Option<Incident>,
+    joined: Option<Joined>,
     /// Other tensors of its layer that it stands for.
     beside: u64,
 }
@@ -46,8 +46,9 @@ impl Engine {
         let (begun, over): (Vec<Outcome>, Vec<Outcome>) =
             outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
         let told = self.join(&mut incidents, begun, batch.step);
+        self.say_begun(told, batch, verdict);
+        // What begins crowds out no end.
         let mut of_watch = vec![0; self.watches.len()];
-        self.say_begun(told, batch, &mut of_watch, verdict);
         for outcome in over {
             self.say_over(&mut incidents, &outcome, batch, &mut of_watch, verdict);
         }
@@ -66,28 +67,33 @@ impl Engine {
         };
         for outcome in begun {
             let rule = &self.watches[outcome.watch].rule;
-            let joined = is_of_numbers(rule.rule).then(|| incidents.join(self.member(&outcome), rule.severity, step));
+            let member = self.member(&outcome);
             let same = dead_layer(&outcome).and_then(|of| {
                 let is_same =
                     |one: &&mut BegunAlert| one.outcome.watch == outcome.watch && dead_layer(&one.outcome) == Some(of);
                 told.iter_mut().find(is_same)
             });
-            match same {
-                Some(first) => first.beside += 1,
-                None => told.push(BegunAlert { outcome, incident: joined, beside: 0 }),
+            if let Some(first) = same {
+                first.beside += 1;
+                incidents.join_as_part(member, &self.member(&first.outcome));
+                continue;
             }
+            let outlets = Outlets::of(rule.actions);
+            let joined = is_of_numbers(rule.rule).then(|| incidents.join(member, rule.severity, outlets, step));
+            told.push(BegunAlert { outcome, joined, beside: 0 });
         }
         told
     }
 
-    fn say_begun(&self, told: Vec<BegunAlert>, batch: &StepBatch, of_watch: &mut [usize], verdict: &mut Verdict) {
+    fn say_begun(&self, told: Vec<BegunAlert>, batch: &StepBatch, verdict: &mut Verdict) {
         let others: Vec<(AlertRule, AlertSeries)> = told
             .iter()
-            .filter(|one| one.incident.is_some_and(|incident| !incident.headline))
+            .filter(|one| one.joined.is_some_and(|joined| !joined.incident.headline))
             .map(|one| (self.watches[one.outcome.watch].rule.rule, self.describe(&one.outcome)))
             .collect();
         let mut first_moves: HashMap<u64, Option<FirstMove>> = HashMap::new();
-        for BegunAlert { outcome, incident, beside: of_layer } in told {
+        let mut of_watch = vec![0; self.watches.len()];
+        for BegunAlert { outcome, joined, beside: of_layer } in told {
             let rule = self.watches[outcome.watch].rule.rule;
             of_watch[outcome.watch] += 1;
             if of_watch[outcome.watch] > MAX_SAID_PER_WATCH {
@@ -98,11 +104,13 @@ impl Engine {
             let first_move =
                 first_moves.entry(waited).or_insert_with(|| self.root_cause.first_move(&self.places, waited));
             let first_move = first_move.as_ref().filter(|_| rule != AlertRule::NormMismatch);
+            let incident = joined.map(|joined| joined.incident);
             let mut raised = self.raised(&outcome, of_layer, (batch, first_move), incident);
-            match incident {
-                Some(Incident { headline: false, .. }) => raised.outlet = Outlet::Written,
-                Some(_) => raised.alert.message.push_str(&beside(&others)),
-                None => {}
+            if let Some(Joined { incident, outlets }) = joined {
+                raised.actions = outlets.of_actions(raised.actions);
+                if incident.headline {
+                    raised.alert.message.push_str(&beside(&others));
+                }
             }
             verdict.said.push(raised);
         }
@@ -118,14 +126,14 @@ impl Engine {
     ) {
         let Some(RuleChange::Ends(_, since)) = outcome.news else { return };
         let end = |incident| self.raised(outcome, 0, (batch, None), incident).alert;
-        let left = incidents.leave(&self.member(outcome), since, |incident| end(Some(incident)));
+        let left = incidents.leave(&self.member(outcome), (since, batch.step), |incident| end(Some(incident)));
         of_watch[outcome.watch] += 1;
         let is_said = of_watch[outcome.watch] <= MAX_SAID_PER_WATCH;
         let rule = &self.watches[outcome.watch].rule;
         if !is_said {
             count_unsaid(verdict, rule.rule);
         }
-        self.say_left(left, end, is_said.then_some(rule.actions), &mut verdict.said);
+        self.say_left(left, end, is_said.then_some(rule.actions), verdict);
     }
 
     fn raised(
@@ -177,25 +185,42 @@ impl Engine {
         left: Left,
         end: impl Fn(Option<Incident>) -> Alert,
         actions: Option<AlertActions>,
-        said: &mut Vec<RaisedAlert>,
+        verdict: &mut Verdict,
     ) {
         let mut written = |incident, outlet| {
-            said.extend(actions.map(|actions| RaisedAlert { alert: end(incident), actions, outlet }));
+            verdict.said.extend(actions.map(|actions| RaisedAlert { alert: end(incident), actions, outlet }));
         };
         let AllOver { own, ends, alerts, since } = match left {
             Left::Alone => return written(None, Outlet::All),
             Left::Quiet(own) => return written(Some(own), Outlet::Written),
-            Left::AllOver(all) if all.alerts == 1 => return written(Some(all.own), Outlet::All),
             Left::AllOver(all) => all,
         };
         written(Some(own), Outlet::Written);
-        let others =
-            if alerts == 2 { "the other alert".to_owned() } else { format!("the {} other alerts", alerts - 1) };
-        for (member, mut alert) in ends {
-            let rest = format!("; {others} of this incident ended too, the last at step {since}");
+        verdict.over.push(own.step);
+        for SentEnd { member, outlets, mut alert, .. } in ends {
+            let rest = match alerts {
+                1 => String::new(),
+                2 => format!("; the other alert of this incident ended too, the last at step {since}"),
+                _ => {
+                    let others = alerts - 1;
+                    format!("; the {others} other alerts of this incident ended too, the last at step {since}")
+                }
+            };
             alert.message.push_str(&rest);
-            said.push(RaisedAlert { alert, actions: self.actions_of(&member), outlet: Outlet::Sent });
+            let actions = outlets.of_actions(self.actions_of(&member));
+            verdict.said.push(RaisedAlert { alert, actions, outlet: Outlet::Sent });
         }
+    }
+
+    /// An end that waits no longer for the other alerts of its incident.
+    pub(super) fn overdue(&self, SentEnd { member, outlets, mut alert, ongoing }: SentEnd) -> RaisedAlert {
+        let rest = match ongoing {
+            0 => String::new(),
+            1 => "; another alert of this incident goes on".to_owned(),
+            _ => format!("; {ongoing} other alerts of this incident go on"),
+        };
+        alert.message.push_str(&rest);
+        RaisedAlert { alert, actions: outlets.of_actions(self.actions_of(&member)), outlet: Outlet::Sent }
     }
 
     fn actions_of(&self, Member { watch, .. }: &Member) -> AlertActions {
@@ -250,16 +275,16 @@ impl Engine {
         let mut raised = RaisedAlert { alert, actions, outlet: Outlet::All };
         match phase {
             AlertPhase::Begins if is_of_numbers(name) => {
-                let joined = self.incidents.join(member, severity, step);
-                raised.alert.incident = Some(joined);
-                raised.outlet = if joined.headline { Outlet::All } else { Outlet::Written };
+                let Joined { incident, outlets } = self.incidents.join(member, severity, Outlets::of(actions), step);
+                raised.alert.incident = Some(incident);
+                raised.actions = outlets.of_actions(actions);
                 verdict.said.push(raised);
             }
             AlertPhase::Begins => verdict.said.push(raised),
             AlertPhase::Ends => {
                 let end = |incident| Alert { incident, ..raised.alert.clone() };
-                let left = self.incidents.leave(&member, step, |incident| end(Some(incident)));
-                self.say_left(left, end, Some(actions), &mut verdict.said);
+                let left = self.incidents.leave(&member, (step, step), |incident| end(Some(incident)));
+                self.say_left(left, end, Some(actions), &mut verdict);
             }
         }
         verdict
