@@ -78,7 +78,7 @@ impl AlertFile {
         }
         let queue = self.queue.into_inner().flatten()?;
         let findings = AlertRule::ALL.into_iter().zip(counts).filter(|&(_, count)| count > 0).collect();
-        if let Ok(line) = serde_json::to_string(&AlertEnd { findings })
+        if let Ok(line) = serde_json::to_string(&AlertEnd { findings, ended: true })
             && let Some(complaint) = queue.send(Line { text: line, is_end: true })
         {
             self.notices.warn(complaint, None);

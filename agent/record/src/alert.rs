@@ -11,11 +11,14 @@ use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
 /// A rank's alerts, one JSON object ([`Alert`]) a line, beside its other files.
 pub const ALERTS_FILE: &str = "alerts.jsonl";
 
-/// The last line of [`ALERTS_FILE`] where the run ended in order: findings by rule, those that go on and those not said included.
+/// The last line of [`ALERTS_FILE`] where the run ended in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlertEnd {
-    /// By rule; rules without any are left out.
+    /// Findings by rule, those that go on and those not said included; rules without any are left out.
     pub findings: std::collections::BTreeMap<AlertRule, u64>,
+    /// `true`. Versions that did not write it wrote the line only where a rule had found something.
+    #[serde(default)]
+    pub ended: bool,
 }
 
 /// Significant digits of a number in a sentence.

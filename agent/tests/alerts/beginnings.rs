@@ -49,7 +49,10 @@ fn a_loss_that_collapses_is_told_once_and_a_loss_that_moves_is_not() {
     let messages: Vec<&str> = found.iter().map(|alert| alert.message.as_str()).collect();
     assert_eq!(
         messages,
-        ["Collapse: loss exactly 0 for 32 steps, with the same gradient norm, up to step 131 on rank 0"]
+        [
+            "Collapse: loss exactly 0 for 32 steps, with the same gradient norm, up to step 131 on rank 0; moved first: loss at \
+          step 100 (0, usually 2)"
+        ]
     );
 }
 

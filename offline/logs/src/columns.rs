@@ -46,8 +46,9 @@ pub(crate) struct Guess {
 
 /// Names as [`plain`] gives them, the best first.
 const STEPS: [&str; 12] = [
-    "step",
+    // Where there is a `step` beside it, that begins anew with each epoch.
     "global_step",
+    "step",
     "iteration",
     "iter",
     "train/global_step",

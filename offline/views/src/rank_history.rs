@@ -20,8 +20,10 @@ pub struct RankHistory {
     pub alerts: Vec<Alert>,
     /// Whether the run wrote its alerts down.
     pub alerts_are_recorded: bool,
-    /// Whether the run wrote down that it ended in order.
-    pub has_ended: bool,
+    /// Whether the rank wrote down that it ended in order; `None` where it would not have written that.
+    pub has_ended: Option<bool>,
+    /// Seconds since its files changed, where that is known.
+    pub silent_for: Option<u64>,
     /// How many steps.
     pub steps: u64,
     /// In how many of them tensors were measured.
@@ -57,7 +59,8 @@ impl RankHistory {
             history: History::new(limits),
             alerts: Vec::new(),
             alerts_are_recorded: false,
-            has_ended: false,
+            has_ended: None,
+            silent_for: rank.silent_for(),
             steps: 0,
             measured_steps: 0,
             range: None,
@@ -89,7 +92,7 @@ impl RankHistory {
             read.history.alert(alert.clone());
         }
         (read.alerts, read.alerts_are_recorded) = (found.alerts, found.are_recorded);
-        read.has_ended = found.end.is_some();
+        read.has_ended = found.has_ended;
         Ok(read)
     }
 

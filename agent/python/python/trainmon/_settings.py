@@ -47,11 +47,12 @@ def parse_config(
 
     `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
     given = dict(keys or {})
-    if "page" not in given and is_on("TRAINMON_PAGE"):
-        given["page"] = True
     if output_dir is not None:
         given["output_dir"] = os.fspath(output_dir)
     text, name, is_path = _text_of(config, given)
+    # What the script or its config says of the page goes before the environment.
+    if "page" not in given and '"page"' not in text and is_on("TRAINMON_PAGE"):
+        given["page"] = True
     over = _as_json(given, "keyword arguments") if given else None
     return ParsedConfig(text, file=name, is_path=is_path, over=over, like_msprobe=like_msprobe)
 

@@ -75,14 +75,17 @@ def test_the_commands_that_are_named_exist(
     assert len(commands) == 3
 
 
-@pytest.mark.parametrize("way", ["argument", "environment", "neither", "argument over environment"])
+@pytest.mark.parametrize(
+    "way", ["argument", "environment", "neither", "argument over environment", "config over environment"]
+)
 def test_the_page_is_served_where_it_is_asked_for_and_its_address_is_said(
     model: nn.Module, optimizer: Any, said: Said, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setenv("TRAINMON_PAGE", "0" if way in ("argument", "neither") else "1")
     page = {"argument": True, "argument over environment": False}.get(way)
-    config = {**GRADIENTS, "prometheus": {"port": 0, "page": False}} if page or way == "environment" else None
-    with trainmon.watch(model, optimizer, config=config, page=page):
+    config = {**GRADIENTS, "page": False} if way == "config over environment" else None
+    keys = {"prometheus": {"port": 0, "page": False}} if page or way == "environment" else {}
+    with trainmon.watch(model, optimizer, config=config, page=page, **keys):
         train(model, optimizer)
         found = re.search(r"page: (http://127.0.0.1:\d+/), ", text := said())
         assert (found is not None) == (way in ("argument", "environment")), text

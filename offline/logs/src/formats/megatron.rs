@@ -78,9 +78,11 @@ fn validation(line: &str) -> Option<(i64, &str)> {
 
 /// The time in brackets before it, in seconds since 1970.
 fn time(line: &str) -> Option<f64> {
-    let (_, rest) = line.split_once('[')?;
-    let (text, _) = rest.split_once(']')?;
-    unix_seconds(text)
+    // torchrun puts its own in front: `[default7]:`.
+    line.match_indices('[').find_map(|(at, _)| {
+        let (text, _) = line[at + 1..].split_once(']')?;
+        unix_seconds(text)
+    })
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn lines_of_a_training_are_found_among_others() {
         let text =
-            b"using world size: 8\n 3: [2026-11-20 16:05:09] iteration      10/     500 | consumed samples:  5120 | \
+            b"using world size: 8\n[default3]: [2026-11-20 16:05:09] iteration      10/     500 | consumed samples:  5120 | \
                      lm loss: 2.345678E+00 | loss scale: 1.0 | grad norm: nan |\n\
                      validation loss at iteration 10 | lm loss value: 2.5E+00 | lm loss PPL: 1.2E+01 |\n\
                      iteration 11/ 500 | lm loss: 2.3E+00 | grad norm: 0.8";

@@ -1,5 +1,6 @@
 //! TensorBoard's event files: tags with a value, a step and a time.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub(crate) fn is_event_file(path: &Path) -> bool {
 /// Reads event files one after the other, as those of a run that was resumed in its directory.
 pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
     let mut raw = RawLog::default();
-    let mut others: Vec<String> = Vec::new();
+    let mut others: BTreeSet<String> = BTreeSet::new();
     for file in files {
         let opened = File::open(file).map_err(|source| LogError::Read { path: file.clone(), source })?;
         let mut reader = EventReader::new(BufReader::new(opened));
@@ -58,13 +59,11 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
     Ok(raw)
 }
 
-fn take(raw: &mut RawLog, event: ReadEvent, place: u64, others: &mut Vec<String>) {
+fn take(raw: &mut RawLog, event: ReadEvent, place: u64, others: &mut BTreeSet<String>) {
     for (tag, value) in &event.scalars {
         raw.point(place, event.step, event.wall_time, (tag, *value));
     }
     for tag in event.others {
-        if !others.contains(&tag) {
-            others.push(tag);
-        }
+        others.insert(tag);
     }
 }

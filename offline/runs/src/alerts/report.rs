@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trainmon_core::{Alert, AlertPhase};
+use trainmon_report::counted;
 
 use super::error::JudgeError;
 use crate::run::NewestRun;
@@ -76,11 +77,11 @@ impl Judged {
     /// What was not judged, and the sum.
     pub fn sum_in_words(&self) -> String {
         let Self { going_on, findings, unsaid, not_judged, .. } = self;
-        let steps: u64 = self.ranks.iter().map(|rank| rank.steps).sum();
+        let steps = counted(self.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0), "step", "steps");
+        let on = if self.ranks.len() > 1 { format!(" on {} ranks", self.ranks.len()) } else { String::new() };
         let sum = match self.begun() {
-            0 => format!("no alert in {steps} steps"),
-            1 => format!("1 alert in {steps} steps"),
-            begun => format!("{begun} alerts in {steps} steps"),
+            0 => format!("no alert in {steps}{on}"),
+            begun => format!("{} in {steps}{on}", counted(begun as u64, "alert", "alerts")),
         };
         let mut parts = vec![sum];
         if !findings.is_empty() {

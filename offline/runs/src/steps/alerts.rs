@@ -28,6 +28,8 @@ pub struct RankAlerts {
     pub are_recorded: bool,
     /// What the run counted in the end, where it ended in order.
     pub end: Option<AlertEnd>,
+    /// Whether the last line of its file says that it ended in order; `None` without that file.
+    pub has_ended: Option<bool>,
 }
 
 /// The alerts of a journal, and what of them cannot be read.
@@ -49,7 +51,9 @@ pub(super) fn of_directory(
     };
     let file = directory.join(ALERTS_FILE);
     if let Some(lines) = read(&file)? {
-        return Ok(parse_lines(&file, rank, lines.lines()));
+        let last = lines.lines().next_back().map(serde_json::from_str::<AlertEnd>);
+        let has_ended = Some(last.is_some_and(|end| end.is_ok_and(|end| end.ended)));
+        return Ok(RankAlerts { has_ended, ..parse_lines(&file, rank, lines.lines()) });
     }
     // A journal knows when an alert began and ended; findings only tell each step. It holds the last steps alone.
     let mut known = RankAlerts::default();

@@ -151,6 +151,13 @@ impl RecordedRank {
         }
     }
 
+    /// Seconds since the newest of its files changed; `None` where no file says so.
+    pub fn silent_for(&self) -> Option<u64> {
+        let newest =
+            fs::read_dir(self.path()).ok()?.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max();
+        newest?.elapsed().ok().map(|since| since.as_secs())
+    }
+
     /// Bytes to read.
     pub fn bytes(&self) -> u64 {
         match &self.source {

@@ -6,7 +6,7 @@ use std::path::Path;
 use trainmon_core::{AlertRule, INCIDENT_STEPS, shell_word, shown_name};
 use trainmon_runs::steps::ColumnNames;
 
-use super::document::{Certainty, Direction, Moved, NextStep, Report, ReportedAlert};
+use super::document::{Certainty, Direction, Moved, NextStep, Report, ReportedAlert, StandsOut, StandsOutKind};
 use super::gaps::{Coverage, capitalised};
 
 /// So many steps before the first sign a second run should measure everything.
@@ -26,7 +26,9 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let alert = first_alert(report, alerts).map_or_else(|| coverage.without_alert(), |first| format!("{first} "));
     let Some(first) = first_certain(report) else {
         let moved = report.moved.len() as u64 + report.left_out.moved;
-        if let Some(first) = report.stands_out.first() {
+        // A parameter that begins small grows most in trainings that go well.
+        let leads = |one: &&StandsOut| one.kind != StandsOutKind::Grown;
+        if let Some(first) = report.stands_out.iter().find(leads) {
             let others = match report.stands_out.len() - 1 {
                 0 => String::new(),
                 1 => " 1 other thing stands out.".to_owned(),

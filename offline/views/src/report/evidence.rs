@@ -43,7 +43,7 @@ impl Evidence {
             let map = kind.statistics.first().and_then(|statistic| history.history.heat_map(&kind.name, statistic, 0));
             if let Some(map) = map {
                 search.tensors(&map);
-                stands_out.extend(stands_out::of_map(&map, rank));
+                stands_out.extend(stands_out::of_map(&map, rank, history.sampled_steps > 0));
             }
         }
         let Search { mut moved, series, too_short, .. } = search;

@@ -19,6 +19,7 @@ mod movement;
 mod order;
 mod stands_out;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -107,8 +108,10 @@ pub fn report(
 
 /// The most telling first; what several ranks or kinds show is one.
 fn sort_out(stands_out: &mut Vec<StandsOut>) {
-    stands_out.sort_by(|a, b| (a.kind, a.step, &a.name, a.rank).cmp(&(b.kind, b.step, &b.name, b.rank)));
-    stands_out.dedup_by(|later, first| later.kind == first.kind && later.name == first.name);
+    stands_out.sort_by_cached_key(|one| (one.kind, one.step, one.name.clone(), one.rank));
+    let mut seen = BTreeSet::new();
+    // A rank's times are its own, and of its steps the longest is there alone.
+    stands_out.retain(|one| one.kind == StandsOutKind::SlowStep || seen.insert((one.kind, one.name.clone())));
 }
 
 /// What was read of another tool's log, a sentence each.

@@ -1,6 +1,6 @@
 //! What stands out without having moved: rows that stop, a layer unlike its siblings, a step that took long, a parameter that grew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trainmon_core::{Kind, layer_of, shown_name};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, curves};
@@ -35,7 +35,9 @@ fn short(value: f64) -> String {
 }
 
 /// What of a kind's tensors stands out.
-pub(super) fn of_map(map: &HeatMap, rank: u32) -> Vec<StandsOut> {
+///
+/// `is_sampled`: in some steps only a part of the layers was measured, so that none need have stopped.
+pub(super) fn of_map(map: &HeatMap, rank: u32, is_sampled: bool) -> Vec<StandsOut> {
     let rows: Vec<Row<'_>> = map
         .names
         .iter()
@@ -44,7 +46,7 @@ pub(super) fn of_map(map: &HeatMap, rank: u32) -> Vec<StandsOut> {
         .collect();
     let is = |kinds: &[Kind]| kinds.iter().any(|kind| kind.name() == map.kind);
     let mut found = Vec::new();
-    if is(&[Kind::GradReduced, Kind::GradUnreduced]) {
+    if is(&[Kind::GradReduced, Kind::GradUnreduced]) && !is_sampled {
         found.extend(stopped(map, &rows, rank));
     }
     if is(&[Kind::ParamOrigin, Kind::ParamUpdated]) {
@@ -57,11 +59,14 @@ pub(super) fn of_map(map: &HeatMap, rank: u32) -> Vec<StandsOut> {
     found
 }
 
+/// Seconds without a new row after which a rank that has not ended is not at work any more.
+const SILENT_SECONDS: u64 = 120;
+
 /// How a rank ended.
 pub(super) struct RankEnd {
     rank: u32,
     last_step: Option<u64>,
-    /// `None`: it wrote nothing of its alerts, nor of its end.
+    /// `None`: nobody knows, or it may still be at work.
     ended: Option<bool>,
 }
 
@@ -70,7 +75,9 @@ impl From<&RankHistory> for RankEnd {
         Self {
             rank: history.run.rank.0,
             last_step: history.range.map(|(_, last)| last),
-            ended: history.alerts_are_recorded.then_some(history.has_ended),
+            ended: history
+                .has_ended
+                .filter(|ended| *ended || history.silent_for.is_some_and(|quiet| quiet >= SILENT_SECONDS)),
         }
     }
 }
@@ -134,37 +141,46 @@ fn stopped(map: &HeatMap, rows: &[Row<'_>], rank: u32) -> Vec<StandsOut> {
             rank,
             name: layer.to_owned(),
             words: format!(
-                "layer {layer} ({tensors} {noun}) has no gradient after step {step} on rank {rank}; other layers do"
+                "no gradient of layer {layer} ({tensors} {noun}) was measured after step {step} on rank {rank}; other \
+                 layers have gradients"
             ),
         }
     };
     layers.into_iter().map(told).collect()
 }
 
-/// The name with one of its numbers left out: equal among the layers of one kind.
-fn patterns(name: &str) -> impl Iterator<Item = String> + '_ {
+/// The name with one of its numbers left out, and that number: equal among the layers of one kind. Behind the number stand two parts
+/// at least: what is numbered is a block, not one of several tensors in a row, whose shapes may differ.
+fn patterns(name: &str) -> impl Iterator<Item = (String, u32)> + '_ {
     let parts: Vec<&str> = name.split('.').collect();
-    let numbers: Vec<usize> = (0..parts.len())
-        .filter(|&place| !parts[place].is_empty() && parts[place].bytes().all(|byte| byte.is_ascii_digit()))
-        .collect();
-    numbers.into_iter().map(move |place| {
+    let numbers: Vec<(usize, u32)> =
+        (0..parts.len().saturating_sub(2)).filter_map(|place| Some((place, parts[place].parse().ok()?))).collect();
+    numbers.into_iter().map(move |(place, number)| {
         let mut parts = parts.clone();
         parts[place] = "*";
-        parts.join(".")
+        (parts.join("."), number)
     })
 }
 
 /// A tensor far from those of the same name in the other layers, which are alike.
 fn unlike(rows: &[Row<'_>], kind: &str, bound: f64, rank: u32) -> Vec<StandsOut> {
     let mut siblings: BTreeMap<String, Vec<(&str, f64)>> = BTreeMap::new();
+    let mut numbers: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for row in rows {
         let Some(median) = row.median().filter(|median| *median > 0.0) else { continue };
-        for pattern in patterns(row.name) {
+        for (pattern, number) in patterns(row.name) {
+            numbers.entry(pattern.clone()).or_default().insert(number);
             siblings.entry(pattern).or_default().push((row.name, median));
         }
     }
+    // With holes between them they are not blocks of one kind.
+    let are_blocks = |pattern: &String| {
+        numbers.get(pattern).is_some_and(|of| {
+            of.iter().zip(of.iter().skip(1)).all(|(one, next)| next - one == 1) && of.len() >= LEAST_SIBLINGS
+        })
+    };
     let mut found = Vec::new();
-    for of_pattern in siblings.values().filter(|of_pattern| of_pattern.len() >= LEAST_SIBLINGS) {
+    for (pattern, of_pattern) in siblings.iter().filter(|(pattern, _)| are_blocks(pattern)) {
         let Some((name, ratio)) = odd_one(of_pattern, bound) else { continue };
         let what = if kind == Kind::UpdateRatio.name() { "update ratio" } else { "parameter norm" };
         let how = if ratio >= 1.0 { format!("{} times", short(ratio)) } else { format!("1/{} of", short(1.0 / ratio)) };
@@ -175,7 +191,7 @@ fn unlike(rows: &[Row<'_>], kind: &str, bound: f64, rank: u32) -> Vec<StandsOut>
             rank,
             name: name.to_owned(),
             words: format!(
-                "the {what} of {name} is {how} that of the same tensor in the {others} other layers (median, rank {rank})"
+                "the {what} of {name} is {how} the median of the {others} others named {pattern} (rank {rank})"
             ),
         });
     }
@@ -248,10 +264,17 @@ pub(super) fn slow_step(steps: &AxisDocument, all: &[CurveDocument], rank: u32) 
     let (bin, seconds) = found.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (first, last) = (steps.first[bin], steps.last[bin]);
     let when = if first == last { format!("step {first}") } else { format!("a step of {first} to {last}") };
-    let more = match found.len() - 1 {
+    // Evaluations and checkpoints come again and again, and take about as long each time.
+    let mut others: Vec<f64> = found.iter().filter(|(other, _)| *other != bin).map(|(_, seconds)| *seconds).collect();
+    others.sort_by(f64::total_cmp);
+    let usual_pause = others.get(others.len() / 2);
+    if others.len() >= 2 && usual_pause.is_some_and(|pause| seconds < SLOW * pause) {
+        return None;
+    }
+    let more = match others.len() {
         0 => String::new(),
-        1 => "; 1 other step was as slow".to_owned(),
-        more => format!("; {more} other steps were as slow"),
+        1 => format!("; 1 other step took more than {SLOW:.0} times the median too"),
+        more => format!("; {more} other steps took more than {SLOW:.0} times the median too"),
     };
     Some(StandsOut {
         kind: StandsOutKind::SlowStep,
@@ -259,7 +282,7 @@ pub(super) fn slow_step(steps: &AxisDocument, all: &[CurveDocument], rank: u32) 
         rank,
         name: curves::STEP_SECONDS.to_owned(),
         words: format!(
-            "{when} took {} s on rank {rank}, {:.0} times the median step ({} s): it waited for data, another rank or the machine{more}",
+            "{when} took {} s on rank {rank}, {:.0} times the median step ({} s), from the end of the step before{more}",
             short(seconds),
             seconds / median,
             short(median)
@@ -296,7 +319,7 @@ mod tests {
             layer_of: Vec::new(),
             rows: rows.len(),
         };
-        of_map(&map, 0).into_iter().map(|one| one.words).collect()
+        of_map(&map, 0, false).into_iter().map(|one| one.words).collect()
     }
 
     #[test]
@@ -307,7 +330,7 @@ mod tests {
         let rows = [("h.0.w", whole), ("h.1.w", stops.clone()), ("h.1.b", stops), ("h.2.experts.3.w", rare)];
         assert_eq!(
             words(Kind::GradReduced, &rows),
-            ["layer h.1 (2 tensors) has no gradient after step 24 on rank 0; other layers do"]
+            ["no gradient of layer h.1 (2 tensors) was measured after step 24 on rank 0; other layers have gradients"]
         );
     }
 
@@ -315,13 +338,14 @@ mod tests {
     fn a_layer_unlike_its_siblings_is_told_where_these_are_alike() {
         let row = |name: &'static str, value: f32| (name, vec![value; 20]);
         let mut rows = vec![row("h.0.fc.w", 3.0), row("h.1.fc.w", 150.0), row("h.2.fc.w", 3.3), row("h.3.fc.w", 2.9)];
-        rows.extend([row("h.0.b", 1.0), row("h.1.b", 10.0), row("h.2.b", 100.0), row("h.3.b", 1000.0)]);
-        rows.extend([row("out.0", 1.0), row("out.1", 100.0)]);
+        rows.extend([row("h.0.x.b", 1.0), row("h.1.x.b", 10.0), row("h.2.x.b", 100.0), row("h.3.x.b", 1000.0)]);
+        // Too few, of other shapes in a row, and with holes.
+        rows.extend([row("out.0.x.w", 1.0), row("out.1.x.w", 100.0)]);
+        rows.extend([row("net.0.w", 13.0), row("net.1.w", 13.0), row("net.2.w", 1.8)]);
+        rows.extend([row("f.0.c.w", 2.0), row("f.2.c.w", 19.0), row("f.5.c.w", 19.0)]);
         assert_eq!(
             words(Kind::ParamUpdated, &rows),
-            [
-                "the parameter norm of h.1.fc.w is 50 times that of the same tensor in the 3 other layers (median, rank 0)"
-            ]
+            ["the parameter norm of h.1.fc.w is 50 times the median of the 3 others named h.*.fc.w (rank 0)"]
         );
         assert_eq!(words(Kind::Actv, &rows), [""; 0]);
     }
@@ -364,5 +388,14 @@ mod tests {
         assert!(words.starts_with("step 20 took 2 s on rank 1, 100 times the median step (0.02 s)"), "{words}");
         assert_eq!(told(0, 2.0), None, "the first step");
         assert_eq!(told(20, 0.5), None, "too short to matter");
+        let mut evaluated = curve(20, 2.0);
+        for step in [10, 30] {
+            evaluated.last[step] = Some(1.8);
+        }
+        assert_eq!(slow_step(&axis(40), &[evaluated.clone()], 1), None, "evaluations");
+        evaluated.last[25] = Some(60.0);
+        let words = slow_step(&axis(40), &[evaluated], 1).unwrap().words;
+        let others = "; 3 other steps took more than 10 times the median too";
+        assert!(words.starts_with("step 25 took 60 s") && words.ends_with(others), "{words}");
     }
 }
