@@ -2,8 +2,8 @@
 //!
 //! A step's way: `step_summary` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
 //! takes the value of each of its series to what it remembers of it (`table`, `detect`: pure state machines); `standing` keeps an
-//! alert that goes on from being said again; `root_cause` tells what moved first; `engine` runs them and puts the alert
-//! together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `manager` runs it and
+//! alert that goes on from being said again; `incident` makes alerts within a few steps one; `root_cause` tells what moved first;
+//! `engine` runs them and puts the alert together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `manager` runs it and
 //! acts: exporters get an alert behind its step, and the `notifiers`, each with a queue and a thread (`delivery`), bring it to
 //! a `webhook` or a `command`, and findings into a file (`anomaly_file`, mended by `anomaly_repair`).
 //!
