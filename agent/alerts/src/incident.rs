@@ -34,13 +34,13 @@ pub(crate) struct Member {
 
 /// Where an alert is sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Outlets {
+pub(crate) struct Channels {
     log: bool,
     webhook: bool,
     command: bool,
 }
 
-impl Outlets {
+impl Channels {
     pub(crate) fn of(actions: AlertActions) -> Self {
         let AlertActions { log, webhook, command, .. } = actions;
         Self { log, webhook, command }
@@ -85,14 +85,14 @@ pub(crate) struct Joined {
     /// As the alert says it.
     pub(crate) incident: Incident,
     /// Where it is sent to.
-    pub(crate) outlets: Outlets,
+    pub(crate) channels: Channels,
 }
 
 /// The end of an alert that was sent, to be sent too.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SentEnd {
     pub(crate) member: Member,
-    pub(crate) outlets: Outlets,
+    pub(crate) channels: Channels,
     pub(crate) alert: Alert,
     /// Other alerts of the incident that go on.
     pub(crate) ongoing: u64,
@@ -139,7 +139,7 @@ struct Sent {
     member: Member,
     severity: AlertSeverity,
     step: Step,
-    outlets: Outlets,
+    channels: Channels,
     end: End,
 }
 
@@ -155,7 +155,7 @@ impl Sent {
     fn take_end(&mut self, ongoing: u64, is_due: impl FnOnce(Step) -> bool) -> Option<SentEnd> {
         match std::mem::replace(&mut self.end, End::Told) {
             End::Waits(alert, step) if is_due(step) => {
-                Some(SentEnd { member: self.member.clone(), outlets: self.outlets, alert: *alert, ongoing })
+                Some(SentEnd { member: self.member.clone(), channels: self.channels, alert: *alert, ongoing })
             }
             other => {
                 self.end = other;
@@ -193,7 +193,7 @@ pub(crate) struct Incidents(Vec<Open>);
 
 impl Incidents {
     /// An alert begins. Of several in a step the one that is to be told comes first.
-    pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, wanted: Outlets, step: Step) -> Joined {
+    pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, wanted: Channels, step: Step) -> Joined {
         let near = self.0.iter().rposition(|open| open.is_near(step));
         let place = near.unwrap_or_else(|| {
             let (ongoing, sent) = (HashSet::new(), Vec::new());
@@ -202,15 +202,15 @@ impl Incidents {
         });
         let open = &mut self.0[place];
         let covered = open.sent.iter().filter(|sent| sent.covers(severity, member.watch.rule, step));
-        let outlets = wanted.without(covered.fold(Outlets::default(), |all, sent| all.with(sent.outlets)));
-        let headline = open.alerts == 0 || outlets.is_any();
+        let channels = wanted.without(covered.fold(Channels::default(), |all, sent| all.with(sent.channels)));
+        let headline = open.alerts == 0 || channels.is_any();
         open.latest = open.latest.max(step);
         open.alerts += 1;
         if headline {
-            open.sent.push(Sent { member: member.clone(), severity, step, outlets, end: End::Open });
+            open.sent.push(Sent { member: member.clone(), severity, step, channels, end: End::Open });
         }
         open.ongoing.insert(member);
-        Joined { incident: Incident { step: open.step, headline }, outlets }
+        Joined { incident: Incident { step: open.step, headline }, channels }
     }
 
     /// Another part of an alert that joined: it ends by itself, and is not counted.
@@ -329,8 +329,8 @@ mod tests {
         }
     }
 
-    const LOG: Outlets = Outlets { log: true, webhook: false, command: false };
-    const BOTH: Outlets = Outlets { log: true, webhook: true, command: false };
+    const LOG: Channels = Channels { log: true, webhook: false, command: false };
+    const BOTH: Channels = Channels { log: true, webhook: true, command: false };
 
     fn join(incidents: &mut Incidents, number: usize, severity: AlertSeverity, step: u64) -> Incident {
         incidents.join(member(number), severity, LOG, Step(step)).incident
@@ -399,10 +399,10 @@ mod tests {
         let mut incidents = Incidents::default();
         join(&mut incidents, 0, AlertSeverity::Warning, 10);
         let joined = incidents.join(member(1), AlertSeverity::Warning, BOTH, Step(10));
-        assert_eq!(joined.outlets, Outlets { log: false, ..BOTH });
+        assert_eq!(joined.channels, Channels { log: false, ..BOTH });
         assert!(joined.incident.headline);
         let third = incidents.join(member(2), AlertSeverity::Warning, BOTH, Step(11));
-        assert_eq!((third.outlets, third.incident.headline), (Outlets::default(), false));
+        assert_eq!((third.channels, third.incident.headline), (Channels::default(), false));
     }
 
     #[test]

@@ -225,7 +225,9 @@ impl AlertManager {
             self.notices.say(&notice);
         }
         let alerts = self.speak(said);
-        over.into_iter().for_each(|incident| self.book.marks().incident_over(incident, Instant::now()));
+        for incident in over {
+            self.book.marks().incident_over(incident, Instant::now());
+        }
         alerts
     }
 

@@ -117,7 +117,7 @@ fn under_a_budget_what_is_not_finite_is_found_and_who_rests_is_said() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].series.scope, found[0].series.signal), (AlertScope::Global, AlertSignal::Kind(Kind::ExpAvg)));
     assert!(found[0].step.0 >= begin && found[0].value.is_nan());
-    let said = "rules on norms over layers rest until all are: Spike on grad, Spike on update\n";
+    let said = "rules on norms over layers rest until all are: Spike on grad, Spike on update, Collapse on loss\n";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("rest until all are"), 1);
 }

@@ -10,7 +10,7 @@ use trainmon_core::{
 use super::{Engine, Outlet, RaisedAlert, Verdict};
 use crate::anomaly_file::Entry;
 use crate::detect::Finding;
-use crate::incident::{AllOver, Incidents, Joined, Left, Member, Outlets, SentEnd, beside, is_of_numbers, precedence};
+use crate::incident::{AllOver, Channels, Incidents, Joined, Left, Member, SentEnd, beside, is_of_numbers, precedence};
 use crate::messages::MessageParts;
 use crate::raised::Raised;
 use crate::standing::RuleChange;
@@ -78,8 +78,8 @@ impl Engine {
                 incidents.join_as_part(member, &self.member(&first.outcome));
                 continue;
             }
-            let outlets = Outlets::of(rule.actions);
-            let joined = is_of_numbers(rule.rule).then(|| incidents.join(member, rule.severity, outlets, step));
+            let channels = Channels::of(rule.actions);
+            let joined = is_of_numbers(rule.rule).then(|| incidents.join(member, rule.severity, channels, step));
             told.push(BegunAlert { outcome, joined, beside: 0 });
         }
         told
@@ -106,8 +106,8 @@ impl Engine {
             let first_move = first_move.as_ref().filter(|_| rule != AlertRule::NormMismatch);
             let incident = joined.map(|joined| joined.incident);
             let mut raised = self.raised(&outcome, of_layer, (batch, first_move), incident);
-            if let Some(Joined { incident, outlets }) = joined {
-                raised.actions = outlets.of_actions(raised.actions);
+            if let Some(Joined { incident, channels }) = joined {
+                raised.actions = channels.of_actions(raised.actions);
                 if incident.headline {
                     raised.alert.message.push_str(&beside(&others));
                 }
@@ -197,7 +197,7 @@ impl Engine {
         };
         written(Some(own), Outlet::Written);
         verdict.over.push(own.step);
-        for SentEnd { member, outlets, mut alert, .. } in ends {
+        for SentEnd { member, channels, mut alert, .. } in ends {
             let rest = match alerts {
                 1 => String::new(),
                 2 => format!("; the other alert of this incident ended too, the last at step {since}"),
@@ -207,20 +207,20 @@ impl Engine {
                 }
             };
             alert.message.push_str(&rest);
-            let actions = outlets.of_actions(self.actions_of(&member));
+            let actions = channels.of_actions(self.actions_of(&member));
             verdict.said.push(RaisedAlert { alert, actions, outlet: Outlet::Sent });
         }
     }
 
     /// An end that waits no longer for the other alerts of its incident.
-    pub(super) fn overdue(&self, SentEnd { member, outlets, mut alert, ongoing }: SentEnd) -> RaisedAlert {
+    pub(super) fn overdue(&self, SentEnd { member, channels, mut alert, ongoing }: SentEnd) -> RaisedAlert {
         let rest = match ongoing {
             0 => String::new(),
             1 => "; another alert of this incident goes on".to_owned(),
             _ => format!("; {ongoing} other alerts of this incident go on"),
         };
         alert.message.push_str(&rest);
-        RaisedAlert { alert, actions: outlets.of_actions(self.actions_of(&member)), outlet: Outlet::Sent }
+        RaisedAlert { alert, actions: channels.of_actions(self.actions_of(&member)), outlet: Outlet::Sent }
     }
 
     fn actions_of(&self, Member { watch, .. }: &Member) -> AlertActions {
@@ -275,9 +275,9 @@ impl Engine {
         let mut raised = RaisedAlert { alert, actions, outlet: Outlet::All };
         match phase {
             AlertPhase::Begins if is_of_numbers(name) => {
-                let Joined { incident, outlets } = self.incidents.join(member, severity, Outlets::of(actions), step);
+                let Joined { incident, channels } = self.incidents.join(member, severity, Channels::of(actions), step);
                 raised.alert.incident = Some(incident);
-                raised.actions = outlets.of_actions(actions);
+                raised.actions = channels.of_actions(actions);
                 verdict.said.push(raised);
             }
             AlertPhase::Begins => verdict.said.push(raised),
