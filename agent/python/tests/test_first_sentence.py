@@ -47,7 +47,8 @@ EXPECTED = {
     ),
     "initialisation": Expected(
         None,
-        rf"No alert. The parameter norm of h\.1\.fc\.weight is {N} times the median of the 2 others named h\.\*\.fc\.weight",
+        rf"No alert. The parameter norm of h\.1\.fc\.weight is {N} times the median of the 2 others named "
+        r"h\.\*\.fc\.weight",
     ),
     "fp16_overflow": Expected(
         r"NonFinite: actv norm (NaN|inf) at step 130 on rank 0; moved first: actv of h\.2\.proj\.input at step 130 ",
@@ -61,7 +62,8 @@ EXPECTED = {
         r".*actv norm of the model's output falls at step 130",
     ),
     "frozen_layer": Expected(
-        None, r"No alert. No gradient of layer h\.1 \(12 tensors\) was measured after step 129 on rank 0; other layers have"
+        None,
+        r"No alert. No gradient of layer h\.1 \(12 tensors\) was measured after step 129 on rank 0; other layers have",
     ),
     "loader_stall": Expected(None, rf"No alert. Step 130 took {N} s on rank 0, {N} times the median step"),
     "loss_scale": Expected(
@@ -70,7 +72,8 @@ EXPECTED = {
     ),
     "warm_up": Expected(
         r"UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0 \(alert above 0\.01\)",
-        r"(One incident|\d incidents) \(\d+ alerts\)(, the first)?: UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0",
+        r"(One incident|\d incidents) \(\d+ alerts\)(, the first)?: UpdateRatio: update_ratio of layer \S+ .* at step 9 "
+        r"on rank 0",
     ),
 }
 
@@ -121,7 +124,9 @@ def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> Non
     # Rank 0 says that it came to it through the reduction.
     other = r"NonFinite: gradient norm NaN at step 130 on rank 0; moved first: gradient of \S+ after reduction"
     assert re.match(other, of_rank[0][0]), of_rank
-    assert re.match(r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss NaN at step 130 on rank 1", headline(run)), headline(run)
+    assert re.match(
+        r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss NaN at step 130 on rank 1", headline(run)
+    ), headline(run)
 
 
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
