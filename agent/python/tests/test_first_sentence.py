@@ -72,8 +72,8 @@ EXPECTED = {
     ),
     "warm_up": Expected(
         r"UpdateRatio: update_ratio of layer \S+ .* at step 9 on rank 0 \(alert above 0\.01\)",
-        r"(One incident|\d incidents) \(\d+ alerts\)(, the first)?: UpdateRatio: update_ratio of layer \S+ .* at step 9 "
-        r"on rank 0",
+        r"(One incident|\d incidents) \(\d+ alerts\)(, the first)?: UpdateRatio: update_ratio of layer "
+        r"\S+ .* at step 9 on rank 0",
     ),
 }
 
