@@ -145,3 +145,11 @@ def test_a_clean_training_is_accused_of_nothing(tmp_path: Path, seed: int) -> No
     assert sent(tmp_path / "clean") == []
     told = headline(tmp_path / "clean")
     assert re.fullmatch(r"No alert\. (No|One|\d+) series (may have )?left what (it was|they were) before.*", told), told
+
+
+def test_a_long_clean_training_is_accused_of_nothing(tmp_path: Path) -> None:
+    # Three thousand take a minute and a half.
+    steps = 3000 if os.environ.get("TRAINMON_TEST_MATRIX") == "full" else 500
+    run_alone("planted_faults.py", "clean", tmp_path, 9, environment={"PLANTED_STEPS": str(steps)})
+    assert sent(tmp_path / "clean") == []
+    assert headline(tmp_path / "clean").startswith("No alert. ")

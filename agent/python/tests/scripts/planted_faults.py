@@ -1,6 +1,7 @@
 """A small language model that trains well, or with one fault planted: which one says the first argument.
 
-`planted_faults.py FAULT DIRECTORY SEED [WEBHOOK]`; under torchrun it trains on as many ranks.
+`planted_faults.py FAULT DIRECTORY SEED [WEBHOOK]`; under torchrun it trains on as many ranks. `PLANTED_STEPS` in the
+environment is how many steps it takes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.nn import functional
 
 import trainmon
 
-STEPS, AT = 200, 130
+STEPS, AT = int(os.environ.get("PLANTED_STEPS", "200")), 130
 WIDTH, LENGTH, WORDS, BATCH = 32, 24, 29, 16
 
 
