@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from support.command import trainmon
+from support.matrix import IS_FULL
 from support.ranks import SCRIPTS, free_port, run_alone, variables_of_a_rank
 
 
@@ -149,7 +150,7 @@ def test_a_clean_training_is_accused_of_nothing(tmp_path: Path, seed: int) -> No
 
 def test_a_long_clean_training_is_accused_of_nothing(tmp_path: Path) -> None:
     # Three thousand take a minute and a half.
-    steps = 3000 if os.environ.get("TRAINMON_TEST_MATRIX") == "full" else 500
+    steps = 3000 if IS_FULL else 500
     run_alone("planted_faults.py", "clean", tmp_path, 9, environment={"PLANTED_STEPS": str(steps)})
     assert sent(tmp_path / "clean") == []
     assert headline(tmp_path / "clean").startswith("No alert. ")
