@@ -383,9 +383,20 @@ pub struct FirstMove {
     pub before_reduction: bool,
 }
 
+impl FirstMove {
+    /// The quantity in words, and behind it the side of the reduction where that is known.
+    pub(crate) fn words(&self) -> (&'static str, &'static str) {
+        match self.signal {
+            AlertSignal::Kind(Kind::GradReduced) => (AlertSignal::Grad.words(), " after reduction"),
+            signal if self.before_reduction => (signal.words(), " before reduction"),
+            signal => (signal.words(), ""),
+        }
+    }
+}
+
 impl fmt::Display for FirstMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, signal, layer, tensor, value, expected, before_reduction } = self;
+        let Self { step, signal, layer, tensor, value, expected, before_reduction: _ } = self;
         let (value, usual) = (short(*value, DIGITS), short(*expected, DIGITS));
         match (tensor, layer.is_empty()) {
             (Some(name), _) if *signal == AlertSignal::Kind(Kind::Scalar) => {
@@ -394,11 +405,7 @@ impl fmt::Display for FirstMove {
             (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
             _ => {
                 let name = shown_name(tensor.as_deref().unwrap_or(layer));
-                let (words, side) = match signal {
-                    AlertSignal::Kind(Kind::GradReduced) => (AlertSignal::Grad.words(), " after reduction"),
-                    _ if *before_reduction => (signal.words(), " before reduction"),
-                    _ => (signal.words(), ""),
-                };
+                let (words, side) = self.words();
                 write!(f, "{words} of {name}{side} at step {step} (norm {value}, usually {usual})")
             }
         }

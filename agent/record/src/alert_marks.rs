@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Kind, Step};
+use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, Step};
 
 /// How long a mark is shown after its alerts are over: as long as alerting rules look back, and one scrape more.
 const SHOWN: Duration = Duration::from_mins(15);
@@ -14,7 +14,7 @@ const SHOWN: Duration = Duration::from_mins(15);
 pub struct AlertMark {
     /// The step in which it moved.
     pub step: Step,
-    /// Its place in the order of a step: [`AlertSignal::place_in_step`].
+    /// Its place in the order of a step: [`AlertSignal::place_in_step`](crate::AlertSignal::place_in_step).
     pub place: usize,
     /// The quantity in words.
     pub signal: String,
@@ -42,11 +42,8 @@ impl AlertMark {
                 name: if is_tensor { series.name.clone() } else { String::new() },
             };
         };
-        let signal = match first.signal {
-            AlertSignal::Kind(Kind::GradReduced) => "gradient after reduction".to_owned(),
-            AlertSignal::Grad if first.before_reduction => "gradient before reduction".to_owned(),
-            signal => signal.words().to_owned(),
-        };
+        let (words, side) = first.words();
+        let signal = format!("{words}{side}");
         let name = first.tensor.clone().unwrap_or_default();
         Self { step: first.step, place: first.signal.place_in_step(), signal, layer: first.layer.clone(), name }
     }
@@ -116,7 +113,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{AlertSeverity, Expectation, FirstMove, Incident, Rank};
+    use crate::{AlertSeverity, AlertSignal, Expectation, FirstMove, Incident, Kind, Rank};
 
     fn alert(rule: AlertRule, phase: AlertPhase, step: u64, incident: Option<u64>) -> Alert {
         Alert {

@@ -78,7 +78,7 @@ def watch(
     gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
     of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
     the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does. `page`: the live page,
-    whose address is said at the start; `True` opens a port on this machine, as `TRAINMON_PAGE=1` in the environment
+    whose address the start prints; `True` opens a port on this machine, as `TRAINMON_PAGE=1` in the environment
     does. Without either, and without a config that asks for it, no port is opened.
     `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`, `pp_group`: the process groups of
     tensor, data and pipeline parallelism where a loop is parallel by its own means. What DDP, FSDP, DTensors, torch's
