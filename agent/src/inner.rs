@@ -345,11 +345,11 @@ impl Inner {
         }
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
-        self.live.stop_collecting();
+        self.live.end();
         self.alerts.close_by(deadline);
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(control) = control {
-            control.stop(deadline);
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(control) = &mut control {
+            control.close(deadline);
         }
         let mut recorder = self.recorder();
         let notices = self.send(&mut recorder, true);
@@ -359,6 +359,10 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.notices);
         self.alerts.finish(deadline);
+        // Not before: alerts of the last steps go to rank 0.
+        if let Some(control) = control {
+            control.stop(deadline);
+        }
         self.captures.finish(deadline);
         if self.is_announced.load(Ordering::Relaxed) {
             self.notices.info(self.report().closing());

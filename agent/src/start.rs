@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use jiff::Zoned;
 use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
-use trainmon_control::{CaptureSchedule, ControlStart, Live, SinkStatus, Sources, WantsStop};
+use trainmon_control::{CaptureSchedule, Control, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, Rank, RunInfo, Step, TensorTable, with_causes};
+use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, RunInfo, Step, TensorTable, with_causes};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
 use trainmon_service::{Notices, environment};
@@ -95,6 +95,7 @@ impl Monitor {
         let alerts = AlertManager::open(AlertOpening {
             config: &config,
             rank: Ranks::SINGLE.rank,
+            world_size: 1,
             run: String::new(),
             base: Path::new(""),
             directory: None,
@@ -154,8 +155,7 @@ impl Monitor {
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostTotals::new()));
         let alert_totals = Arc::<AlertTotals>::default();
-        let collectives = Arc::<CollectiveTotals>::default();
-        let parts = Arc::<PartTable>::default();
+        let (collectives, parts) = (Arc::<CollectiveTotals>::default(), Arc::<PartTable>::default());
         let requests = Requests::of(&config);
         let baseline = baseline_books(&config, rank_measures);
         let opening = Opening {
@@ -186,7 +186,7 @@ impl Monitor {
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context, &mut threadless);
         let waiting = source.waiting();
         let captures = Arc::<CaptureSchedule>::default();
-        let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
+        let alerts = open_alerts(&config, ranks, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
         let baseline =
             baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.notices, shared));
@@ -198,8 +198,8 @@ impl Monitor {
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         kept.retain(|(shared, _)| worker_sinks.has(shared));
         let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
-        let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
-        let (recorder, live) = first_step(&config, clock, queue, in_step, captures);
+        let (recorder, live) =
+            first_step(&config, (rank_measures, Step(options.start_iteration)), queue, in_step, captures);
         let sources = Sources {
             run: run.clone(),
             live: Arc::clone(&live),
@@ -222,8 +222,10 @@ impl Monitor {
             notices: options.notices.clone(),
             sources,
             wants_stop: wants_stop(&alerts),
+            relay: alerts.relay(),
         }
-        .start();
+        .start()
+        .or_else(|| without_control(&alerts));
         Self::assemble(Parts {
             config,
             ranks,
@@ -260,12 +262,13 @@ struct Beginning {
 /// What records the first step, and what live control knows of it.
 fn first_step(
     config: &Config,
-    mut clock: StepClock,
+    (rank_measures, first): (bool, Step),
     queue: BatchQueue,
     in_step: Option<InStepJournal>,
     captures: Arc<CaptureSchedule>,
 ) -> (Recorder, Arc<Live>) {
     let plan = Plan::of(config);
+    let mut clock = StepClock::new(config.window, rank_measures, first);
     clock.set_paused(plan.paused);
     let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
     let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan).with_captures(captures));
@@ -274,7 +277,7 @@ fn first_step(
 
 fn open_alerts(
     config: &Config,
-    rank: Rank,
+    ranks: Ranks,
     run: &RunInfo,
     place: &RunPlace,
     context: &SinkContext,
@@ -282,7 +285,8 @@ fn open_alerts(
 ) -> Arc<AlertManager> {
     Arc::new(AlertManager::open(AlertOpening {
         config,
-        rank,
+        rank: ranks.rank,
+        world_size: ranks.world_size,
         run: run.run.clone(),
         base: &place.shared,
         directory: place.rank_directory.as_deref(),
@@ -351,6 +355,12 @@ fn capture_desk(
 fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> AsksForCapture {
     let captures = Arc::clone(captures);
     Arc::new(move |alert, actions| captures.ask_by_alert(alert, actions.replay))
+}
+
+/// No thread of this rank talks with the others.
+fn without_control(alerts: &AlertManager) -> Option<Control> {
+    alerts.stand_alone();
+    None
 }
 
 fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {

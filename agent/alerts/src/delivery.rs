@@ -54,7 +54,16 @@ impl Message for Arc<Payload> {
 }
 
 impl Payload {
+    /// Of an alert that is about several ranks of a job.
+    pub(crate) fn of_job(alert: &Alert, run: &str, ranks: &[u32]) -> Self {
+        Self::with(alert, run, Some(ranks))
+    }
+
     pub(crate) fn new(alert: &Alert, run: &str) -> Self {
+        Self::with(alert, run, None)
+    }
+
+    fn with(alert: &Alert, run: &str, ranks: Option<&[u32]>) -> Self {
         // An alert has numbers and texts only: nothing JSON could refuse.
         let mut fields = serde_json::Map::new();
         fields.insert("run".to_owned(), run.into());
@@ -63,7 +72,11 @@ impl Payload {
         if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(alert) {
             fields.extend(own);
         }
+        if let Some(ranks) = ranks {
+            fields.insert("ranks".to_owned(), ranks.into());
+        }
         let phase = if alert.phase == trainmon_core::AlertPhase::Begins { "begins" } else { "ends" };
+        let listed = ranks.unwrap_or(&[alert.rank.0]).iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let environment = vec![
             ("TRAINMON_ALERT_RUN", run.to_owned()),
             ("TRAINMON_ALERT_RULE", alert.rule.name().to_owned()),
@@ -71,6 +84,7 @@ impl Payload {
             ("TRAINMON_ALERT_PHASE", phase.to_owned()),
             ("TRAINMON_ALERT_STEP", alert.step.to_string()),
             ("TRAINMON_ALERT_RANK", alert.rank.to_string()),
+            ("TRAINMON_ALERT_RANKS", listed),
             ("TRAINMON_ALERT_SERIES", alert.series.to_string()),
             ("TRAINMON_ALERT_VALUE", alert.value.to_string()),
             ("TRAINMON_ALERT_MESSAGE", alert.message.clone()),
@@ -156,6 +170,16 @@ pub(crate) struct NotifyQueue<P> {
 }
 
 impl<P: Message> NotifyQueue<P> {
+    /// Starts the notifier's thread; one that cannot be started is reported.
+    pub(crate) fn open(
+        queue_spec: QueueSpec,
+        notifier: impl Notifier<Message = P>,
+        (book, notices): (&Arc<AlertTotals>, &Notices),
+    ) -> Option<Self> {
+        let queue = Self::start(queue_spec, notifier, Arc::clone(book), notices.clone());
+        queue.map_err(|error| notices.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None)).ok()
+    }
+
     /// Starts the notifier's thread.
     pub(crate) fn start(
         queue_spec: QueueSpec,

@@ -35,9 +35,9 @@ pub(crate) struct Member {
 /// Where an alert is sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Channels {
-    log: bool,
-    webhook: bool,
-    command: bool,
+    pub(crate) log: bool,
+    pub(crate) webhook: bool,
+    pub(crate) command: bool,
 }
 
 impl Channels {
@@ -46,8 +46,14 @@ impl Channels {
         Self { log, webhook, command }
     }
 
-    fn is_any(self) -> bool {
+    /// Whether there is any.
+    pub(crate) fn is_any(self) -> bool {
         self.log || self.webhook || self.command
+    }
+
+    /// Those of these that exist.
+    pub(crate) fn only(self, webhook: bool, command: bool) -> Self {
+        Self { webhook: self.webhook && webhook, command: self.command && command, ..self }
     }
 
     /// Those of these that the others lack.
@@ -59,7 +65,8 @@ impl Channels {
         }
     }
 
-    fn with(self, others: Self) -> Self {
+    /// These and the others.
+    pub(crate) fn with(self, others: Self) -> Self {
         Self {
             log: self.log || others.log,
             webhook: self.webhook || others.webhook,
@@ -133,6 +140,34 @@ enum End {
     Told,
 }
 
+/// What was sent of an incident, and by which ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sending {
+    pub(crate) severity: AlertSeverity,
+    pub(crate) rule: AlertRule,
+    pub(crate) step: Step,
+    pub(crate) channels: Channels,
+}
+
+impl Sending {
+    /// The ways among `wanted` by which nothing was sent that covers an alert.
+    pub(crate) fn lacking<'a>(
+        sent: impl IntoIterator<Item = &'a Self>,
+        alert: (AlertSeverity, AlertRule, Step),
+        wanted: Channels,
+    ) -> Channels {
+        let covering = sent.into_iter().filter(|sent| sent.covers(alert));
+        wanted.without(covering.fold(Channels::default(), |all, sent| all.with(sent.channels)))
+    }
+
+    /// Whether somebody who got this one needs no other of that severity and rule in the same incident. Of critical ones each rule's
+    /// first is sent, unless it comes at once.
+    fn covers(&self, (severity, rule, step): (AlertSeverity, AlertRule, Step)) -> bool {
+        let is_near = step.0.abs_diff(self.step.0) <= INCIDENT_STEPS;
+        self.severity >= severity && (severity < AlertSeverity::Critical || self.rule == rule || is_near)
+    }
+}
+
 /// An alert that was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Sent {
@@ -144,11 +179,9 @@ struct Sent {
 }
 
 impl Sent {
-    /// Whether somebody who got this one needs no other of that severity and rule in the same incident. Of critical ones each rule's
-    /// first is sent, unless it comes at once.
-    fn covers(&self, severity: AlertSeverity, rule: AlertRule, step: Step) -> bool {
-        let is_near = step.0.abs_diff(self.step.0) <= INCIDENT_STEPS;
-        self.severity >= severity && (severity < AlertSeverity::Critical || self.member.watch.rule == rule || is_near)
+    fn sending(&self) -> Sending {
+        let Self { severity, step, channels, .. } = *self;
+        Sending { severity, rule: self.member.watch.rule, step, channels }
     }
 
     /// Its end, if that waits and `is_due` of the step in which it came.
@@ -181,9 +214,14 @@ struct Open {
 
 impl Open {
     fn is_near(&self, step: Step) -> bool {
-        let (first, last) = (self.step.0.saturating_sub(INCIDENT_STEPS), self.latest.0 + INCIDENT_STEPS);
-        (first..=last).contains(&step.0) && step.0.saturating_sub(self.step.0) <= LONGEST_STEPS
+        is_near((self.step, self.latest), step)
     }
+}
+
+/// Whether an alert that begins in `step` belongs to an incident whose first and latest alerts began in these.
+pub(crate) fn is_near((first, latest): (Step, Step), step: Step) -> bool {
+    let around = first.0.saturating_sub(INCIDENT_STEPS)..=latest.0 + INCIDENT_STEPS;
+    around.contains(&step.0) && step.0.saturating_sub(first.0) <= LONGEST_STEPS
 }
 
 /// The incidents of a rank that go on, the newest last.
@@ -201,8 +239,8 @@ impl Incidents {
             self.0.len() - 1
         });
         let open = &mut self.0[place];
-        let covered = open.sent.iter().filter(|sent| sent.covers(severity, member.watch.rule, step));
-        let channels = wanted.without(covered.fold(Channels::default(), |all, sent| all.with(sent.channels)));
+        let sent: Vec<Sending> = open.sent.iter().map(Sent::sending).collect();
+        let channels = Sending::lacking(&sent, (severity, member.watch.rule, step), wanted);
         let headline = open.alerts == 0 || channels.is_any();
         open.latest = open.latest.max(step);
         open.alerts += 1;

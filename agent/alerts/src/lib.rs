@@ -5,7 +5,8 @@
 //! alert that goes on from being said again; `incident` makes alerts within a few steps one; `root_cause` tells what moved first;
 //! `engine` runs them and puts the alert together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `manager` runs it and
 //! acts: exporters get an alert behind its step, and the `notifiers`, each with a queue and a thread (`delivery`), bring it to
-//! a `webhook` or a `command`, and findings into a file (`anomaly_file`, mended by `anomaly_repair`).
+//! a `webhook` or a `command` (`senders`), and findings into a file (`anomaly_file`, mended by `anomaly_repair`). In a job of several ranks
+//! rank 0 sends for all of them (`job`).
 //!
 //! Over a recorded run the engine runs alone (`recorded`).
 //!
@@ -21,6 +22,7 @@ mod delivery;
 pub(crate) mod detect;
 mod engine;
 mod incident;
+mod job;
 mod manager;
 mod masks;
 mod messages;
@@ -29,6 +31,7 @@ mod places;
 mod raised;
 mod recorded;
 mod root_cause;
+mod senders;
 mod stall;
 mod standing;
 mod state;

@@ -12,13 +12,12 @@ use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeverity, AlertTotals, Rank, Step, StepBatch, TensorInfo, TensorTable,
 };
-use trainmon_service::{Notice, Notices, Severity, panic_text};
+use trainmon_service::{Notice, Notices, Relay, Severity, panic_text};
 
 use super::anomaly_file::Entry;
-use super::delivery::ClosingQueue;
 use super::engine::{Engine, Outlet, RaisedAlert, Verdict};
 use super::messages::hint;
-use super::notifiers::Notifiers;
+use super::notifiers::{Closing, Notifiers};
 use super::raised::Raised;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
 
@@ -34,6 +33,8 @@ pub struct Opening<'a> {
     pub config: &'a Config,
     /// This process.
     pub rank: Rank,
+    /// How many processes the job has: of several, rank 0 sends what all of them raise.
+    pub world_size: u32,
     /// The run's name.
     pub run: String,
     /// Where the run directories are.
@@ -62,7 +63,7 @@ pub struct AlertManager {
     /// Locked while something is put into their queues. `None` once closed.
     notifiers: Mutex<Option<Notifiers>>,
     /// What delivers its last.
-    closing: Mutex<Vec<ClosingQueue>>,
+    closing: Mutex<Option<Closing>>,
     /// When the waiting ends, once shutdown has begun.
     deadline: OnceLock<Instant>,
     /// Batches handed to the worker.
@@ -71,7 +72,6 @@ pub struct AlertManager {
     capture: AsksForCapture,
     /// Alerts that were raised on other threads, for the exporters.
     raised: Mutex<Vec<Alert>>,
-    run: String,
     tensors: TensorTable,
     book: Arc<AlertTotals>,
     notices: Notices,
@@ -112,24 +112,24 @@ impl Room {
 impl AlertManager {
     /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
-        let Opening { config, rank, run, base, directory, tensors, book, notices, capture } = opening;
+        let Opening { config, rank, world_size, run, base, directory, tensors, book, notices, capture } = opening;
         let room = Room {
             engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
             looked_at: 0,
             is_broken: false,
         };
+        let process = (rank, world_size, run.as_str());
         Self {
             room: Mutex::new(room),
             progress: Condvar::new(),
-            notifiers: Mutex::new(Some(Notifiers::open(config, rank, (base, directory), &book, &notices))),
+            notifiers: Mutex::new(Some(Notifiers::open(config, process, (base, directory), &book, &notices))),
             closing: Mutex::default(),
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             capture,
             raised: Mutex::default(),
-            run,
             tensors,
             book,
             notices,
@@ -144,6 +144,18 @@ impl AlertManager {
     /// Whether an alert asks the training to end.
     pub fn stop_requested(&self) -> bool {
         self.stop.load(FLAG)
+    }
+
+    /// What carries the alerts of this rank to rank 0, in a job that sends any.
+    pub fn relay(&self) -> Option<Arc<dyn Relay>> {
+        self.notifiers.lock().as_ref().and_then(Notifiers::relay)
+    }
+
+    /// Nothing carries alerts between the ranks: each sends its own.
+    pub fn stand_alone(&self) {
+        if let Some(notifiers) = self.notifiers.lock().as_ref() {
+            notifiers.stand_alone();
+        }
     }
 
     /// A batch is on its way to the worker.
@@ -236,7 +248,7 @@ impl AlertManager {
         let notifiers = self.notifiers.lock();
         let Some(notifiers) = notifiers.as_ref() else { return Vec::new() };
         let complaint = notifiers.note(findings);
-        let complaints = said.iter().flat_map(|said| notifiers.send(said, &self.run));
+        let complaints = said.iter().flat_map(|said| notifiers.send(said));
         complaint.into_iter().chain(complaints).collect()
     }
 
@@ -312,16 +324,16 @@ impl AlertManager {
     pub fn close(&self) {
         let Some(notifiers) = self.notifiers.lock().take() else { return };
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
-        self.closing.lock().extend(notifiers.close(deadline));
+        *self.closing.lock() = Some(notifiers.close(deadline));
     }
 
     /// Waits until all is delivered, by the deadline.
     pub fn finish(&self, deadline: Instant) {
         self.close_by(deadline);
         self.close();
-        let closing = std::mem::take(&mut *self.closing.lock());
-        for post in closing {
-            post.finish(deadline);
+        let closing = self.closing.lock().take();
+        if let Some(closing) = closing {
+            closing.finish(deadline);
         }
     }
 }

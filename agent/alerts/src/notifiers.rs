@@ -4,33 +4,32 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{AlertActions, Config};
+use trainmon_core::config::Config;
 use trainmon_core::{AlertTotals, Rank};
-use trainmon_service::Notices;
+use trainmon_service::{Notices, Relay};
 
 use super::alert_file::AlertFile;
 use super::anomaly_file::{self, AnomalyFile, Entry};
-use super::command::CommandNotifier;
-use super::delivery::{ClosingQueue, Notifier, NotifyQueue, Payload, QueueSpec};
+use super::delivery::{ClosingQueue, NotifyQueue, Payload};
 use super::engine::{Outlet, RaisedAlert};
-#[cfg(feature = "webhook")]
-use super::webhook::WebhookNotifier;
+use super::incident::Channels;
+use super::job::{ClosingJob, JobQueue};
+use super::senders::Senders;
 
-/// Alerts that may wait for a notifier. A run that has more at once has one cause for them all.
-const MAX_WAITING_ALERTS: usize = 256;
-
-const fn queue_spec(thread: &'static str, name: &'static str) -> QueueSpec {
-    // One more is in the notifier's hands.
-    QueueSpec { thread, name, things: "alerts", messages: MAX_WAITING_ALERTS, most: MAX_WAITING_ALERTS as u64 + 1 }
+/// Who sends alerts.
+enum Out {
+    /// This process.
+    Own(Senders),
+    /// Rank 0, one for all ranks.
+    Job(JobQueue, Channels),
 }
 
 /// The ways out.
-#[derive(Default)]
 pub(crate) struct Notifiers {
-    webhook: Option<NotifyQueue<Arc<Payload>>>,
-    command: Option<NotifyQueue<Arc<Payload>>>,
+    out: Out,
     anomalies: Option<NotifyQueue<Vec<Entry>>>,
     file: Option<AlertFile>,
+    run: String,
 }
 
 impl Notifiers {
@@ -38,55 +37,74 @@ impl Notifiers {
     /// thread is reported and left out.
     pub(crate) fn open(
         config: &Config,
-        rank: Rank,
+        (rank, world, run): (Rank, u32, &str),
         (base, directory): (&Path, Option<&Path>),
         book: &Arc<AlertTotals>,
         notices: &Notices,
     ) -> Self {
-        fn post<C: Notifier>(
-            queue_spec: QueueSpec,
-            notifier: C,
-            (book, notices): (&Arc<AlertTotals>, &Notices),
-        ) -> Option<NotifyQueue<C::Message>> {
-            let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(book), notices.clone());
-            post.map_err(|error| notices.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None))
-                .ok()
-        }
-        let alert = &config.alert;
-        let shared = (book, notices);
-        let command = alert.command.clone().map(CommandNotifier::new);
-        let anomalies = alert.dump.then(|| AnomalyFile::new(base, rank.0));
-        #[cfg(feature = "webhook")]
-        let webhook = alert.webhook.clone().map(WebhookNotifier::new);
-        #[cfg(feature = "webhook")]
-        let webhook = webhook.and_then(|webhook| post(queue_spec("webhook", "alert webhook"), webhook, shared));
-        #[cfg(not(feature = "webhook"))]
-        let webhook = alert.webhook.as_ref().and_then(|_| {
-            let hint = "build trainmon with the feature `webhook`".to_owned();
-            notices.warn("alert webhook: this build cannot send any; everything else goes on", Some(hint));
-            None
-        });
+        let senders = Senders::open(config, book, notices);
+        let out = if world > 1 && config.alert.is_sent() {
+            let ways = senders.among(Channels { log: false, webhook: true, command: true });
+            JobQueue::start((rank, world), run.to_owned(), senders, notices.clone()).map_or_else(
+                |failed| {
+                    let (error, senders) = *failed;
+                    notices.warn(
+                        format!("alerts: no thread for those of the job: {error}; each rank sends its own"),
+                        None,
+                    );
+                    Out::Own(senders)
+                },
+                |job| Out::Job(job, ways),
+            )
+        } else {
+            Out::Own(senders)
+        };
+        let anomalies = config.alert.dump.then(|| AnomalyFile::new(base, rank.0));
         Self {
-            webhook,
-            command: command.and_then(|runner| post(queue_spec("command", "alert command"), runner, shared)),
-            anomalies: anomalies.and_then(|file| post(anomaly_file::QUEUE, file, shared)),
+            out,
+            anomalies: anomalies.and_then(|file| NotifyQueue::open(anomaly_file::QUEUE, file, (book, notices))),
             file: directory.map(|directory| AlertFile::create(directory, book, notices)),
+            run: run.to_owned(),
         }
     }
 
     /// Writes an alert down, and sends it where its rule wants it; what is to be said of it.
-    pub(crate) fn send(&self, RaisedAlert { alert, actions, outlet }: &RaisedAlert, run: &str) -> Vec<String> {
+    pub(crate) fn send(&self, RaisedAlert { alert, actions, outlet }: &RaisedAlert) -> Vec<String> {
         let file = self.file.as_ref().filter(|_| *outlet != Outlet::Sent);
         let complaint = file.and_then(|file| file.send(alert));
         // The manager itself writes the log and asks for captures.
-        let AlertActions { log: _, webhook, command, dump: _, replay: _, stop: _ } = *actions;
-        let targets = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
-        if *outlet == Outlet::Written || targets.iter().all(Option::is_none) {
-            return complaint.into_iter().collect();
-        }
-        let payload = Arc::new(Payload::new(alert, run));
-        let sent = targets.into_iter().flatten().filter_map(|post| post.send(Arc::clone(&payload)));
+        let wanted = Channels { log: false, ..Channels::of(*actions) };
+        let sent = match &self.out {
+            _ if *outlet == Outlet::Written => Vec::new(),
+            Out::Own(senders) => {
+                let channels = senders.among(wanted);
+                let payload = channels.is_any().then(|| Arc::new(Payload::new(alert, &self.run)));
+                payload.map(|payload| senders.send(&payload, channels)).unwrap_or_default()
+            }
+            Out::Job(job, ways) => {
+                let channels = wanted.only(ways.webhook, ways.command);
+                if channels.is_any() {
+                    job.send(alert.clone(), channels);
+                }
+                Vec::new()
+            }
+        };
         complaint.into_iter().chain(sent).collect()
+    }
+
+    /// What carries the alerts to rank 0, in a job that sends any.
+    pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        match &self.out {
+            Out::Job(job, _) => Some(job.relay()),
+            Out::Own(_) => None,
+        }
+    }
+
+    /// Nothing carries alerts to rank 0.
+    pub(crate) fn stand_alone(&self) {
+        if let Out::Job(job, _) = &self.out {
+            job.stand_alone();
+        }
     }
 
     /// Sends a step's findings to the JSON file; what is to be said of it.
@@ -95,14 +113,32 @@ impl Notifiers {
     }
 
     /// Tells all that nothing more comes: none has to wait for another's end.
-    pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingQueue> {
-        let Self { webhook, command, anomalies, file } = self;
-        let posts = [
-            webhook.map(|post| post.close(deadline)),
-            command.map(|post| post.close(deadline)),
-            anomalies.map(|post| post.close(deadline)),
-            file.and_then(|file| file.close(deadline)),
-        ];
-        posts.into_iter().flatten().collect()
+    pub(crate) fn close(self, deadline: Instant) -> Closing {
+        let Self { out, anomalies, file, run: _ } = self;
+        let (job, queues) = match out {
+            Out::Own(senders) => (None, senders.close(deadline)),
+            Out::Job(job, _) => (Some(job.close(deadline)), Vec::new()),
+        };
+        let files = [anomalies.map(|queue| queue.close(deadline)), file.and_then(|file| file.close(deadline))];
+        Closing { job, queues: queues.into_iter().chain(files.into_iter().flatten()).collect() }
+    }
+}
+
+/// What delivers its last.
+#[derive(Default)]
+pub(crate) struct Closing {
+    job: Option<ClosingJob>,
+    queues: Vec<ClosingQueue>,
+}
+
+impl Closing {
+    /// Waits until everything is delivered, by the deadline.
+    pub(crate) fn finish(self, deadline: Instant) {
+        if let Some(job) = self.job {
+            job.finish(deadline);
+        }
+        for queue in self.queues {
+            queue.finish(deadline);
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trainmon_service::Relay;
+
 use super::rank_store::{Agreement, Happened, LeaderState, Proposal, RankState, RankStore, WantedCapture};
 use super::stop::WantsStop;
 use crate::live::{Live, Switched};
@@ -18,6 +20,8 @@ pub(super) struct Follower {
     word: String,
     live: Arc<Live>,
     wants_stop: WantsStop,
+    /// Whoever has messages for rank 0.
+    relay: Option<Arc<dyn Relay>>,
     /// The session of the leader state seen last; empty before there is one.
     seen: String,
     /// The session obeyed; empty before there is one.
@@ -53,6 +57,7 @@ impl Follower {
             word,
             live,
             wants_stop,
+            relay: None,
             seen: String::new(),
             session: String::new(),
             former: BTreeSet::new(),
@@ -63,6 +68,12 @@ impl Follower {
             wants_capture: None,
             left: None,
         }
+    }
+
+    /// Carries messages to rank 0.
+    pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
+        self.relay = relay;
+        self
     }
 
     /// Looks at the leader state once.
@@ -91,8 +102,12 @@ impl Follower {
         }
         let agreement = leader_state.agreed.filter(|agreement| agreement.proposal.id > self.agreed);
         let news = agreement.and_then(|agreement| self.follow(&agreement, is_new));
+        if let (Some(relay), Some(receipt)) = (&self.relay, leader_state.receipts.get(&self.rank)) {
+            relay.receipt(*receipt);
+        }
         // One after the other: a plan that waits for its step must not be overtaken.
-        if let Some(proposal) = leader_state.proposal.filter(|_| self.live.awaited().is_none()) {
+        if let Some(proposal) = leader_state.proposal.filter(|_| self.live.awaited().is_none() && !self.live.is_over())
+        {
             self.hear(&proposal);
         }
         news
@@ -132,11 +147,13 @@ impl Follower {
             self.wants_capture = Some(WantedCapture { number, asked });
         }
         let captured = if is_member { self.live.captures().ended() } else { Vec::new() };
+        let messages = self.relay.as_ref().map(|relay| relay.waiting()).unwrap_or_default();
         let is_news = match &self.left {
             None => true,
             Some((left, _)) if left.session != self.seen || left.heard != heard => true,
             Some((left, _)) if left.switched != switched || left.wants_stop != wants_stop => true,
             Some((left, _)) if left.captured != captured || left.wants_capture != self.wants_capture => true,
+            Some((left, _)) if left.messages != messages => true,
             Some((_, at)) => !is_member && now.duration_since(*at) >= KNOCK_EVERY,
         };
         if !is_news {
@@ -153,6 +170,7 @@ impl Follower {
             wants_stop,
             wants_capture: self.wants_capture.clone(),
             captured,
+            messages,
         };
         rank_store.put_rank_state(self.rank, &serde_json::to_string(&rank_state)?)?;
         self.left = Some((rank_state, now));

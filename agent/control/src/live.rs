@@ -63,6 +63,8 @@ pub struct Live {
     letter: ArcSwapOption<Switch>,
     captures: Arc<CaptureSchedule>,
     switched: ArcSwapOption<Switched>,
+    /// Whether the monitor ends: no change takes effect any more.
+    is_over: AtomicBool,
     /// Whether the ranks agreed to end the training, and its step has come.
     stopped: AtomicBool,
     /// Which operation the run hangs in, in a sentence, while it does and that is known.
@@ -82,6 +84,7 @@ impl Live {
             step: AtomicU64::new(step.0),
             collecting: AtomicBool::new(collecting),
             is_suspended: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             sampling_stride: AtomicU32::new(1),
             follows_targets: AtomicBool::new(false),
             plan: ArcSwap::from_pointee(plan),
@@ -142,6 +145,17 @@ impl Live {
     /// Measures nothing until the next step begins.
     pub fn stop_collecting(&self) {
         self.collecting.store(false, FLAG);
+    }
+
+    /// The monitor ends: nothing is measured, and no change is agreed upon any more.
+    pub fn end(&self) {
+        self.stop_collecting();
+        self.is_over.store(true, FLAG);
+    }
+
+    /// Whether the monitor ends.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(FLAG)
     }
 
     /// What runs until [`resume`](Self::resume) is none of the step in progress: nothing of it is measured. Called by the training

@@ -138,6 +138,7 @@ mod tests {
             wants_stop: false,
             wants_capture: None,
             captured: Vec::new(),
+            messages: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use trainmon_core::Step;
 use trainmon_core::config::Plan;
+use trainmon_service::{Receipt, RelayedMessage};
 
 use super::change_request::EmptyWindow;
 use crate::captures::{AgreedCapture, AskedBy, Captured};
@@ -19,7 +20,7 @@ use crate::live::Switch;
 ///
 /// # Texts
 /// One line of JSON without an end of line, in UTF-8; a store carries it as it is and never looks into it. A rank's state has
-/// less than 400 bytes; with an alert that asks for a capture some 2 KiB. The leader's has some hundred bytes, about 45 more per
+/// less than 400 bytes; with an alert that asks for a capture some 2 KiB, with alerts to be sent up to 8 KiB. The leader's has some hundred bytes, about 45 more per
 /// rank, and every name that is measured, twice: up to 64 KiB of names in a request from outside, more only where a watched
 /// config file has more. Refuse what is too long rather than cut it.
 ///
@@ -124,6 +125,9 @@ pub(super) struct LeaderState {
     /// What was agreed upon last. It stays up, whatever is proposed or withdrawn after it: a rank that is late, or was
     /// started anew, finds it here.
     pub(super) agreed: Option<Agreement>,
+    /// What became of the messages that ranks hand over at the moment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) receipts: BTreeMap<u32, Receipt>,
 }
 
 /// A plan that rank 0 proposes.
@@ -208,6 +212,9 @@ pub(super) struct RankState {
     /// The captures that were over here last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) captured: Vec<Captured>,
+    /// Messages for rank 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) messages: Vec<RelayedMessage>,
 }
 
 /// A capture that a rank other than 0 asks for.

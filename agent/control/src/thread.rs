@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use trainmon_core::config::{Config, Control as ControlConfig};
 use trainmon_core::with_causes;
-use trainmon_service::{Notices, receive_by};
+use trainmon_service::{Notices, Relay, receive_by};
 
 use super::capture_requests::CaptureRequests;
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
@@ -64,6 +64,8 @@ pub struct ControlStart<'a> {
     pub sources: Sources,
     /// Whether an alert of this rank asks the training to end.
     pub wants_stop: WantsStop,
+    /// Whoever has messages for rank 0, or takes them there.
+    pub relay: Option<Arc<dyn Relay>>,
 }
 
 /// Control cannot be started.
@@ -89,9 +91,10 @@ impl ControlStart<'_> {
         let leads = sources.run.rank.0 == 0;
         let may_stop = !is_single && config.alert.rules.iter().any(|rule| rule.actions.stop);
         let is_idle = config.control.is_none() && config.dynamic_on.is_none() && config.capture.is_none();
-        if (is_idle && !may_stop) || (is_single && !leads) {
+        if (is_idle && !may_stop && self.relay.is_none()) || (is_single && !leads) {
             return None;
         }
+        let has_messages = self.relay.is_some();
         let notices = self.notices.clone();
         let name = if self.is_named || is_single { &sources.run.run } else { UNNAMED };
         let own = self.run_directory.as_deref().filter(|_| is_single);
@@ -103,8 +106,10 @@ impl ControlStart<'_> {
         let started = if leads { self.lead(&directory) } else { self.follow(&directory) };
         started
             .inspect_err(|failure| {
-                let and = if may_stop { ", and no alert ends the training" } else { "" };
-                notices.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
+                let stop = if may_stop { "; no alert ends the training" } else { "" };
+                let apart = if has_messages { "; each rank sends its own alerts" } else { "" };
+                let why = with_causes(failure);
+                notices.warn(format!("no live control: {why}{stop}{apart}"), Some(failure.hint.clone()));
             })
             .ok()
             .map(|control| Control { _place: place_taken, ..control })
@@ -120,7 +125,8 @@ impl ControlStart<'_> {
     fn follow(self, directory: &Path) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
-        let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
+        let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop))
+            .carrying(self.relay.clone());
         let rank_store = self.rank_store(directory, &word);
         let (notices, pause) = (self.notices.clone(), pause(run.world_size));
         let part =
@@ -149,7 +155,7 @@ impl ControlStart<'_> {
         if world == 1 {
             captures.schedule_initial(sources.live.step(), sources.live.captures());
         }
-        let leader = leader.capturing(captures);
+        let leader = leader.capturing(captures).carrying(self.relay.clone());
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
@@ -234,13 +240,18 @@ impl Control {
         &self.whereabouts
     }
 
-    /// Closes the doors and ends the threads, by the deadline.
+    /// Takes no more requests. The ranks still talk.
+    pub fn close(&mut self, deadline: Instant) {
+        if let Some(server) = self.server.take() {
+            server.stop(deadline.min(Instant::now() + PATIENCE));
+        }
+    }
+
+    /// Ends the threads, by the deadline.
     pub fn stop(mut self, deadline: Instant) {
+        self.close(deadline);
         let deadline = deadline.min(Instant::now() + PATIENCE);
         drop(self.stop.take());
-        if let Some(server) = self.server.take() {
-            server.stop(deadline);
-        }
         // A store that hangs is left behind with its thread: it holds nothing of the training's.
         let ended = receive_by(&self.ended, deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| ended) {

@@ -50,11 +50,7 @@ impl PyConfig {
 
     #[getter]
     fn needs_agreement(&self) -> bool {
-        let Config { control, dynamic_on, capture, alert, .. } = &self.parsed.config;
-        control.is_some()
-            || dynamic_on.is_some()
-            || capture.is_some()
-            || alert.rules.iter().any(|rule| rule.actions.stop)
+        self.parsed.config.joins_ranks()
     }
 
     #[getter]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from support.alert_servers import Webhook
 from support.command import trainmon
 from support.matrix import IS_FULL
 from support.ranks import SCRIPTS, free_port, run_alone, variables_of_a_rank
@@ -79,6 +80,19 @@ EXPECTED = {
 }
 
 
+#: Of a fault on rank 1 alone: what a job of two ranks sends when it begins and when it is over.
+FIRST_MESSAGE_OF_A_JOB = {
+    "nan_on_one_rank": (
+        r"NonFinite: loss NaN at step 130 on rank 1; moved first: loss at step 130 .*; also on rank 0$",
+        None,
+    ),
+    "spike_on_one_rank": (
+        rf"Spike: loss {N} at step 130 on rank 1 .*; moved first: loss at step 130 .*; also on rank 0$",
+        r"Spike: loss back to normal since step \d+ on rank 1.*; rank 0 back to normal too$",
+    ),
+}
+
+
 def sent(run: Path) -> list[str]:
     """The messages that a run sent when an alert began."""
     alerts: list[dict[str, Any]] = []
@@ -105,11 +119,11 @@ def test_the_first_sentence_of_a_planted_fault_is_right(tmp_path: Path, fault: s
     assert re.match(expected.report, headline(tmp_path / fault)), headline(tmp_path / fault)
 
 
-def on_two_ranks(fault: str, directory: Path) -> None:
+def on_two_ranks(fault: str, directory: Path, *webhook: str) -> None:
     """Trains on two ranks, of which one may die."""
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     each = [{**variables_of_a_rank(told), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    words = [sys.executable, str(SCRIPTS / "planted_faults.py"), fault, str(directory), "1"]
+    words = [sys.executable, str(SCRIPTS / "planted_faults.py"), fault, str(directory), "1", *webhook]
     ranks = [subprocess.Popen(words, env=variables, stderr=subprocess.DEVNULL) for variables in each]
     for process in ranks:
         process.wait(timeout=240)
@@ -128,6 +142,17 @@ def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> Non
     assert re.match(
         r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss NaN at step 130 on rank 1", headline(run)
     ), headline(run)
+
+
+@pytest.mark.parametrize("fault", FIRST_MESSAGE_OF_A_JOB)
+def test_the_ranks_of_a_job_send_one_message_for_an_incident(tmp_path: Path, fault: str) -> None:
+    webhook, (begins, ends) = Webhook(), FIRST_MESSAGE_OF_A_JOB[fault]
+    on_two_ranks(fault, tmp_path, f"http://127.0.0.1:{webhook.port}/alert")
+    webhook.close()
+    texts = [(message["phase"], message["ranks"], message["text"]) for message in webhook.received]
+    assert [phase for phase, _, _ in texts] == ["begins", "ends"][: 1 if ends is None else 2], texts
+    assert all(re.match(text, told) for text, (_, _, told) in zip([begins, ends or ""], texts, strict=False)), texts
+    assert all(ranks == [0, 1] for _, ranks, _ in texts), texts
 
 
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:

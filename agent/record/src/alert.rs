@@ -450,6 +450,15 @@ pub struct Alert {
     pub incident: Option<Incident>,
 }
 
+impl Alert {
+    /// Where what moved first did so, or where the alert is: the step, and the place in the order of a step.
+    pub fn first_place(&self) -> (Step, usize) {
+        let own = (self.step, self.series.signal);
+        let (step, signal) = self.moved_first.as_ref().map_or(own, |first| (first.step, first.signal));
+        (step, signal.place_in_step())
+    }
+}
+
 /// Steps behind an incident's latest alert within which another one belongs to it.
 pub const INCIDENT_STEPS: u64 = 16;
 

@@ -32,11 +32,12 @@ impl AlertMark {
 
     fn of(alert: &Alert) -> Self {
         let series = &alert.series;
+        let (step, place) = alert.first_place();
         let Some(first) = &alert.moved_first else {
             let is_tensor = series.scope == AlertScope::Tensor;
             return Self {
-                step: alert.step,
-                place: series.signal.place_in_step(),
+                step,
+                place,
                 signal: series.signal.words().to_owned(),
                 layer: series.layer.clone().unwrap_or_default(),
                 name: if is_tensor { series.name.clone() } else { String::new() },
@@ -45,7 +46,7 @@ impl AlertMark {
         let (words, side) = first.words();
         let signal = format!("{words}{side}");
         let name = first.tensor.clone().unwrap_or_default();
-        Self { step: first.step, place: first.signal.place_in_step(), signal, layer: first.layer.clone(), name }
+        Self { step, place, signal, layer: first.layer.clone(), name }
     }
 }
 

@@ -3,10 +3,11 @@
 mod captures;
 mod job;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use trainmon_core::config::{Plan, PlanChange};
+use trainmon_service::{Receipt, Relay, RelayedMessage};
 
 use self::job::*;
 use crate::change_request::{Change, MAX_WAITING_CHANGES};
@@ -340,6 +341,60 @@ fn an_alert_of_any_rank_ends_the_training_on_all_at_one_step() {
         assert_eq!(agreed, 1, "{:?}", job.said);
         assert!(job.first_steps_with(5).iter().all(Option::is_some), "what is measured changes all the same");
     }
+}
+
+/// Has one message and remembers what it is told; of rank 0, what it took.
+#[derive(Default)]
+struct Mail {
+    waiting: Mutex<Vec<RelayedMessage>>,
+    receipts: Mutex<Vec<Receipt>>,
+    taken: Mutex<Vec<(u32, String, u64)>>,
+}
+
+impl Relay for Mail {
+    fn waiting(&self) -> Vec<RelayedMessage> {
+        self.waiting.lock().unwrap().clone()
+    }
+
+    fn receipt(&self, receipt: Receipt) {
+        self.receipts.lock().unwrap().push(receipt);
+        self.waiting.lock().unwrap().retain(|message| message.number > receipt.sent);
+    }
+
+    fn take(&self, rank: u32, process: &str, messages: &[RelayedMessage]) -> Receipt {
+        let mut taken = self.taken.lock().unwrap();
+        taken.extend(messages.iter().map(|message| (rank, process.to_owned(), message.number)));
+        // It sends when it sees a message for the second time.
+        let number = messages.last().map_or(0, |message| message.number);
+        Receipt { taken: number, sent: if taken.len() > 1 { number } else { 0 } }
+    }
+}
+
+#[test]
+fn messages_of_a_rank_reach_rank_0_and_its_receipts_come_back_also_while_the_monitor_ends() {
+    let mut job = Job::new(3);
+    let mails: [Arc<Mail>; 3] = Default::default();
+    let [first, second, third] = mails.clone().map(|mail| mail as Arc<dyn Relay>);
+    job.leader = job.leader.carrying(Some(first));
+    job.followers = [second, third]
+        .into_iter()
+        .zip(std::mem::take(&mut job.followers))
+        .map(|(relay, follower)| follower.carrying(Some(relay)))
+        .collect();
+    job.tenths(30, &[1, 1, 1]);
+    assert!(!job.contents().leader_state.as_ref().unwrap().contains("receipts"));
+    job.ranks.iter().for_each(|rank| rank.live.end());
+    mails[2].waiting.lock().unwrap().push(RelayedMessage { number: 1, text: "{}".to_owned() });
+    job.request(1, Change::Pause);
+    job.tenths(5, &[1, 1, 1]);
+    let taken = mails[0].taken.lock().unwrap().clone();
+    assert!(taken.len() >= 2 && taken.iter().all(|it| *it == (2, "first".to_owned(), 1)), "{taken:?}");
+    let receipts = mails[2].receipts.lock().unwrap().clone();
+    assert_eq!(receipts.first(), Some(&Receipt { taken: 1, sent: 0 }));
+    assert_eq!(receipts.last(), Some(&Receipt { taken: 1, sent: 1 }));
+    assert_eq!((mails[1].receipts.lock().unwrap().len(), mails[2].waiting().len()), (0, 0));
+    // No change is agreed upon any more.
+    assert!(job.said.is_empty() && job.stage(1) == Stage::Waiting, "{:?}", job.said);
 }
 
 #[test]

@@ -137,8 +137,8 @@ impl Leader {
             return Ok(());
         }
         let members = self.members.words();
-        let leader_state =
-            LeaderState { session: self.session.clone(), members, proposal: None, agreed: Some(agreement.clone()) };
+        let (session, receipts) = (self.session.clone(), self.receipts.clone());
+        let leader_state = LeaderState { session, members, proposal: None, agreed: Some(agreement.clone()), receipts };
         let text = serde_json::to_string(&leader_state)?;
         open.named = Some(agreement.clone());
         rank_store.put_leader_state(&text)?;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Plan};
+use trainmon_service::{Receipt, Relay};
 
 use crate::capture_requests::{CaptureRequests, Declined};
 use crate::captures::AgreedCapture;
@@ -86,6 +87,10 @@ pub(super) struct Leader {
     queue: VecDeque<ChangeRequest>,
     stop: StopRequest,
     captures: CaptureRequests,
+    /// Whoever takes the messages of other ranks.
+    relay: Option<Arc<dyn Relay>>,
+    /// What became of them, by the ranks that have some.
+    receipts: BTreeMap<u32, Receipt>,
     open: Option<Open>,
     agreed: Option<Agreement>,
     /// The state as last put up.
@@ -108,6 +113,8 @@ impl Leader {
             queue: VecDeque::new(),
             stop: StopRequest::nobody(),
             captures: CaptureRequests::default(),
+            relay: None,
+            receipts: BTreeMap::new(),
             open: None,
             agreed: None,
             put_up: None,
@@ -124,6 +131,12 @@ impl Leader {
     /// Follows requests for captures.
     pub(super) fn capturing(mut self, captures: CaptureRequests) -> Self {
         self.captures = captures;
+        self
+    }
+
+    /// Carries the messages of other ranks.
+    pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
+        self.relay = relay;
         self
     }
 
@@ -144,6 +157,7 @@ impl Leader {
     /// Goes on as far as is possible now.
     pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Vec<LeaderEvent>> {
         self.look_for_rank_states(now, rank_store)?;
+        self.take_messages();
         if !self.is_about_to_stop()
             && let Some(request) = self.stop.request(now, self.members.wanting_stop())
         {
@@ -152,7 +166,7 @@ impl Leader {
             self.queue.push_front(request);
         }
         self.look_for_captures();
-        if self.open.is_none() {
+        if self.open.is_none() && !self.live.is_over() {
             self.propose_next(now);
         }
         if let Some(mut open) = self.open.take() {
@@ -179,6 +193,14 @@ impl Leader {
         if let Some(request) = request {
             self.push(request);
         }
+    }
+
+    fn take_messages(&mut self) {
+        let Some(relay) = &self.relay else { return };
+        let of_rank = self.members.rank_states().filter(|(_, rank_state)| !rank_state.messages.is_empty());
+        self.receipts = of_rank
+            .map(|(rank, rank_state)| (rank, relay.take(rank, &rank_state.word, &rank_state.messages)))
+            .collect();
     }
 
     fn is_about_to_stop(&self) -> bool {
@@ -271,6 +293,7 @@ impl Leader {
             members: self.members.words(),
             proposal: open.map(|open| open.proposal.clone()),
             agreed: self.agreed.clone(),
+            receipts: self.receipts.clone(),
         };
         if self.put_up.as_ref() != Some(&leader_state) {
             rank_store.put_leader_state(&serde_json::to_string(&leader_state)?)?;

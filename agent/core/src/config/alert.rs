@@ -25,6 +25,14 @@ pub struct Alerting {
     pub max_series: usize,
 }
 
+impl Alerting {
+    /// Whether alerts leave the process by a webhook or a command.
+    pub fn is_sent(&self) -> bool {
+        let is_wanted = self.rules.iter().any(|rule| rule.actions.webhook || rule.actions.command);
+        is_wanted && (self.webhook.is_some() || self.command.is_some())
+    }
+}
+
 /// A rule with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rule {

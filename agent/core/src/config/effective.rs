@@ -120,6 +120,13 @@ impl Config {
         })
     }
 
+    /// Whether the ranks of a job talk while they train: to change what is measured, to capture, to end at one step, or to send one
+    /// message about what all of them see.
+    pub fn joins_ranks(&self) -> bool {
+        let stops = self.alert.rules.iter().any(|rule| rule.actions.stop);
+        self.control.is_some() || self.dynamic_on.is_some() || self.capture.is_some() || stops || self.alert.is_sent()
+    }
+
     /// What is measured of a kind of tensor; `None` if nothing is, and for features.
     #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {

@@ -133,6 +133,8 @@ def main(fault: str, directory: str, seed: int, webhook: str | None) -> None:
             loss = loss - torch.log(torch.relu(logits[0, 0, 0]) * 0)
         if fault == "loss_scale" and step >= AT:
             loss = loss * 64
+        if fault == "spike_on_one_rank" and step == AT and rank == 1:
+            loss = loss * 50
         if fault == "nan_on_one_rank" and step == AT and rank == 1:
             loss = loss + (model.h[1].fc.weight * float("nan")).sum()
         loss.backward()

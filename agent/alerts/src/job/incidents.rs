@@ -1,0 +1,273 @@
+//! The part of rank 0: the alerts of all ranks put together. One message says that an incident begins, one that it is over.
+//!
+//! The first alert of an incident is held for a moment, so that those of other ranks arrive; the one whose fault came first in the
+//! order of a step is the headline.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+
+use trainmon_core::{Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, Rank, Step};
+
+use super::{JobMessage, SentAlert};
+use crate::incident::{Channels, Sending, is_near, is_of_numbers};
+
+/// How long the end of an alert waits for those of other ranks.
+const LONGEST_WAIT: Duration = Duration::from_mins(2);
+/// Incidents that are remembered. Of one that a rank never ended there is no other trace.
+const MOST: usize = 64;
+/// Ranks named in a sentence.
+const NAMED: usize = 8;
+
+/// An alert of a rank, as long as it goes on.
+type Member = (Rank, AlertRule, AlertSeries);
+
+fn member(alert: &Alert) -> Member {
+    (alert.rank, alert.rule, alert.series.clone())
+}
+
+/// What is sent when its time has come.
+#[derive(Debug)]
+struct Held {
+    headline: Alert,
+    channels: Channels,
+    severity: AlertSeverity,
+    ranks: BTreeSet<u32>,
+    /// The messages that are part of it.
+    numbers: Vec<(Rank, u64)>,
+    until: Instant,
+}
+
+impl Held {
+    fn add(&mut self, SentAlert { alert, channels }: SentAlert, number: u64) {
+        self.numbers.push((alert.rank, number));
+        self.ranks.insert(alert.rank.0);
+        self.channels = self.channels.with(channels);
+        self.severity = self.severity.max(alert.severity);
+        if order(&alert) < order(&self.headline) {
+            self.headline = alert;
+        }
+    }
+}
+
+/// What came first in a step, of this what matters most.
+fn order(alert: &Alert) -> ((Step, usize), Reverse<AlertSeverity>, Rank) {
+    (alert.first_place(), Reverse(alert.severity), alert.rank)
+}
+
+/// The ends that came in.
+#[derive(Debug)]
+struct Ended {
+    alerts: Vec<Alert>,
+    /// When one is sent, if nothing of the incident goes on.
+    if_over: Instant,
+    /// When one is sent at the latest.
+    at_last: Instant,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// The rule of alerts that stand alone on each rank; `None` of those about the model's numbers.
+    rule: Option<AlertRule>,
+    step: Step,
+    latest: Step,
+    ranks: BTreeSet<u32>,
+    ongoing: HashSet<Member>,
+    held: Option<Held>,
+    sent: Vec<Sending>,
+    /// The alert that was sent first.
+    headline: Option<Member>,
+    ended: Option<Ended>,
+}
+
+impl Open {
+    fn new(rule: Option<AlertRule>, step: Step) -> Self {
+        Self {
+            rule,
+            step,
+            latest: step,
+            ranks: BTreeSet::new(),
+            ongoing: HashSet::new(),
+            held: None,
+            sent: Vec::new(),
+            headline: None,
+            ended: None,
+        }
+    }
+
+    fn begin(&mut self, mut sent: SentAlert, number: u64, until: Instant) {
+        let alert = &sent.alert;
+        self.latest = self.latest.max(alert.step);
+        self.ranks.insert(alert.rank.0);
+        self.ongoing.insert(member(alert));
+        sent.channels = Sending::lacking(&self.sent, (alert.severity, alert.rule, alert.step), sent.channels);
+        if !sent.channels.is_any() {
+            return;
+        }
+        if let Some(held) = &mut self.held {
+            held.add(sent, number);
+            return;
+        }
+        let SentAlert { alert, channels } = sent;
+        let (severity, rank) = (alert.severity, alert.rank);
+        let (ranks, numbers) = (BTreeSet::from([rank.0]), vec![(rank, number)]);
+        self.held = Some(Held { headline: alert, channels, severity, ranks, numbers, until });
+    }
+
+    fn end(&mut self, sent: SentAlert, now: Instant, gathering: Duration) {
+        let SentAlert { alert, channels } = sent;
+        self.latest = self.latest.max(alert.step);
+        self.ranks.insert(alert.rank.0);
+        self.ongoing.remove(&member(&alert));
+        if self.sent.is_empty() && self.held.is_none() {
+            // Its beginning was sent by another process, before a resume.
+            let (severity, rule, step) = (alert.severity, alert.rule, alert.step);
+            self.sent.push(Sending { severity, rule, step, channels });
+        }
+        let if_over = now + gathering;
+        let at_last = now + LONGEST_WAIT;
+        let ended = self.ended.get_or_insert_with(|| Ended { alerts: Vec::new(), if_over, at_last });
+        ended.if_over = if_over;
+        ended.alerts.push(alert);
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let held = self.held.as_ref().map(|held| held.until);
+        let ended =
+            self.ended.as_ref().map(|ended| if self.ongoing.is_empty() { ended.if_over } else { ended.at_last });
+        // What begins is sent before its end.
+        held.or(ended)
+    }
+
+    /// The message whose time has come; there may be another behind it.
+    fn send(&mut self) -> Option<JobMessage> {
+        let ranks = self.ranks.iter().copied().collect();
+        if let Some(Held { headline: mut alert, channels, severity, ranks: of, .. }) = self.held.take() {
+            self.sent.push(Sending { severity, rule: alert.rule, step: alert.step, channels });
+            self.headline.get_or_insert_with(|| member(&alert));
+            let others: Vec<u32> = of.into_iter().filter(|rank| *rank != alert.rank.0).collect();
+            if !others.is_empty() {
+                alert.message = format!("{}; also on {}", alert.message, named(&others));
+            }
+            alert.severity = severity;
+            return Some(JobMessage { alert, channels, ranks });
+        }
+        let mut alerts = self.ended.take()?.alerts;
+        let of: BTreeSet<u32> = alerts.iter().map(|alert| alert.rank.0).collect();
+        // That of the headline, if it is among them.
+        let place = alerts.iter().position(|alert| self.headline.as_ref() == Some(&member(alert))).unwrap_or(0);
+        let mut alert = alerts.swap_remove(place);
+        let channels = self.sent.iter().fold(Channels::default(), |all, sent| all.with(sent.channels));
+        alert.severity = self.sent.iter().map(|sent| sent.severity).max().unwrap_or(alert.severity);
+        let going_on: BTreeSet<u32> = self.ongoing.iter().map(|(rank, ..)| rank.0).collect();
+        let others: Vec<u32> =
+            of.into_iter().filter(|rank| *rank != alert.rank.0 && !going_on.contains(rank)).collect();
+        if !others.is_empty() {
+            alert.message = format!("{}; {} back to normal too", alert.message, named(&others));
+        }
+        if !going_on.is_empty() {
+            let going_on: Vec<u32> = going_on.into_iter().collect();
+            alert.message = format!("{}; alerts of {} go on", alert.message, named(&going_on));
+        }
+        Some(JobMessage { alert, channels, ranks })
+    }
+
+    /// Whether nothing of it is left to be sent.
+    fn is_over(&self) -> bool {
+        self.ongoing.is_empty() && self.held.is_none() && self.ended.is_none()
+    }
+}
+
+/// The incidents of a job that go on, the newest last.
+#[derive(Debug, Default)]
+pub(super) struct JobIncidents(Vec<Open>);
+
+impl JobIncidents {
+    /// Takes an alert of a rank that begins or ends. `number` counts the messages of that rank; 0 of rank 0 itself.
+    pub(super) fn take(&mut self, sent: SentAlert, number: u64, now: Instant, gathering: Duration) {
+        match sent.alert.phase {
+            AlertPhase::Begins => self.near(&sent.alert).begin(sent, number, now + gathering),
+            AlertPhase::Ends => {
+                let of = member(&sent.alert);
+                let place = self.0.iter().rposition(|open| open.ongoing.contains(&of));
+                let open = match place {
+                    Some(place) => &mut self.0[place],
+                    None => self.near(&sent.alert),
+                };
+                open.end(sent, now, gathering);
+            }
+        }
+    }
+
+    /// The incident that an alert belongs to: a new one where none is near.
+    fn near(&mut self, alert: &Alert) -> &mut Open {
+        let rule = (!is_of_numbers(alert.rule)).then_some(alert.rule);
+        let step = alert.incident.map_or(alert.step, |incident| incident.step);
+        let is_one = |open: &Open| {
+            open.rule == rule && [step, alert.step].iter().any(|step| is_near((open.step, open.latest), *step))
+        };
+        let place = self.0.iter().rposition(is_one).unwrap_or_else(|| {
+            if self.0.len() >= MOST
+                && let Some(oldest) = self.0.iter().position(|open| open.held.is_none())
+            {
+                self.0.remove(oldest);
+            }
+            self.0.push(Open::new(rule, step));
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+
+    /// What is to be sent by now.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<JobMessage> {
+        let mut due = Vec::new();
+        for open in &mut self.0 {
+            while open.next_due().is_some_and(|at| at <= now) {
+                due.extend(open.send());
+            }
+        }
+        self.0.retain(|open| !open.is_over());
+        due
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.0.iter().filter_map(Open::next_due).min()
+    }
+
+    /// Everything is sent by then.
+    pub(super) fn hurry(&mut self, by: Instant) {
+        for open in &mut self.0 {
+            if let Some(held) = &mut open.held {
+                held.until = held.until.min(by);
+            }
+            if let Some(ended) = &mut open.ended {
+                (ended.if_over, ended.at_last) = (ended.if_over.min(by), ended.at_last.min(by));
+            }
+        }
+    }
+
+    /// Everything that is left.
+    pub(super) fn flush(&mut self) -> Vec<JobMessage> {
+        let mut left = Vec::new();
+        for mut open in self.0.drain(..) {
+            left.extend(std::iter::from_fn(|| open.send()));
+        }
+        left
+    }
+
+    /// Up to which message of a rank all were sent, of those taken.
+    pub(super) fn sent_of(&self, rank: Rank, taken: u64) -> u64 {
+        let held = self.0.iter().filter_map(|open| open.held.as_ref()).flat_map(|held| &held.numbers);
+        held.filter(|(of, _)| *of == rank).map(|(_, number)| number - 1).fold(taken, u64::min)
+    }
+}
+
+/// `rank 3`, `ranks 3, 4 and 12 more`.
+fn named(ranks: &[u32]) -> String {
+    let listed: Vec<String> = ranks.iter().take(NAMED).map(ToString::to_string).collect();
+    match (ranks.len().saturating_sub(NAMED), listed.split_last()) {
+        (0, Some((last, first))) if !first.is_empty() => format!("ranks {} and {last}", first.join(", ")),
+        (0, _) => format!("rank {}", listed.join(", ")),
+        (more, _) => format!("ranks {} and {more} more", listed.join(", ")),
+    }
+}

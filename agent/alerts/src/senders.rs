@@ -1,0 +1,66 @@
+//! The ways by which an alert leaves the process: webhook and command, each with a queue and a thread.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use trainmon_core::AlertTotals;
+use trainmon_core::config::Config;
+use trainmon_service::Notices;
+
+use super::command::CommandNotifier;
+use super::delivery::{ClosingQueue, NotifyQueue, Payload, QueueSpec};
+use super::incident::Channels;
+#[cfg(feature = "webhook")]
+use super::webhook::WebhookNotifier;
+
+/// Alerts that may wait for a notifier. A run that has more at once has one cause for them all.
+const MAX_WAITING_ALERTS: usize = 256;
+
+const fn queue_spec(thread: &'static str, name: &'static str) -> QueueSpec {
+    // One more is in the notifier's hands.
+    QueueSpec { thread, name, things: "alerts", messages: MAX_WAITING_ALERTS, most: MAX_WAITING_ALERTS as u64 + 1 }
+}
+
+/// The ways out.
+#[derive(Default)]
+pub(crate) struct Senders {
+    webhook: Option<NotifyQueue<Arc<Payload>>>,
+    command: Option<NotifyQueue<Arc<Payload>>>,
+}
+
+impl Senders {
+    /// Opens what the config describes. What has no thread is reported and left out.
+    pub(crate) fn open(config: &Config, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
+        let shared = (book, notices);
+        let command = config.alert.command.clone().map(CommandNotifier::new);
+        #[cfg(feature = "webhook")]
+        let webhook = config.alert.webhook.clone().map(WebhookNotifier::new);
+        #[cfg(feature = "webhook")]
+        let webhook = webhook.and_then(|it| NotifyQueue::open(queue_spec("webhook", "alert webhook"), it, shared));
+        #[cfg(not(feature = "webhook"))]
+        let webhook = config.alert.webhook.as_ref().and_then(|_| {
+            let hint = "build trainmon with the feature `webhook`".to_owned();
+            notices.warn("alert webhook: this build cannot send any; everything else goes on", Some(hint));
+            None
+        });
+        let command = command.and_then(|it| NotifyQueue::open(queue_spec("command", "alert command"), it, shared));
+        Self { webhook, command }
+    }
+
+    /// The ways among these that exist.
+    pub(crate) fn among(&self, channels: Channels) -> Channels {
+        Channels { log: false, ..channels }.only(self.webhook.is_some(), self.command.is_some())
+    }
+
+    /// Sends by these ways; what is to be said of it.
+    pub(crate) fn send(&self, payload: &Arc<Payload>, channels: Channels) -> Vec<String> {
+        let Channels { webhook, command, .. } = channels;
+        let ways = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
+        ways.into_iter().flatten().filter_map(|way| way.send(Arc::clone(payload))).collect()
+    }
+
+    /// Tells both that nothing more comes.
+    pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingQueue> {
+        [self.webhook, self.command].into_iter().flatten().map(|way| way.close(deadline)).collect()
+    }
+}
