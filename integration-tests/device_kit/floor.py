@@ -180,7 +180,7 @@ def _operators(setting: Setting, report: Report, title: str, tensors: Tensors, f
 
 def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float, *, switch: str) -> Times:
     """The queue of a watch: what its hooks show it, its launches, the way of the rows to the host, their delivery."""
-    from trainmon._kinds import kind_of
+    from trainmon.common.kinds import kind_of
     from trainmon.device import DeviceQueue
 
     from device_kit.watching import heard
@@ -214,7 +214,7 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
 
 
 def _monitor(place: Path) -> Any:
-    from trainmon import starting
+    from trainmon.watching import starting
 
     # Every step's rows wait there for the file's writer, who is slower than these steps.
     config = {"wg_distribution": True, "mv_distribution": True, "ops": list(OPS), "format": "csv", "queue_steps": 1000}

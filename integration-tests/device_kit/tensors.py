@@ -93,9 +93,9 @@ def _measure(setting: Setting, report: Report, dtype: str, tensors: dict[str, to
 
 def _rows(setting: Setting, place: str, tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Any], str]:
     """The rows of these tensors in one step, and what the monitor says went wrong."""
-    from trainmon._kinds import Kind
+    from trainmon.common.kinds import Kind
     from trainmon.device import DeviceQueue
-    from trainmon.measurer import UNSCALED, Label
+    from trainmon.measuring.measurer import UNSCALED, Label
 
     said: list[str] = []
     with heard(said):

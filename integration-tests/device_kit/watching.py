@@ -63,7 +63,7 @@ class Watching:
 
 def start_monitor(place: Path, **config: Any) -> Any:
     """A monitor that writes below `place`, with every statistic of everything unless the config says otherwise."""
-    from trainmon import starting
+    from trainmon.watching import starting
 
     return starting.start_monitor({**EVERYTHING, **config}, output_dir=str(place), rank=0, quiet=True)
 

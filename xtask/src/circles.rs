@@ -39,8 +39,8 @@ impl fmt::Display for Circle {
     }
 }
 
-/// A module's path from the crate's root.
-type Module = Vec<String>;
+/// A module's path from the root of the crate or package.
+pub(crate) type Module = Vec<String>;
 
 /// Every circle in the sources that git tracks, tests left out.
 ///
@@ -78,12 +78,16 @@ fn circles(place: &str, modules: BTreeMap<Module, TokenStream>) -> Vec<Circle> {
     for (module, tokens) in modules {
         names.read(&module, tokens);
     }
+    among(place, &names.modules, &names.edges())
+}
+
+/// The circles among modules, by which one names which.
+pub(crate) fn among(place: &str, modules: &BTreeSet<Module>, edges: &[(Module, Module)]) -> Vec<Circle> {
     let parents: BTreeSet<&[String]> =
-        names.modules.iter().filter_map(|module| module.split_last()).map(|(_, up)| up).collect();
-    let edges = names.edges();
+        modules.iter().filter_map(|module| module.split_last()).map(|(_, up)| up).collect();
     let is_allowed = |parent: &[String]| ALLOWED.contains(&(place, parent.join("::").as_str()));
     let of_parent = |parent: &&[String]| {
-        rounds(&between_children(&edges, parent))
+        rounds(&between_children(edges, parent))
             .into_iter()
             .map(|modules| Circle { place: place.to_owned(), parent: parent.join("::"), modules })
             .collect::<Vec<_>>()

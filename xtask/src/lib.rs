@@ -15,6 +15,7 @@ pub mod hint;
 pub mod load;
 pub mod process;
 pub mod provision;
+mod python_circles;
 pub mod run;
 pub mod running;
 pub mod soak;

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from trainmon import starting
-from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
+from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, launchers
-from trainmon.measurer import Label, Measurer
+from trainmon.measuring.measurer import Label, Measurer
+from trainmon.watching import starting
 
 WARM, STEPS = 5, 25
 

@@ -28,7 +28,7 @@ from gpts import SMALL, build
 from torch.nn import functional
 
 import trainmon
-from trainmon.trainer_v2 import TrainerMonitorV2
+from trainmon.msprobe.trainer_v2 import TrainerMonitorV2
 
 Toggle = Callable[[bool], None]
 WARM = 20

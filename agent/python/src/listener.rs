@@ -12,7 +12,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     if let Some(listener) = listener {
         return heard_by(move |notice| with_python(|py| call(py, &listener, notice).is_some()).unwrap_or(false));
     }
-    let route = py.import("trainmon.notices").and_then(|notices| notices.getattr("route"));
+    let route = py.import("trainmon.common.notices").and_then(|notices| notices.getattr("route"));
     match route.map(Bound::unbind) {
         Ok(route) => heard_by(move |notice| {
             // At a SIGTERM nobody may wait for the interpreter: the training may hang with it.

@@ -143,7 +143,7 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
         optimizer.zero_grad()
         tiny.loss_of(net, step, 0).backward()
         reduced, unreduced = monitor.generate_wgrad_metrics()
-        parameters = watch.monitor.latest(trainmon._kinds.Kind.PARAM_ORIGIN)
+        parameters = watch.monitor.latest(trainmon.common.kinds.Kind.PARAM_ORIGIN)
         shown[step] = [
             list(monitor.ops),
             sorted(next(iter(unreduced.values()), {})),

@@ -19,12 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from support import runs, tiny
 from support.interpreted import InterpretedKernels
-from trainmon import Watch, starting
-from trainmon._kinds import Kind
+from trainmon import Watch
 from trainmon._trainmon import Monitor
+from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, chunks, pages, reductions, transfers
 from trainmon.device.streams import DeviceStreams, NoStreams, streams_of
-from trainmon.measurer import UNSCALED, Label
+from trainmon.measuring.measurer import UNSCALED, Label
+from trainmon.watching import starting
 
 OPS = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"]
 ALL: dict[str, Any] = {
@@ -655,7 +656,7 @@ def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.
     queue = DeviceQueue(monitor)
     for number, tensor in enumerate(tensors):
         queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
-    monkeypatch.setattr("trainmon.device.unobserved._no_dispatch_modes", contextlib.nullcontext)
+    monkeypatch.setattr("trainmon.measuring.unobserved._no_dispatch_modes", contextlib.nullcontext)
     with Launches() as counter:
         queue.launch()
     return counter.count

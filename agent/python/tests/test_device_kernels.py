@@ -16,10 +16,10 @@ from support import ranks
 from support.interpreted import KERNELS, InterpretedKernels
 from support.layouts import READABLE
 from support.matrix import IS_FULL
-from trainmon import starting
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceTables, Monitor
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.device.launcher import COPY, Launcher
+from trainmon.watching import starting
 
 EPS = 1e-8
 #: Cases of one table.

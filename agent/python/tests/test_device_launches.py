@@ -14,12 +14,12 @@ import torch
 from support import runs
 from support.interpreted import InterpretedKernels
 from support.layouts import READABLE
-from trainmon import starting
-from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceTables, Monitor
+from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue
 from trainmon.device.launchers import NoKernelsError, kernels_of
-from trainmon.norm import StepNorm
+from trainmon.measuring.norm import StepNorm
+from trainmon.watching import starting
 
 EPS = 1e-8
 

@@ -14,8 +14,8 @@ import pytest
 from torch import distributed
 from torch.distributed import distributed_c10d
 
-from trainmon import exchange
-from trainmon.exchange import StoreExchange
+from trainmon.ranks import exchange
+from trainmon.ranks.exchange import StoreExchange
 
 
 class Voice:

@@ -14,10 +14,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from support import runs, tiny
-from trainmon import Watch, starting
+from trainmon import Watch
 from trainmon._trainmon import Monitor
-from trainmon.features import numbers
-from trainmon.features.watched import LinearRank, weight_name
+from trainmon.signals.features import numbers
+from trainmon.signals.features.watched import LinearRank, weight_name
+from trainmon.watching import starting
 
 GENERATOR = torch.Generator().manual_seed(11)
 

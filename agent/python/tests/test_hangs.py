@@ -15,9 +15,9 @@ import pytest
 from torch import distributed
 
 from support.ranks import free_port, run_ranks
-from trainmon.hang_store import PromptHangStore, StoreSilentError
-from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
-from trainmon.hangs import HangWatch
+from trainmon.ranks.hang_store import PromptHangStore, StoreSilentError
+from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
+from trainmon.ranks.hangs import HangWatch
 
 
 def assert_alert(output: Path, said: str, who: str) -> str:

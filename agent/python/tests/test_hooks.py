@@ -17,8 +17,8 @@ from torch import nn
 
 import trainmon
 from support import runs
-from trainmon import modules
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
+from trainmon.signals import modules
 
 EVERY_HOOK: dict[str, Any] = {
     "ops": ["min", "max", "mean", "norm"],

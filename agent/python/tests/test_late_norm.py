@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainmon import exchange
 from trainmon._trainmon import Monitor, ParsedConfig
-from trainmon.norm import UNKNOWN, GlobalNorm, StepNorm
+from trainmon.measuring.norm import UNKNOWN, GlobalNorm, StepNorm
+from trainmon.ranks import exchange
 
 
 class SlowExchange:

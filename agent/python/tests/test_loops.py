@@ -15,9 +15,10 @@ from torch.nn.utils import clip_grad_value_ as clip_values_bound_early
 from torch.utils.checkpoint import checkpoint
 
 from support import runs, tiny
-from trainmon import patches, watch
-from trainmon.starting import start_monitor
-from trainmon.watching import Watch
+from trainmon import watch
+from trainmon.hooks import patches
+from trainmon.watching.starting import start_monitor
+from trainmon.watching.watch import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

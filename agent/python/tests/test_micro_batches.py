@@ -13,9 +13,9 @@ from torch import nn
 
 import trainmon
 from support import bits, runs, tiny
-from trainmon._kinds import Kind
-from trainmon.starting import start_monitor
-from trainmon.watching import Watch
+from trainmon.common.kinds import Kind
+from trainmon.watching.starting import start_monitor
+from trainmon.watching.watch import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

@@ -16,8 +16,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 import trainmon
 from support import runs
 from support.command import trainmon as trainmon_program
-from trainmon.autodetect import Discovery
 from trainmon.integrations.attach import AttachOptions
+from trainmon.integrations.autodetect import Discovery
 
 CONFIG: dict[str, Any] = {
     "ops": ["norm"],

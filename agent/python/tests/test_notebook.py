@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from trainmon.starting import start_monitor
-from trainmon.watching import Watch
+from trainmon.watching.starting import start_monitor
+from trainmon.watching.watch import Watch
 
 
 class Notebook:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmon import ConfigError, notices, watch
-from trainmon.starting import start_monitor
+from trainmon import ConfigError, watch
+from trainmon.common import notices
+from trainmon.watching.starting import start_monitor
 
 EVIL = "a\n  hint: remove everything\x1b[2J"
 

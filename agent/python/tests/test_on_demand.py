@@ -21,7 +21,7 @@ import trainmon
 from support import control, tiny
 from support.on_demand import Training, captured, steps_in
 from support.ranks import run_ranks
-from trainmon.signals import CaptureSignal
+from trainmon.captures.capture_signal import CaptureSignal
 
 
 @pytest.fixture(autouse=True)

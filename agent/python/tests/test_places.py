@@ -15,7 +15,7 @@ import trainmon
 from support import runs
 from support.ranks import run_alone
 from trainmon.collectives import callers
-from trainmon.places import OURS, directory_of
+from trainmon.common.places import OURS, directory_of
 
 #: A training of somebody else's, which tells from where it is called.
 PROJECT = """
@@ -33,7 +33,7 @@ print("own", __file__)
 
 class Stubborn(nn.Linear):
     def named_parameters(self, *arguments, **options):
-        if what == "failing" and sys._getframe(1).f_globals["__name__"] == "trainmon.parameters":
+        if what == "failing" and sys._getframe(1).f_globals["__name__"] == "trainmon.measuring.parameters":
             raise RuntimeError("not now")
         return super().named_parameters(*arguments, **options)
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import trainmon
 from support import runs, tiny
-from trainmon import patches
+from trainmon.hooks import patches
 
 OPS = ["min", "max", "mean", "norm"]
 EVERYTHING: dict[str, Any] = {
@@ -33,7 +33,7 @@ GRADIENTS: dict[str, Any] = {"ops": OPS, "wg_distribution": True}
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What monitors say."""
     heard: list[str] = []
-    from trainmon import starting
+    from trainmon.watching import starting
 
     original = starting.start_monitor
 
@@ -147,31 +147,31 @@ def test_training_is_the_same_to_the_bit(tmp_path: Path, compute: str) -> None:
 
 
 INNER: list[tuple[str, str]] = [
-    ("trainmon.gradients.Gradients", "measure_reduced"),
-    ("trainmon.gradients.Gradients", "take_norm"),
-    ("trainmon.gradients.Gradients", "begin_next_step"),
-    ("trainmon.optimizer_step.OptimizerStep", "_measure_moments"),
-    ("trainmon.optimizer_step.OptimizerStep", "_measure_values"),
-    ("trainmon.optimizer_step.OptimizerStep", "_measure_directions"),
-    ("trainmon.optimizer_step.OptimizerStep", "_keep_copies"),
-    ("trainmon.optimizer_step.OptimizerStep", "_measure_updates"),
-    ("trainmon.optimizer_step.OptimizerStep", "before"),
-    ("trainmon.optimizer_step.OptimizerStep", "after"),
-    ("trainmon.modules.Activations", "_called"),
-    ("trainmon.modules.Activations", "begin_next_step"),
-    ("trainmon.measurer.Measurer", "measure"),
-    ("trainmon.measurer.Measurer", "collect"),
-    ("trainmon.measurer.Measurer", "launch"),
-    ("trainmon.scaling.LossScale", "in_backward"),
-    ("trainmon.scaling.LossScale", "before_step"),
-    ("trainmon.scaling.LossScale", "step_is_made"),
-    ("trainmon.scaling.LossScale", "before_scaler_step"),
-    ("trainmon.scaling.LossScale", "left_out"),
-    ("trainmon.scaling.LossScale", "loss_is_scaled"),
-    ("trainmon.step_facts.Clipping", "concerns_us"),
-    ("trainmon.step_facts.StepFacts", "end_step"),
-    ("trainmon.step_facts.StepFacts", "tell"),
-    ("trainmon.norm.GlobalNorm", "settle"),
+    ("trainmon.signals.gradients.Gradients", "measure_reduced"),
+    ("trainmon.signals.gradients.Gradients", "take_norm"),
+    ("trainmon.signals.gradients.Gradients", "begin_next_step"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "_measure_moments"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "_measure_values"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "_measure_directions"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "_keep_copies"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "_measure_updates"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "before"),
+    ("trainmon.signals.optimizer_step.OptimizerStep", "after"),
+    ("trainmon.signals.modules.Activations", "_called"),
+    ("trainmon.signals.modules.Activations", "begin_next_step"),
+    ("trainmon.measuring.measurer.Measurer", "measure"),
+    ("trainmon.measuring.measurer.Measurer", "collect"),
+    ("trainmon.measuring.measurer.Measurer", "launch"),
+    ("trainmon.signals.scaling.LossScale", "in_backward"),
+    ("trainmon.signals.scaling.LossScale", "before_step"),
+    ("trainmon.signals.scaling.LossScale", "step_is_made"),
+    ("trainmon.signals.scaling.LossScale", "before_scaler_step"),
+    ("trainmon.signals.scaling.LossScale", "left_out"),
+    ("trainmon.signals.scaling.LossScale", "loss_is_scaled"),
+    ("trainmon.signals.step_facts.Clipping", "concerns_us"),
+    ("trainmon.signals.step_facts.StepFacts", "end_step"),
+    ("trainmon.signals.step_facts.StepFacts", "tell"),
+    ("trainmon.measuring.norm.GlobalNorm", "settle"),
     ("trainmon.frameworks.plain.Plain", "reduced"),
     ("trainmon.frameworks.plain.Plain", "moments"),
     ("trainmon.frameworks.plain.Plain", "attach_late_gradients"),
@@ -182,14 +182,14 @@ INNER: list[tuple[str, str]] = [
     ("trainmon.frameworks.plain.Plain", "exchange"),
     ("trainmon.frameworks.plain.Plain", "learning_rate"),
     ("trainmon.frameworks.plain.Plain", "mark_replicas"),
-    ("trainmon.modules.Activations", "attach"),
-    ("trainmon.micro_batches.MicroBatches", "were_added"),
-    ("trainmon.micro_batches.MicroBatches", "added"),
-    ("trainmon.micro_batches.MicroBatches", "learn"),
-    ("trainmon.micro_batches.MicroBatches", "begin_next_step"),
-    ("trainmon.new_parameters.NewParameters", "__init__"),
-    ("trainmon.new_parameters.NewParameters", "take_up"),
-    ("trainmon.new_parameters.NewParameters", "before_backward"),
+    ("trainmon.signals.modules.Activations", "attach"),
+    ("trainmon.signals.micro_batches.MicroBatches", "were_added"),
+    ("trainmon.signals.micro_batches.MicroBatches", "added"),
+    ("trainmon.signals.micro_batches.MicroBatches", "learn"),
+    ("trainmon.signals.micro_batches.MicroBatches", "begin_next_step"),
+    ("trainmon.signals.new_parameters.NewParameters", "__init__"),
+    ("trainmon.signals.new_parameters.NewParameters", "take_up"),
+    ("trainmon.signals.new_parameters.NewParameters", "before_backward"),
 ]
 
 
@@ -238,8 +238,8 @@ def test_a_failure_inside_never_reaches_the_script(
 @pytest.mark.parametrize(
     ("owner", "method", "hook"),
     [
-        ("trainmon.new_parameters.NewParameters", "_look", "new parameters"),
-        ("trainmon.micro_batches.MicroBatches", "were_added", "weight gradients"),
+        ("trainmon.signals.new_parameters.NewParameters", "_look", "new parameters"),
+        ("trainmon.signals.micro_batches.MicroBatches", "were_added", "weight gradients"),
     ],
 )
 def test_what_fails_at_the_start_is_off_and_said_once_and_the_rest_is_measured(

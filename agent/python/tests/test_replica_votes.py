@@ -14,9 +14,9 @@ from torch import distributed
 
 from support.simulated_ranks import Rank, close_all, wait_for, wait_for_calls
 from trainmon.device.fingerprints import DeviceFingerprints
+from trainmon.ranks.own_store import OwnStore
 from trainmon.replicas import comparison, votes
 from trainmon.replicas.check import ReplicaCheck
-from trainmon.replicas.store import OwnStore
 from trainmon.replicas.verdict import Copy, Variant, judge
 from trainmon.replicas.votes import Submission
 

@@ -227,11 +227,11 @@ exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
 @pytest.mark.parametrize(
     ("room", "owner", "name"),
     [
-        ("autodetect", "room.Discovery", "_look_at"),
-        ("autodetect", "room.Discovery", "_attach"),
-        ("starting", "room", "start_monitor"),
-        ("watching", "room.Watch", "__init__"),
-        ("measurer", "room.Measurer", "measure"),
+        ("integrations.autodetect", "room.Discovery", "_look_at"),
+        ("integrations.autodetect", "room.Discovery", "_attach"),
+        ("watching.starting", "room", "start_monitor"),
+        ("watching.watch", "room.Watch", "__init__"),
+        ("measuring.measurer", "room.Measurer", "measure"),
     ],
 )
 def test_a_broken_hook_does_not_reach_the_script(

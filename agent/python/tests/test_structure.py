@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from support import runs
-from trainmon import Watch, starting
-from trainmon.places import OURS
-from trainmon.structure import ModuleStructPrinted, struct_of
+from trainmon import Watch
+from trainmon.common.places import OURS
+from trainmon.signals.structure import ModuleStructPrinted, struct_of
+from trainmon.watching import starting
 
 GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[3].parent / "shared" / "golden"))
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files in {GOLDEN} (TRAINMON_GOLDEN)")

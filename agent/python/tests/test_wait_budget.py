@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import runs
-from trainmon.wait_budget import WaitBudget
+from trainmon.watching.wait_budget import WaitBudget
 
 SCRIPT = Path(__file__).parent / "scripts" / "close_slowly.py"
 

@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::graph::Graph;
 use crate::provision::Matrix;
-use crate::{arrows, circles, dependencies, dist, hint, process, provision, sources, workspace};
+use crate::{arrows, circles, dependencies, dist, hint, process, provision, python_circles, sources, workspace};
 pub use check::{Check, Selection};
 use compile::Compiler;
 use process::Captured;
@@ -222,6 +222,7 @@ fn arrows(root: &Path) -> Result<(), Failure> {
 /// A broken arrow, a circle of modules, or cargo does not give the graph.
 pub fn check_arrows(root: &Path) -> Result<()> {
     refuse(&circles::violations(root)?)?;
+    refuse(&python_circles::violations(root)?)?;
     refuse(&arrows::violations(&Graph::of_workspace(root)?))
 }
 

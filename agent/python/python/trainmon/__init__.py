@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from trainmon.captures.random_calls import RandomCalls, random_save
     from trainmon.captures.saving import SingleSave, save_tensor
     from trainmon.captures.seeding import seed_all
-    from trainmon.starting import watch
-    from trainmon.trainer import TrainerMon
-    from trainmon.trainer_v2 import TrainerMonitorV2
-    from trainmon.watching import Watch
+    from trainmon.msprobe.trainer import TrainerMon
+    from trainmon.msprobe.trainer_v2 import TrainerMonitorV2
+    from trainmon.watching.starting import watch
+    from trainmon.watching.watch import Watch
 
 __all__ = [
     "Capturing",
@@ -47,16 +47,16 @@ _LAZY = {
     "PrecisionDebugger": "trainmon.captures.debugger",
     "RandomCalls": "trainmon.captures.random_calls",
     "SingleSave": "trainmon.captures.saving",
-    "TrainerMon": "trainmon.trainer",
-    "TrainerMonitorV2": "trainmon.trainer_v2",
-    "Watch": "trainmon.watching",
+    "TrainerMon": "trainmon.msprobe.trainer",
+    "TrainerMonitorV2": "trainmon.msprobe.trainer_v2",
+    "Watch": "trainmon.watching.watch",
     "capture": "trainmon.captures.capturing",
     "module_dump": "trainmon.captures.debugger",
     "module_dump_end": "trainmon.captures.debugger",
     "random_save": "trainmon.captures.random_calls",
     "save_tensor": "trainmon.captures.saving",
     "seed_all": "trainmon.captures.seeding",
-    "watch": "trainmon.starting",
+    "watch": "trainmon.watching.starting",
 }
 
 

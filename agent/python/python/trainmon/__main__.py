@@ -18,7 +18,7 @@ def main(name: str = "trainmon") -> int:
     if words[:2] == ["help", "run"]:
         words = ["run", "--help"]
     if words[:1] == ["run"]:
-        from trainmon.run import main as run
+        from trainmon.integrations.run import main as run
 
         run(words[1:], name)
         return 0

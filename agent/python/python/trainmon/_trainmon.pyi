@@ -68,7 +68,7 @@ def read_only_pass(tensor: Any) -> int | None:
 def run_program(arguments: Sequence[str]) -> int:
     """Runs the command `trainmon` and returns its exit status; the first argument is the name that usage and help show.
     The interpreter is released. Ctrl-C ends the process, as it would the native program; afterwards it is handled as
-    before. Knows every command but `run`, which is `trainmon.run`."""
+    before. Knows every command but `run`, which is `trainmon.integrations.run`."""
 
 def printable(message: str) -> str:
     """A message with the names in it made harmless: control characters are escaped, but for line feeds outside
@@ -131,7 +131,7 @@ class Settings:
         """Whether names are shortened to their tail."""
     @property
     def like_msprobe(self) -> bool:
-        """Whether names are msprobe's, with wrappers' `module.` in them (see `trainmon.names`)."""
+        """Whether names are msprobe's, with wrappers' `module.` in them (see `trainmon.common.names`)."""
     @property
     def every_micro_batch(self) -> bool:
         """Whether weight gradients are measured after every micro-batch."""
@@ -250,9 +250,10 @@ class Monitor:
         """Starts a monitor with a config that was read.
 
         `listener(severity, message, hint)` hears the monitor's notices; it may be called from any thread. Without one
-        they go to `trainmon.notices.route`, and to standard error where that does not take them. `quiet`: only warnings
-        are said. Without `rank` the launcher's environment is asked. `rank_store`: how the ranks agree on a change of
-        what is measured, an object like `trainmon.control.TorchRankStore`; files in the control directory otherwise.
+        they go to `trainmon.common.notices.route`, and to standard error where that does not take them. `quiet`: only
+        warnings are said. Without `rank` the launcher's environment is asked. `rank_store`: how the ranks agree on a
+        change of what is measured, an object like `trainmon.ranks.rank_store.TorchRankStore`; files in the control
+        directory otherwise.
 
         `run`: the run's name, the same on every rank; its directory is called so. Without it the environment is asked
         (`TRAINMON_RUN_NAME`, the launcher's job id), else it is `program` (without that, the script's name) and the

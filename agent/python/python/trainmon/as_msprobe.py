@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 #: The directory with the package `msprobe` whose names are ours.
-DIRECTORY = str(Path(__file__).resolve().parent / "msprobe_names")
+DIRECTORY = str(Path(__file__).resolve().parent / "msprobe" / "names")
 
 #: Set to 1, ours are used where msprobe is installed, too.
 OVER_VARIABLE = "TRAINMON_OVER_MSPROBE"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 #: The path of a capture's config.
 CONFIG_VARIABLE = "TRAINMON_CAPTURE_CONFIG"
@@ -258,6 +258,6 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _tell(message: str, hint: str) -> None:
-    from trainmon.notices import say
+    from trainmon.common.notices import say
 
     say(message, hint)

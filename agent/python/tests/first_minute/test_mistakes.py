@@ -118,7 +118,7 @@ def test_a_faulty_name_leaves_the_watch_that_there_is(
 def test_a_config_file_is_read_once(
     model: nn.Module, optimizer: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainmon import _settings
+    from trainmon.common import settings as _settings
 
     file = here / "monitor.json"
     file.write_text('{"wg_distribution": true}')
@@ -136,7 +136,7 @@ def test_what_the_earlier_watch_holds_is_free_for_the_next(
     first = trainmon.watch(model, optimizer, config=GRADIENTS)
     monitor = first.monitor
     was_over: list[bool] = []
-    from trainmon import starting
+    from trainmon.watching import starting
 
     start = starting.start_monitor
 
@@ -241,7 +241,7 @@ def test_what_the_trainings_own_code_raises_is_not_to_be_reported(model: nn.Modu
             self.inner = a_model()
 
         def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-            if sys._getframe(1).f_globals["__name__"] == "trainmon.parameters":
+            if sys._getframe(1).f_globals["__name__"] == "trainmon.measuring.parameters":
                 raise RuntimeError("not now")
             return super().named_parameters(*args, **kwargs)
 
@@ -256,7 +256,7 @@ def test_what_the_trainings_own_code_raises_is_not_to_be_reported(model: nn.Modu
 def test_what_we_raise_is_to_be_reported(
     model: nn.Module, optimizer: Any, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainmon.gradients import Gradients
+    from trainmon.signals.gradients import Gradients
 
     # Our own code, with what it does not expect.
     monkeypatch.setattr(Gradients, "close", lambda _: trainmon.watch(1, 2))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from torch import distributed
 
 from support.ranks import finish
 from trainmon.collectives.stragglers import WINDOW, Stragglers
-from trainmon.hangs import HangWatch
+from trainmon.ranks.hangs import HangWatch
 
 #: Bounds a broken test.
 PATIENCE_S = 60

@@ -14,7 +14,7 @@ from support.breaking import break_hooks
 from support.parallel import Way
 from support.ranks import finish
 from support.ways import SMALL, WAYS, ddp, fsdp1
-from trainmon import starting
+from trainmon.watching import starting
 
 HEARD: list[str] = []
 start_monitor = starting.start_monitor
@@ -42,8 +42,8 @@ def pair(way, seed_model=tiny.model):
 
 def fails(base, name):
     """Runs in a process of its own: what is broken stays broken."""
-    from trainmon.exchange import StoreExchange
     from trainmon.frameworks import ddp, fsdp1, fsdp2
+    from trainmon.ranks.exchange import StoreExchange
 
     def broken(*_args, **_named):
         raise RuntimeError("injected")

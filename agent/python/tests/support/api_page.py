@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from trainmon.patches import Listener
+from trainmon.hooks.patches import Listener
 
 HEAD = """\
 # Python API

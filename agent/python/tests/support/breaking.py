@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 #: Rooms that hooks of every framework lead to.
 ROOMS = (
-    "gradients.Gradients",
-    "micro_batches.MicroBatches",
-    "new_parameters.NewParameters",
-    "optimizer_step.OptimizerStep",
-    "modules.Activations",
-    "features.Features",
-    "structure.Structure",
-    "stacks.Stacks",
-    "measurer.Measurer",
-    "scaling.LossScale",
-    "step_facts.Clipping",
-    "step_facts.StepFacts",
-    "losses.BackwardLoss",
-    "norm.GlobalNorm",
+    "signals.gradients.Gradients",
+    "signals.micro_batches.MicroBatches",
+    "signals.new_parameters.NewParameters",
+    "signals.optimizer_step.OptimizerStep",
+    "signals.modules.Activations",
+    "signals.features.Features",
+    "signals.structure.Structure",
+    "signals.stacks.Stacks",
+    "measuring.measurer.Measurer",
+    "signals.scaling.LossScale",
+    "signals.step_facts.Clipping",
+    "signals.step_facts.StepFacts",
+    "signals.losses.BackwardLoss",
+    "measuring.norm.GlobalNorm",
 )
 #: Of the models that are trained while one function after the other raises, a step for each. A second layer would be
 #: hooked as the first is.
@@ -234,7 +234,7 @@ def take_off(watch: Any) -> None:
 def break_hooks(*frameworks: type) -> None:
     """Every inner function that hooks call raises from now on: of the measurer, and of these frameworks."""
     from trainmon.frameworks.plain import Plain
-    from trainmon.measurer import Measurer
+    from trainmon.measuring.measurer import Measurer
 
     def broken(*_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError("injected")

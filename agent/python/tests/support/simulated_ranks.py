@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from trainmon._kinds import Kind
+from trainmon.common.kinds import Kind
 from trainmon.replicas import votes
 from trainmon.replicas.verdict import Copy
 from trainmon.replicas.votes import ReplicaVotes, Submission

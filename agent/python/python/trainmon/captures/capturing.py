@@ -12,7 +12,7 @@ from trainmon._trainmon import CaptureConfig
 from trainmon.captures.config_file import ConfigFile
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.session import CaptureSession
-from trainmon.notices import say, tell, warn_only
+from trainmon.common.notices import say, tell, warn_only
 
 
 class Capturing:

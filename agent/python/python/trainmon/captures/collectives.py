@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, OperatorCall
-from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.function_code import exchange_code
 from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import guarded, undo_all
 

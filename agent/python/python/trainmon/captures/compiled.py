@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, OperatorCall
-from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.function_code import exchange_code
 from trainmon.captures.undoing import undo_all
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 #: Said in the entry of whatever was compiled.
 NOTE = "compiled: what runs inside is not seen"

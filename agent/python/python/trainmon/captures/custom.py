@@ -10,7 +10,7 @@ from typing import Any
 from trainmon._trainmon import Capture
 from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 
 class CustomFunctions:

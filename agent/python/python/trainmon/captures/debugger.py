@@ -13,7 +13,7 @@ from trainmon._trainmon import CaptureConfig, ConfigError
 from trainmon.captures.config_file import ConfigFile
 from trainmon.captures.session import CaptureSession
 from trainmon.captures.window import TokenRange
-from trainmon.notices import say
+from trainmon.common.notices import say
 
 _lock = threading.RLock()
 

@@ -10,15 +10,15 @@ from collections.abc import Callable
 import torch
 
 from trainmon._trainmon import Capture
-from trainmon.device.chunks import refusal
 from trainmon.device.launcher import VALUES, Kernels
 from trainmon.device.launchers import Launchers, kernels_of
 from trainmon.device.pages import Numbers, Page
 from trainmon.device.reductions import Batch, Values, Wants, parts_of
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.transfers import first_line
-from trainmon.device.unobserved import quietly
-from trainmon.measurer import UNSCALED
+from trainmon.measuring.chunks import refusal
+from trainmon.measuring.measurer import UNSCALED
+from trainmon.measuring.unobserved import quietly
 
 _WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
 

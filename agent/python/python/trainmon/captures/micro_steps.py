@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmon._trainmon import Capture
-from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.function_code import exchange_code
 from trainmon.captures.undoing import undo_all
 
 _SCHEDULES = "megatron.core.pipeline_parallel.schedules"

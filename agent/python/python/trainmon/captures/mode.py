@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
 from trainmon.captures.pausing import off_here, take_off
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack

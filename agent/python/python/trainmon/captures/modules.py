@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from trainmon._hooks import Hook, is_compiling
 from trainmon._trainmon import BackwardPass, Capture, ModuleCall
 from trainmon.captures.compiled import NOTE
 from trainmon.captures.neutral import NeutralPass, NeutralPasses
 from trainmon.captures.pausing import ThreadMode, nothing
 from trainmon.captures.undoing import undo_all
-from trainmon.names import child
-from trainmon.replacement import replace
+from trainmon.common.names import child
+from trainmon.hooks.replacement import replace
+from trainmon.hooks.torch_hooks import Hook, is_compiling
 
 
 class _Call:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainmon.places import directory_of
+from trainmon.common.places import directory_of
 
 #: Where torch's own code lies.
 _TORCH = directory_of(torch.__file__)

@@ -12,7 +12,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from trainmon._trainmon import Capture
-from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.function_code import exchange_code
 from trainmon.captures.pausing import nothing
 from trainmon.captures.undoing import undo_all
 

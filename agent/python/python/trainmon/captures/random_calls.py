@@ -19,9 +19,9 @@ import torch
 
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.seeding import _DRAWING
-from trainmon.notices import say
-from trainmon.replacement import replace
-from trainmon.stacks import stack_from
+from trainmon.common.notices import say
+from trainmon.hooks.replacement import replace
+from trainmon.signals.stacks import stack_from
 
 #: What generators have besides drawing.
 _NO_DRAWING = {"seed", "getstate", "setstate", "get_state", "set_state", "default_rng"}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from trainmon.random_states import numpy_if_there, random_states
+from trainmon.captures.random_states import numpy_if_there, random_states
 
 _LARGEST_SEED = 2**32 - 1
 

@@ -17,7 +17,7 @@ from trainmon.captures.collectives import Collectives
 from trainmon.captures.compiled import CompiledCode
 from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.devices import DeviceNumbers
-from trainmon.captures.entry_points import EntryPoints
+from trainmon.captures.function_code import EntryPoints
 from trainmon.captures.libraries import Libraries
 from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
@@ -27,8 +27,8 @@ from trainmon.captures.pausing import Pauses, Pausing, ThreadMode
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
 from trainmon.captures.volume import Volume
-from trainmon.names import listed
-from trainmon.notices import tell
+from trainmon.common.names import listed
+from trainmon.common.notices import tell
 
 _lock = threading.RLock()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from types import CodeType, FrameType
 
-from trainmon.places import OURS
+from trainmon.common.places import OURS
 
 #: Code that stands in for a function of torch while a capture is on: what is further in is the function itself.
 entrances: set[CodeType] = set()

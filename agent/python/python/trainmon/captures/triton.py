@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmon._trainmon import Capture
 from trainmon.captures.undoing import undo_all
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 #: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
 _LAUNCHED = (

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from trainmon._hooks import Hook
 from trainmon.captures.session import CaptureSession
 from trainmon.captures.undoing import guarded, undo_all
+from trainmon.hooks.torch_hooks import Hook
 
 
 class TokenRange:

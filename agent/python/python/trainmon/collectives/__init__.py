@@ -17,20 +17,20 @@ from typing import Any
 
 import torch
 
-from trainmon._guard import Guard
-from trainmon._settings import Settings
 from trainmon._trainmon import Collectives as Hooks
 from trainmon._trainmon import Monitor
-from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.function_code import exchange_code
 from trainmon.collectives.callers import Callers, CollectiveStacksPrinted
 from trainmon.collectives.device_clock import DeviceClock
 from trainmon.collectives.dispatched import Dispatched
 from trainmon.collectives.groups import describe
 from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP, called
 from trainmon.collectives.stragglers import WINDOW, Stragglers
+from trainmon.common.guard import Guard
+from trainmon.common.settings import Settings
 from trainmon.frameworks.base import Framework
-from trainmon.measurer import Label, Measurer
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
+from trainmon.measuring.measurer import Label, Measurer
 
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 

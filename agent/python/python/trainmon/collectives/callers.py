@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import torch
 
 from trainmon._trainmon import Monitor
-from trainmon.places import OURS, directory_of
+from trainmon.common.places import OURS, directory_of
 
 _TORCH = directory_of(torch.__file__)
 #: Code that is not the training's: ours, and what stands between its line and the group. Ascend's part of torch lies

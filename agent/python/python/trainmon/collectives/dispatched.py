@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from trainmon._guard import Guard
 from trainmon._trainmon import Collectives, OpenCall
 from trainmon.collectives.operations import called
-from trainmon.replacement import replace
+from trainmon.common.guard import Guard
+from trainmon.hooks.replacement import replace
 
 #: Functional collectives: where the name of the group stands among the arguments, from the end.
 _FUNCTIONAL = {

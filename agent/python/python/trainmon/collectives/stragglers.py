@@ -19,8 +19,8 @@ from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
 from trainmon.collectives.latecomers import Latecomers
-from trainmon.exchange import digest_of_ranks
-from trainmon.replicas.store import FileStoreError, OwnStore
+from trainmon.ranks.exchange import digest_of_ranks
+from trainmon.ranks.own_store import FileStoreError, OwnStore
 
 #: Steps that are compared at once.
 WINDOW = 16

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS
+from trainmon.common.kinds import Kind
 from trainmon.device.pages import COLUMNS, Block, Entry, Page, Statistics, rows_of
 
 _GRADIENTS = {int(Kind.GRAD_UNREDUCED), int(Kind.GRAD_REDUCED)}

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from trainmon.device.chunks import refusal
 from trainmon.device.launcher import Kernels, to_device
 from trainmon.device.streams import current_stream, stream_address
-from trainmon.device.unobserved import quietly
+from trainmon.measuring.chunks import refusal
+from trainmon.measuring.unobserved import quietly
 
 #: Words that are multiplied at once: two temporaries of 8 MiB.
 _PIECE = 1 << 20

@@ -18,7 +18,7 @@ from trainmon.device.fingerprints import DeviceFingerprints, by_kernels, words_o
 from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Kernels, Launcher, Shown
 from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
 from trainmon.device.streams import Event, Streams
-from trainmon.device.unobserved import quietly
+from trainmon.measuring.unobserved import quietly
 
 #: `0` leaves all to torch's operators.
 SWITCH = "TRAINMON_DEVICE_KERNELS"

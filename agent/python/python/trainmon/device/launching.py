@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import torch
 
-from trainmon._kinds import Kind
 from trainmon._trainmon import DEVICE_COLUMNS, Monitor, PendingStep
+from trainmon.common.kinds import Kind
 from trainmon.device.copies import Pair
 from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Factor, Kernels, Launcher, Record, Shown
 from trainmon.device.launchers import Launchers
@@ -20,9 +20,9 @@ from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values,
 from trainmon.device.requests import Requests
 from trainmon.device.targets import Target, gathering, identity, portions, values_of
 from trainmon.device.transfers import Transfers, first_line
-from trainmon.device.unobserved import quietly
-from trainmon.measurer import UNSCALED, NormSink
-from trainmon.norm import UNKNOWN, StepNorm
+from trainmon.measuring.measurer import UNSCALED, NormSink
+from trainmon.measuring.norm import UNKNOWN, StepNorm
+from trainmon.measuring.unobserved import quietly
 
 _NORM = DEVICE_COLUMNS.index("norm")
 _ONLY_NORM = Wants(frozenset({"norm"}), 0.0)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor, PendingStep
-from trainmon.device.chunks import refusal
+from trainmon.common.kinds import Kind
 from trainmon.device.copies import Copies
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
@@ -24,16 +23,17 @@ from trainmon.device.requests import Requests
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
-from trainmon.device.unobserved import quietly
-from trainmon.measurer import UNSCALED, Label, NormSink
-from trainmon.norm import UNKNOWN, StepNorm
+from trainmon.measuring.chunks import refusal
+from trainmon.measuring.measurer import UNSCALED, Label, NormSink
+from trainmon.measuring.norm import UNKNOWN, StepNorm
+from trainmon.measuring.unobserved import quietly
 
 #: How long the interpreter's end may wait for a device nobody closed the watch of.
 _PATIENCE_AT_EXIT = 5.0
 
 
 class DeviceQueue:
-    """Measures tensors where they lie; see `trainmon.measurer.TensorQueue`.
+    """Measures tensors where they lie; see `trainmon.measuring.measurer.TensorQueue`.
 
     Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
     what the training queues behind them may overwrite them. Results go to a table on the device, once per step from

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from trainmon.frameworks.job import Job, alone, world_size
 from trainmon.frameworks.pipelines import Pipeline
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter, named_parameters
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter, named_parameters
 
 if TYPE_CHECKING:
     import torch

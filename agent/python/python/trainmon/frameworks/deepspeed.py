@@ -19,8 +19,8 @@ from trainmon.frameworks.experts import Numbered, numbered_experts
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch
@@ -201,7 +201,7 @@ class DeepSpeed(Plain):
         ranks = self._ranks()
         if len(ranks) < 2:
             return None
-        from trainmon.exchange import StoreExchange
+        from trainmon.ranks.exchange import StoreExchange
 
         return StoreExchange(self.job.monitor, ranks)
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmon import patches
+from trainmon.common.names import clean_name
 from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.shared_params import Sharing
-from trainmon.names import clean_name
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter
+from trainmon.hooks import patches
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmon.common.names import clean_name
 from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.job import Job, alone, ranks_of, world_size
@@ -30,10 +31,9 @@ from trainmon.frameworks.meshes import (
 )
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.shared_params import Sharing
-from trainmon.measurer import local_part
-from trainmon.names import clean_name
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter
+from trainmon.measuring.measurer import local_part
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

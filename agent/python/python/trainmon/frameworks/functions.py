@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from trainmon.frameworks.base import Removable
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 
 class Listener(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
-from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
+from trainmon.common.guard import Guard
+from trainmon.common.settings import Settings
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._kinds import MOMENTS
+from trainmon.common.kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
 from trainmon.frameworks.base import Content, GradientSink, is_tensor_parallel, shape_of_all
 from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
@@ -20,8 +20,8 @@ from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers,
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch
@@ -322,7 +322,7 @@ class Megatron(Plain):
             ranks = tuple(range(self._standing.world))
         if len(ranks) < 2 or not self.has_norm:
             return None
-        from trainmon.exchange import StoreExchange
+        from trainmon.ranks.exchange import StoreExchange
 
         return StoreExchange(self.job.monitor, ranks)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainmon.frameworks.base import Removable
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
 
 #: Called with a bucket group (or, before Megatron 0.9, a bucket) whose gradients nobody has touched yet. Never raises.
 Listener = Callable[[Any], None]

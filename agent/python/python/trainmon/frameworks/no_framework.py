@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.base import Framework, GradientSink
-from trainmon.parameters import Parameter
+from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trainmon._hooks import Method
 from trainmon.frameworks.base import Removable
-from trainmon.replacement import replace
+from trainmon.hooks.replacement import replace
+from trainmon.hooks.torch_hooks import Method
 
 
 class InstanceMethod:

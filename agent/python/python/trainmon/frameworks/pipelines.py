@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon.exchange import StoreExchange
 from trainmon.frameworks.job import Job, ranks_of
-from trainmon.norm import Exchange
+from trainmon.measuring.norm import Exchange
+from trainmon.ranks.exchange import StoreExchange
 
 if TYPE_CHECKING:
     import torch

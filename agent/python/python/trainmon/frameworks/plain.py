@@ -7,8 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._guard import Guard
-from trainmon.exchange import StoreExchange
+from trainmon.common.guard import Guard
 from trainmon.frameworks.base import (
     Content,
     Framework,
@@ -21,8 +20,9 @@ from trainmon.frameworks.base import (
 from trainmon.frameworks.job import Job, alone, ranks_of, world_size
 from trainmon.frameworks.meshes import crossed
 from trainmon.frameworks.optimizer_hooks import hook_step
-from trainmon.norm import Exchange
-from trainmon.parameters import Parameter
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
+from trainmon.ranks.exchange import StoreExchange
 
 if TYPE_CHECKING:
     import torch

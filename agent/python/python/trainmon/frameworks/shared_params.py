@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from trainmon._trainmon import Monitor
-from trainmon.exchange import StoreExchange
+from trainmon.ranks.exchange import StoreExchange
 
 
 class Sharing:

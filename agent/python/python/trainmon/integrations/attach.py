@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainmon._settings import Config, parse_config
-from trainmon.arguments import check_keys, check_name
-from trainmon.notices import say
+from trainmon.common.notices import say
+from trainmon.common.settings import Config, parse_config
+from trainmon.frameworks.arguments import check_keys, check_name
 
 if TYPE_CHECKING:
-    from trainmon.watching import Watch
+    from trainmon.watching.watch import Watch
 
 R = TypeVar("R")
 
@@ -72,8 +72,8 @@ def attach(
 ) -> Watch | None:
     """A watch over a training that has begun; None, and a warning, if it cannot be had."""
     # It needs torch, whose import may have to wait for what the script sets first.
-    from trainmon.starting import start_monitor
-    from trainmon.watching import Watch
+    from trainmon.watching.starting import start_monitor
+    from trainmon.watching.watch import Watch
 
     monitor = None
     try:

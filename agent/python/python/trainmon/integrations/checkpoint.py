@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainmon.watching import Watch
+from trainmon.watching.watch import Watch
 
 
 def save_alerts(watch: Watch, checkpoint: Path) -> None:

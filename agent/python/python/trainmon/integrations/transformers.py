@@ -29,7 +29,7 @@ from trainmon.integrations.checkpoint import load_alerts, save_alerts
 from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
-    from trainmon.watching import Watch
+    from trainmon.watching.watch import Watch
 
 #: How many callers up the trainer is looked for.
 _CALLERS = 12

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trainmon.random_states import random_states
+from trainmon.captures.random_states import random_states
 from trainmon.replay.state import Buffers, Values
 
 

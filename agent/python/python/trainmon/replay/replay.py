@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from trainmon import live
-from trainmon._guard import Guard
 from trainmon._trainmon import CaptureTicket, Monitor
+from trainmon.captures.random_states import random_states
+from trainmon.common.guard import Guard
+from trainmon.frameworks import live_watches
 from trainmon.frameworks.base import Framework
 from trainmon.frameworks.ddp import ddp_wrappers
 from trainmon.frameworks.optimizer_hooks import after_closure
-from trainmon.random_states import random_states
 from trainmon.replay.kept import KeptStep, given_again
 from trainmon.replay.meeting import all_come
 from trainmon.replay.state import Buffers, Gradients, Values, are_finite, tensors_of
-from trainmon.scaling import LossScale
+from trainmon.signals.scaling import LossScale
 
 if TYPE_CHECKING:
-    from trainmon.on_demand import CapturesOnDemand
+    from trainmon.captures.on_demand import CapturesOnDemand
 
 _MIB = 1 << 20
 
@@ -206,7 +206,7 @@ class Replay:
         self.is_running, self._losses = True, []
         try:
             with contextlib.ExitStack() as watches:
-                for one in live.watches():
+                for one in live_watches.watches():
                     watches.enter_context(one.set_aside())
                 yield
         finally:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from trainmon.measurer import local_part
-from trainmon.modules import version_of
+from trainmon.measuring.measurer import local_part
+from trainmon.signals.modules import version_of
 
 
 class Values:

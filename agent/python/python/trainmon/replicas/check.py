@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trainmon._kinds import MOMENTS, Kind, kind_of
-from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
+from trainmon.common.kinds import MOMENTS, Kind, kind_of
+from trainmon.common.settings import Settings
 from trainmon.device.streams import is_capturing
 from trainmon.frameworks.base import Content, Framework
-from trainmon.measurer import local_part
-from trainmon.parameters import Parameter
+from trainmon.measuring.measurer import local_part
+from trainmon.measuring.parameters import Parameter
 from trainmon.replicas.verdict import Copy
 from trainmon.replicas.votes import Arriving, ReplicaVotes, Submission
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainmon.names import listed
+from trainmon.common.names import listed
 
 #: Ranks that a message names, and copies.
 _MOST_RANKS, _MOST_COPIES = 8, 12
@@ -103,8 +103,8 @@ def judge(variants: Sequence[Variant], copies: Sequence[Copy], step: int, ranks:
 
 
 def _what(copy: Copy) -> str:
-    from trainmon._kinds import Kind
     from trainmon._trainmon import KINDS
+    from trainmon.common.kinds import Kind
 
     what = "parameter" if copy.kind in (Kind.PARAM_ORIGIN, Kind.PARAM_UPDATED) else KINDS[copy.kind]
     chunk = f" of model chunk {copy.vpp_stage}" if copy.vpp_stage else ""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
+from trainmon.ranks.own_store import FileStoreError, OwnStore
 from trainmon.replicas.comparison import Comparison, Shown
-from trainmon.replicas.store import FileStoreError, OwnStore
 from trainmon.replicas.verdict import Copy, Verdict
 
 #: A difference that another rank found is looked for so long after an own showing, and with each later one.

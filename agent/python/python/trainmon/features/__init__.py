@@ -1,7 +1,0 @@
-"""Level-2 features: what a module's weights and activations look like as a whole, beyond a tensor's statistics."""
-
-from __future__ import annotations
-
-from trainmon.features.watched import Features
-
-__all__ = ["Features"]

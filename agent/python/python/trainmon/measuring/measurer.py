@@ -1,0 +1,310 @@
+"""The one way a tensor gets measured: in place on the host, queued for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from trainmon._trainmon import Monitor
+from trainmon.measuring.norm import StepNorm
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Label(NamedTuple):
+    """Which record a measurement becomes. One is made per measurement: a tuple takes half of a dataclass's time."""
+
+    tensor_id: int
+    kind: int
+    micro_step: int = 0
+
+
+#: The factor of a gradient whose loss was not scaled.
+UNSCALED = 1.0
+
+#: Takes a tensor's norm, at once or when the device has delivered.
+NormSink = Callable[[float], None]
+
+
+class TensorQueue(Protocol):
+    """Measures tensors that lie on a device, without waiting for it."""
+
+    def enqueue(
+        self,
+        label: Label,
+        tensor: torch.Tensor,
+        factor: float | torch.Tensor,
+        norm: NormSink | None,
+        *,
+        once: bool = False,
+    ) -> None:
+        """Takes a tensor up; it is read by the next `launch`, in a backward pass at once. `once`: nobody writes it
+        behind torch's back, so that it may be read at the pass's end. `norm` gets its norm once the device has
+        delivered, NaN if it never does."""
+
+    def enqueue_all(
+        self,
+        shown: Sequence[tuple[tuple[int, int, int], torch.Tensor]],
+        factor: float | torch.Tensor = ...,
+        norm: StepNorm | None = ...,
+        uncounted: Sequence[int] = ...,
+    ) -> None:
+        """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
+        Read by the next `launch`; who shows them keeps them until then."""
+
+    def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
+        """Takes up what several tensors hold together, as one record; read by the next `launch`."""
+
+    def repeat(self, label: Label, of_tensor_id: int) -> bool:
+        """As `Measurer.repeat`."""
+
+    def enqueue_scalar(self, tensor: torch.Tensor, sink: Callable[[float], None]) -> None:
+        """Delivers a 0-d device tensor's value to `sink` a step later."""
+
+    def enqueue_values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
+        """Records numbers computed on the device, tensors without dimensions, as `Monitor.record_values`."""
+
+    def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+        """As `Measurer.agreement`."""
+
+    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.keep_copy`; the copy stays on the device."""
+
+    def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.update`."""
+
+    def kernels(self, device: torch.device) -> Any:
+        """What computes on a device by launches of our own; None where torch's operators do."""
+
+    def launch(self) -> None:
+        """Starts measuring what is queued, ordered after the current stream's work and before its next."""
+
+    def close_step(self) -> None:
+        """Launches what is queued and starts the way of the step's results to the host."""
+
+    def collect(self) -> None:
+        """Records what the device has finished. Never waits."""
+
+    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
+        """As `Measurer.retract`."""
+
+    def abandon_step(self, found_broken: Callable[[], object] | None = ...) -> None:
+        """Forgets what is queued for the step in progress: the optimizer left it out. `found_broken` is called, later,
+        if gradients that lie on a device held NaN or infinities."""
+
+    def finish(self, seconds: float) -> None:
+        """Waits, at most this long, for what is under way."""
+
+
+class Measurer:
+    """Sends tensors the right way."""
+
+    def __init__(self, monitor: Monitor, queue: Callable[[], TensorQueue], *, device_only: bool = False) -> None:
+        self.monitor = monitor
+        self._make_queue = queue
+        self._queue: TensorQueue | None = None
+        self._device_only = device_only
+        import torch
+
+        self._plain_types = (torch.Tensor, torch.nn.Parameter)
+
+    @property
+    def queue(self) -> TensorQueue:
+        """The device queue; made at first use."""
+        if self._queue is None:
+            self._queue = self._make_queue()
+        return self._queue
+
+    def measure(
+        self,
+        label: Label,
+        tensor: torch.Tensor,
+        *,
+        once: bool = False,
+        factor: float | torch.Tensor = UNSCALED,
+        norm: StepNorm | None = None,
+    ) -> None:
+        """Measures a tensor and records it. `once`: it may be known from before (see `Monitor.observe_once`). `factor`:
+        every value is meant times this (1 / loss scale; a 0-d tensor where that lies on a device). Its norm is added to
+        `norm`."""
+        if type(tensor) not in self._plain_types:
+            tensor = local_part(tensor)
+        if tensor.is_cpu and not self._device_only:
+            observe = self.monitor.observe_once if once else self.monitor.observe
+            if factor is UNSCALED:
+                value = observe(label.tensor_id, label.kind, label.micro_step, tensor)
+            else:
+                value = observe(label.tensor_id, label.kind, label.micro_step, tensor, float(factor))
+            if norm is not None and value is not None:
+                norm.add(value)
+            elif norm is not None and self.monitor.sampling_stride > 1:
+                norm.leave_out()
+            elif norm is not None:
+                norm.is_partial = True
+                norm.squares = math.nan
+        else:
+            self.queue.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
+
+    def add_norm(self, tensor: torch.Tensor, factor: float | torch.Tensor, norm: StepNorm) -> None:
+        """Adds a tensor's norm that has no record."""
+        import torch
+
+        from trainmon.measuring.chunks import refusal
+        from trainmon.measuring.unobserved import quietly
+
+        tensor = local_part(tensor)
+        if refusal(tensor) is not None:
+            norm.is_partial = True
+            norm.squares = math.nan
+            return
+        with quietly(tensor.device.type):
+            found = torch.linalg.vector_norm(tensor, dtype=torch.float64) * factor
+        if self.is_at_hand(found):
+            norm.add(float(found))
+        else:
+            self.queue.enqueue_scalar(found, norm.later())
+
+    def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
+        """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
+        at_hand: list[tuple[Label, torch.Tensor]] = []
+        elsewhere: list[tuple[Label, torch.Tensor]] = []
+        for one in shown:
+            tensor = one[1]
+            if type(tensor) not in self._plain_types:
+                tensor = local_part(tensor)
+                one = (one[0], tensor)  # noqa: PLW2901
+            some = at_hand if tensor.is_cpu and not self._device_only else elsewhere
+            some.append(one)
+        if at_hand:
+            self.monitor.observe_all(at_hand)
+        if elsewhere:
+            self.queue.enqueue_all(elsewhere)
+
+    def measure_each(
+        self,
+        shown: Sequence[tuple[Label, torch.Tensor, bool]],
+        *,
+        once: bool,
+        factor: float | torch.Tensor,
+        norm: StepNorm,
+    ) -> None:
+        """As `measure`, one by one, each with whether it counts in `norm`; those on a device with one launch."""
+        elsewhere: list[tuple[Label, torch.Tensor]] = []
+        uncounted: list[int] = []
+        for label, tensor, counts in shown:
+            if type(tensor) not in self._plain_types:
+                tensor = local_part(tensor)  # noqa: PLW2901
+            if tensor.is_cpu and not self._device_only:
+                self.measure(label, tensor, once=once, factor=factor, norm=norm if counts else None)
+                continue
+            if not counts:
+                uncounted.append(len(elsewhere))
+            elsewhere.append((label, tensor))
+        if elsewhere:
+            self.queue.enqueue_all(elsewhere, factor, norm, uncounted)
+
+    def repeat(self, label: Label, of_tensor_id: int) -> bool:
+        """Records for `label` the reading that another tensor id of its kind got in this step. False if there is
+        none."""
+        if self._queue is not None and self._queue.repeat(label, of_tensor_id):
+            return True
+        return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
+
+    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
+        """Takes back the rows of these tensors and this kind in the step in progress, but for the last of each if
+        `keep_last`."""
+        if tensor_ids:
+            self.monitor.retract(kind, list(tensor_ids), keep_last)
+            if self._queue is not None:
+                self._queue.retract(kind, tensor_ids, keep_last=keep_last)
+
+    def is_at_hand(self, value: torch.Tensor | float) -> bool:
+        """Whether a number lies on the host."""
+        return isinstance(value, int | float) or (value.is_cpu and not self._device_only)
+
+    def scalar(self, tensor: torch.Tensor | float | None, sink: Callable[[float], None]) -> None:
+        """Gives a number to `sink`: at once if it lies on the host, a step later if on a device."""
+        if tensor is None:
+            return
+        if isinstance(tensor, int | float):
+            sink(float(tensor))
+            return
+        number = local_part(tensor.detach())
+        if number.is_cpu and not self._device_only:
+            sink(float(number))
+        else:
+            self.queue.enqueue_scalar(number, sink)
+
+    def agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+        """Measures how far two tensors of one shape agree in sign (mg_direction)."""
+        if self.monitor.leaves_out(label.tensor_id, label.kind):
+            return
+        if gradient.is_cpu and not self._device_only:
+            value = self.monitor.sign_agreement(gradient, moment)
+            if value is None:
+                why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} do not fit"
+                self.monitor.observe_unsupported(label.tensor_id, label.kind, why)
+            else:
+                self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, (value,))
+        else:
+            self.queue.enqueue_agreement(label, gradient, moment)
+
+    def values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
+        """Records numbers that torch computed, tensors without dimensions."""
+        if values[0].is_cpu and not self._device_only:
+            numbers = [float(value) for value in values]
+            self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, numbers)
+        else:
+            self.queue.enqueue_values(label, values)
+
+    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
+        """Keeps a parameter's values from before the step."""
+        if values.is_cpu and not self._device_only:
+            self.monitor.keep_copy(tensor_id, values)
+        else:
+            self.queue.keep_copy(tensor_id, values)
+
+    def update(self, tensor_id: int, values: torch.Tensor) -> None:
+        """Measures a parameter's change since `keep_copy`: kinds update and update_ratio."""
+        if values.is_cpu and not self._device_only:
+            self.monitor.observe_update(tensor_id, values)
+        else:
+            self.queue.enqueue_update(tensor_id, values)
+
+    def kernels(self, device: torch.device) -> Any:
+        """Our kernels of a device, if they are in use there already; None otherwise."""
+        return None if self._queue is None else self._queue.kernels(device)
+
+    def launch(self) -> None:
+        """Starts what was queued for the device."""
+        if self._queue is not None:
+            self._queue.launch()
+
+    def close_step(self) -> None:
+        """Tells that no tensor of the step in progress follows."""
+        if self._queue is not None:
+            self._queue.close_step()
+
+    def collect(self) -> None:
+        """Records what the device has finished meanwhile."""
+        if self._queue is not None:
+            self._queue.collect()
+
+    def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
+        """Forgets what is queued for the step in progress. `found_broken`: as `TensorQueue.abandon_step`."""
+        if self._queue is not None:
+            self._queue.abandon_step(found_broken)
+
+    def finish(self, seconds: float) -> None:
+        """Waits for what the device still computes, at most this long."""
+        if self._queue is not None:
+            self._queue.finish(seconds)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """A DTensor's part on this rank; any other tensor itself. No collective: `to_local` of a DTensor that a computation
+    still waits for is not asked."""
+    local = getattr(tensor, "_local_tensor", None)
+    return tensor if local is None else local

@@ -1,0 +1,1 @@
+"""What takes the place of msprobe's monitors in a script."""

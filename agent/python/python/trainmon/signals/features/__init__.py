@@ -1,0 +1,7 @@
+"""Level-2 features: what a module's weights and activations look like as a whole, beyond a tensor's statistics."""
+
+from __future__ import annotations
+
+from trainmon.signals.features.watched import Features
+
+__all__ = ["Features"]

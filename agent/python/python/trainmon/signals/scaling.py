@@ -1,0 +1,111 @@
+"""torch's loss scaler: gradients are shown as if the loss had not been scaled, and steps it leaves out are noticed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainmon.frameworks.base import inner_optimizer
+from trainmon.measuring.measurer import UNSCALED
+
+if TYPE_CHECKING:
+    import torch
+
+
+class LossScale:
+    """What is known of the scaler that serves our optimizer."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._scaler: Any = None
+        self._is_made = False
+        self._is_asked = False
+        #: Scalers that serve other optimizers: ours stepped without them.
+        self._foreign: set[int] = set()
+        self._reciprocal: float | torch.Tensor | None = None
+
+    def loss_is_scaled(self, scaler: Any) -> None:
+        """A loss is multiplied. Whose it is shows when the scaler, or somebody else, makes our step."""
+        if id(scaler) not in self._foreign:
+            self._scaler = scaler if scaler.is_enabled() else None
+
+    def in_backward(self) -> float | torch.Tensor:
+        """What a gradient of the backward pass must be multiplied with: 1 / scale, a 0-d tensor if that lies on a
+        device. The same object until the step: what shares it is measured together."""
+        if self._scaler is None or self._scaler._scale is None:
+            return UNSCALED
+        if self._reciprocal is None:
+            scale = self._scaler._scale
+            self._reciprocal = 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
+        return self._reciprocal
+
+    def before_step(self) -> float | torch.Tensor:
+        """The same for a gradient the optimizer is about to use: 1 if the scaler divided it already."""
+        if self._scaler is None or self._is_divided():
+            return UNSCALED
+        return self.in_backward()
+
+    def _is_divided(self) -> bool:
+        states = self._scaler._per_optimizer_states
+        for optimizer in (self._optimizer, inner_optimizer(self._optimizer)):
+            if optimizer is not None and id(optimizer) in states:
+                return bool(states[id(optimizer)]["stage"].value > 0)
+        # A wrapper of the watched optimizer went through the scaler.
+        return any(state["stage"].value > 0 for state in states.values())
+
+    def _is_known_to(self, scaler: Any) -> bool:
+        """Whether the scaler was shown our optimizer since its last update (`unscale_`)."""
+        known = scaler._per_optimizer_states
+        return id(self._optimizer) in known or id(inner_optimizer(self._optimizer)) in known
+
+    def before_scaler_step(self, optimizer: Any) -> None:
+        """The scaler is about to decide whether the optimizer steps."""
+        if self.is_ours(optimizer):
+            self._is_made = False
+            self._is_asked = True
+
+    def step_is_made(self) -> None:
+        """The optimizer steps."""
+        self._is_made = True
+        if self._scaler is not None and not self._is_asked and not self._is_known_to(self._scaler):
+            self._foreign.add(id(self._scaler))
+            self._scaler = None
+
+    def kept(self) -> Any:
+        """What the scaler knows now, for `put_back`; None without one."""
+        scaler = self._scaler
+        if scaler is None or scaler._scale is None:
+            return None
+        counts = scaler._growth_tracker
+        return (
+            scaler,
+            scaler._scale.clone(),
+            None if counts is None else counts.clone(),
+            dict(scaler._per_optimizer_states),
+        )
+
+    def put_back(self, kept: Any) -> None:
+        """The scaler knows again what it knew when `kept` was asked."""
+        if kept is None:
+            return
+        scaler, scale, counts, states = kept
+        scaler._scale.copy_(scale)
+        if counts is not None:
+            scaler._growth_tracker.copy_(counts)
+        scaler._per_optimizer_states.clear()
+        scaler._per_optimizer_states.update(states)
+
+    def begin_next_step(self) -> None:
+        """The scale may change between steps."""
+        self._is_asked = False
+        self._reciprocal = None
+
+    def left_out(self, optimizer: Any) -> bool:
+        """Whether the scaler decided against the step it was asked for."""
+        return self.is_ours(optimizer) and not self._is_made
+
+    def is_ours(self, optimizer: Any) -> bool:
+        """Whether this is the watched optimizer, or wraps it or is wrapped by it."""
+        ours = self._optimizer
+        if optimizer is ours:
+            return True
+        return inner_optimizer(optimizer) is ours or inner_optimizer(ours) is optimizer
