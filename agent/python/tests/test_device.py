@@ -22,8 +22,9 @@ from support.interpreted import InterpretedKernels
 from trainmon import Watch
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
-from trainmon.device import DeviceQueue, chunks, pages, reductions, transfers
+from trainmon.device import DeviceQueue, pages, reductions, transfers
 from trainmon.device.streams import DeviceStreams, NoStreams, streams_of
+from trainmon.measuring import chunks
 from trainmon.measuring.measurer import UNSCALED, Label
 from trainmon.watching import starting
 

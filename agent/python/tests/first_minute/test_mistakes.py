@@ -118,13 +118,13 @@ def test_a_faulty_name_leaves_the_watch_that_there_is(
 def test_a_config_file_is_read_once(
     model: nn.Module, optimizer: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainmon.common import settings as _settings
+    from trainmon.common import settings
 
     file = here / "monitor.json"
     file.write_text('{"wg_distribution": true}')
     read: list[Any] = []
-    original = _settings.read_config
-    monkeypatch.setattr(_settings, "read_config", lambda one: (read.append(one), original(one))[1])
+    original = settings.read_config
+    monkeypatch.setattr(settings, "read_config", lambda one: (read.append(one), original(one))[1])
     trainmon.watch(model, optimizer, config=file, output_dir=here / "out").close()
     assert read == [file]
 
