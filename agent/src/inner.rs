@@ -358,11 +358,12 @@ impl Inner {
         drop(recorder);
         self.tell(&notices);
         worker.finish(deadline, &self.notices);
-        self.alerts.finish(deadline);
+        self.alerts.hand_over(deadline);
         // Not before: alerts of the last steps go to rank 0.
         if let Some(control) = control {
             control.stop(deadline);
         }
+        self.alerts.finish(deadline);
         self.captures.finish(deadline);
         if self.is_announced.load(Ordering::Relaxed) {
             self.notices.info(self.report().closing());

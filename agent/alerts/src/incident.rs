@@ -41,6 +41,14 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
+    /// Every way out of the process.
+    pub(crate) const ALL: Self = Self { log: false, webhook: true, command: true };
+
+    /// Whether there is one that is not among the others.
+    pub(crate) fn lacks(self, others: Self) -> bool {
+        self.without(others).is_any()
+    }
+
     pub(crate) fn of(actions: AlertActions) -> Self {
         let AlertActions { log, webhook, command, .. } = actions;
         Self { log, webhook, command }

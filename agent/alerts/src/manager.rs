@@ -327,6 +327,15 @@ impl AlertManager {
         *self.closing.lock() = Some(notifiers.close(deadline));
     }
 
+    /// Waits until nothing more is to be heard of other ranks, by the deadline.
+    pub fn hand_over(&self, deadline: Instant) {
+        self.close_by(deadline);
+        self.close();
+        if let Some(closing) = self.closing.lock().as_mut() {
+            closing.hand_over(deadline);
+        }
+    }
+
     /// Waits until all is delivered, by the deadline.
     pub fn finish(&self, deadline: Instant) {
         self.close_by(deadline);

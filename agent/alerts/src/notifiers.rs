@@ -44,8 +44,8 @@ impl Notifiers {
     ) -> Self {
         let senders = Senders::open(config, book, notices);
         let out = if world > 1 && config.alert.is_sent() {
-            let ways = senders.among(Channels { log: false, webhook: true, command: true });
-            JobQueue::start((rank, world), run.to_owned(), senders, notices.clone()).map_or_else(
+            let ways = senders.among(Channels::ALL);
+            JobQueue::start((rank, world), run.to_owned(), senders, (book, notices)).map_or_else(
                 |failed| {
                     let (error, senders) = *failed;
                     notices.warn(
@@ -132,11 +132,16 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Waits until everything is delivered, by the deadline.
-    pub(crate) fn finish(self, deadline: Instant) {
-        if let Some(job) = self.job {
-            job.finish(deadline);
+    /// Waits until nothing more is to be heard of other ranks, by the deadline.
+    pub(crate) fn hand_over(&mut self, deadline: Instant) {
+        if let Some(job) = self.job.take() {
+            self.queues.extend(job.hand_over(deadline));
         }
+    }
+
+    /// Waits until everything is delivered, by the deadline.
+    pub(crate) fn finish(mut self, deadline: Instant) {
+        self.hand_over(deadline);
         for queue in self.queues {
             queue.finish(deadline);
         }

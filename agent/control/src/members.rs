@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
+use trainmon_service::RANKS_PER_LOOK;
+
 use super::rank_store::{RankState, RankStore};
 
 /// Between looks for ranks that were never heard of.
@@ -11,7 +13,7 @@ const ROLL_CALL_EVERY: Duration = Duration::from_secs(2);
 /// Known ranks looked at each time although nothing waits for them, in turn: in a small job the alert of any rank is known at
 /// once, in one of a thousand a rank that was started anew is found within a minute or so, and a shared file system has its
 /// peace.
-const CALLED_AT_ONCE: usize = 16;
+const CALLED_AT_ONCE: usize = RANKS_PER_LOOK as usize;
 
 /// The other ranks, as they told last.
 pub(super) struct Members {

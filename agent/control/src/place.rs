@@ -16,6 +16,8 @@ use trainmon_service::environment;
 const DESCRIPTION: &str = "control.json";
 /// torchrun's and Megatron's: tells jobs on one machine apart.
 const MASTER_PORT: &str = "MASTER_PORT";
+/// A job's number, the same on all of its ranks: Slurm's, PBS's, LSF's, Open MPI's.
+const JOB_NUMBERS: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid"];
 
 /// The control directory of a run, not made yet. A run of one process takes its run directory; the ranks of others one
 /// whose name all of them know.
@@ -29,8 +31,10 @@ pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Pa
     // Two jobs with no name of their own must not meet.
     let apart = match (is_single, environment::variable(MASTER_PORT)) {
         (true, _) => format!("-{}", std::process::id()),
-        (_, Some(port)) => format!("-{}", as_word(&port)),
-        (_, None) => String::new(),
+        (_, port) => {
+            let job = JOB_NUMBERS.iter().find_map(|name| environment::variable(name));
+            port.into_iter().chain(job).fold(String::new(), |all, one| format!("{all}-{}", as_word(&one)))
+        }
     };
     base.join(format!("control-{}{apart}", as_word(run)))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use trainmon_core::config::{Config, Control as ControlConfig};
 use trainmon_core::with_causes;
-use trainmon_service::{Notices, Relay, receive_by};
+use trainmon_service::{Notices, Relay, between_looks, receive_by};
 
 use super::capture_requests::CaptureRequests;
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
@@ -16,6 +16,7 @@ use super::file_watch::{ConfigFile, FileWatch};
 use super::files::FileRankStore;
 use super::follower::{Follower, FollowerEvent};
 use super::leader::{Leader, LeaderEvent};
+use super::live::Live;
 use super::place::{self, Addresses, DirectoryLock, DirectoryPlace};
 use super::progress::ProgressBook;
 use super::rank_store::{RankStore, SharedRankStore, draw_word};
@@ -25,10 +26,6 @@ use super::status::Sources;
 use super::stop::{StopRequest, WantsStop};
 use super::token::Token;
 
-/// Between two looks, and how much more per rank: a shared file system serves all of them.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long the end of the monitor waits for the threads to go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -128,9 +125,12 @@ impl ControlStart<'_> {
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop))
             .carrying(self.relay.clone());
         let rank_store = self.rank_store(directory, &word);
-        let (notices, pause) = (self.notices.clone(), pause(run.world_size));
-        let part =
-            Part::Follows { follower, rank_store: ReportingRankStore::new(rank_store, notices.clone()), notices };
+        let (notices, pause) = (self.notices.clone(), between_looks(run.world_size));
+        let part = Part::Follows {
+            follower,
+            rank_store: ReportingRankStore::new(rank_store, notices.clone(), Arc::clone(live)),
+            notices,
+        };
         let asked = Asked { requests: bounded(1).1, woken: self.sources.live.captures().wakes() };
         Control::run(part, asked, pause, None, Vec::new())
     }
@@ -140,12 +140,15 @@ impl ControlStart<'_> {
         let Self { config, config_file, sources, wants_stop, notices, .. } = &self;
         let run_directory = self.run_directory.clone();
         let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN_NAME";
-        let claim = DirectoryLock::take(directory);
+        // A store of the front's own needs no directory, unless there is a server in it.
+        let is_used = self.rank_store.is_none() || config.control.is_some();
+        let claim = is_used.then(|| DirectoryLock::take(directory)).transpose();
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
         let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
-        let rank_store = ReportingRankStore::new(self.rank_store(directory, &word), notices.clone());
+        let rank_store =
+            ReportingRankStore::new(self.rank_store(directory, &word), notices.clone(), Arc::clone(&sources.live));
         let (requests, incoming) = bounded(MAX_WAITING_CHANGES);
         let numbers = ChangeIds::default();
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
@@ -178,12 +181,8 @@ impl ControlStart<'_> {
             .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, notices.clone()));
         let part = Part::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
         let asked = Asked { requests: incoming, woken: sources.live.captures().wakes() };
-        Control::run(part, asked, pause(world), server, whereabouts)
+        Control::run(part, asked, between_looks(world), server, whereabouts)
     }
-}
-
-fn pause(world: u32) -> Duration {
-    (LOOK_EVERY + LOOK_EVERY_PER_RANK * world).min(LONGEST_PAUSE)
 }
 
 /// Opens the doors and tells where they are.
@@ -264,17 +263,20 @@ impl Control {
 struct ReportingRankStore {
     rank_store: Box<dyn RankStore>,
     notices: Notices,
+    live: Arc<Live>,
     fails: bool,
 }
 
 impl ReportingRankStore {
-    fn new(rank_store: Box<dyn RankStore>, notices: Notices) -> Self {
-        Self { rank_store, notices, fails: false }
+    fn new(rank_store: Box<dyn RankStore>, notices: Notices, live: Arc<Live>) -> Self {
+        Self { rank_store, notices, live, fails: false }
     }
 
     fn with<T: Default>(&mut self, work: impl FnOnce(&mut dyn RankStore) -> std::io::Result<T>) -> T {
         let outcome = work(&mut *self.rank_store);
         match (&outcome, std::mem::replace(&mut self.fails, outcome.is_err())) {
+            // The store may end before the monitor does.
+            (Err(_), false) if self.live.is_over() => {}
             (Err(error), false) => self.notices.warn(
                 format!("live control: the ranks cannot reach each other: {error}; tried again"),
                 Some("every rank must be able to write into the control directory (`control.directory`)".to_owned()),
@@ -301,7 +303,7 @@ enum Part {
         rank_store: ReportingRankStore,
         watch: Option<FileWatch>,
         notices: Notices,
-        _claim: DirectoryLock,
+        _claim: Option<DirectoryLock>,
     },
     Follows {
         follower: Follower,
@@ -315,7 +317,11 @@ impl Part {
         let Asked { mut requests, mut woken } = asked;
         loop {
             let request = select! {
-                recv(stopped) -> _ => return,
+                recv(stopped) -> _ => {
+                    // The other ranks are told what became of their last messages.
+                    self.tick(None, Instant::now());
+                    return;
+                }
                 recv(woken) -> word => {
                     if word.is_err() {
                         woken = crossbeam_channel::never();

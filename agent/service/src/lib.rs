@@ -13,6 +13,6 @@ mod wait_budget;
 
 pub use fork::ForkGuard;
 pub use notice::{Notice, Notices, Severity};
-pub use relay::{Receipt, Relay, RelayedMessage};
+pub use relay::{RANKS_PER_LOOK, Receipt, Relay, RelayedMessage, between_looks};
 pub use thread::{panic_text, step_back};
 pub use wait_budget::{receive_by, wait_as_usual, wait_at_most};

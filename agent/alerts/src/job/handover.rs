@@ -24,7 +24,6 @@ struct Waiting {
 pub(super) struct Handover {
     waiting: VecDeque<Waiting>,
     last: u64,
-    taken: u64,
 }
 
 impl Handover {
@@ -41,8 +40,7 @@ impl Handover {
     }
 
     /// Rank 0 has sent some of them.
-    pub(super) fn answered(&mut self, Receipt { taken, sent }: Receipt) {
-        self.taken = taken.min(self.last);
+    pub(super) fn answered(&mut self, Receipt { taken: _, sent }: Receipt) {
         self.waiting.retain(|waiting| waiting.message.number > sent);
     }
 
@@ -63,15 +61,18 @@ impl Handover {
         self.waiting.front().map(|first| first.since + no_answer)
     }
 
-    /// Whether rank 0 has all of them.
-    pub(super) fn is_taken(&self) -> bool {
-        self.waiting.back().is_none_or(|last| last.message.number <= self.taken)
+    /// Whether rank 0 has sent all of them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
-    /// What rank 0 never took. What it took is in its hands.
+    /// How many there are.
+    pub(super) fn left(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+
+    /// What rank 0 is not known to have sent.
     pub(super) fn flush(&mut self) -> Vec<JobMessage> {
-        let taken = self.taken;
-        let left = self.waiting.drain(..).filter(|waiting| waiting.message.number > taken);
-        left.map(|waiting| waiting.sent.into()).collect()
+        self.waiting.drain(..).map(|waiting| waiting.sent.into()).collect()
     }
 }

@@ -31,7 +31,8 @@ fn member(alert: &Alert) -> Member {
 struct Held {
     headline: Alert,
     channels: Channels,
-    severity: AlertSeverity,
+    /// The most severe alert.
+    worst: Alert,
     ranks: BTreeSet<u32>,
     /// The messages that are part of it.
     numbers: Vec<(Rank, u64)>,
@@ -43,7 +44,9 @@ impl Held {
         self.numbers.push((alert.rank, number));
         self.ranks.insert(alert.rank.0);
         self.channels = self.channels.with(channels);
-        self.severity = self.severity.max(alert.severity);
+        if alert.severity > self.worst.severity {
+            self.worst = alert.clone();
+        }
         if order(&alert) < order(&self.headline) {
             self.headline = alert;
         }
@@ -109,16 +112,15 @@ impl Open {
             return;
         }
         let SentAlert { alert, channels } = sent;
-        let (severity, rank) = (alert.severity, alert.rank);
-        let (ranks, numbers) = (BTreeSet::from([rank.0]), vec![(rank, number)]);
-        self.held = Some(Held { headline: alert, channels, severity, ranks, numbers, until });
+        let (ranks, numbers) = (BTreeSet::from([alert.rank.0]), vec![(alert.rank, number)]);
+        self.held = Some(Held { worst: alert.clone(), headline: alert, channels, ranks, numbers, until });
     }
 
     fn end(&mut self, sent: SentAlert, now: Instant, gathering: Duration) {
         let SentAlert { alert, channels } = sent;
-        self.latest = self.latest.max(alert.step);
+        let of = member(&alert);
         self.ranks.insert(alert.rank.0);
-        self.ongoing.remove(&member(&alert));
+        self.ongoing.remove(&of);
         if self.sent.is_empty() && self.held.is_none() {
             // Its beginning was sent by another process, before a resume.
             let (severity, rule, step) = (alert.severity, alert.rule, alert.step);
@@ -128,6 +130,8 @@ impl Open {
         let at_last = now + LONGEST_WAIT;
         let ended = self.ended.get_or_insert_with(|| Ended { alerts: Vec::new(), if_over, at_last });
         ended.if_over = if_over;
+        // One that ended, began and ended again.
+        ended.alerts.retain(|earlier| member(earlier) != of);
         ended.alerts.push(alert);
     }
 
@@ -142,14 +146,25 @@ impl Open {
     /// The message whose time has come; there may be another behind it.
     fn send(&mut self) -> Option<JobMessage> {
         let ranks = self.ranks.iter().copied().collect();
-        if let Some(Held { headline: mut alert, channels, severity, ranks: of, .. }) = self.held.take() {
-            self.sent.push(Sending { severity, rule: alert.rule, step: alert.step, channels });
+        if let Some(Held { headline: mut alert, channels, worst, ranks: of, .. }) = self.held.take() {
+            self.sent.push(Sending { severity: worst.severity, rule: worst.rule, step: worst.step, channels });
             self.headline.get_or_insert_with(|| member(&alert));
             let others: Vec<u32> = of.into_iter().filter(|rank| *rank != alert.rank.0).collect();
-            if !others.is_empty() {
-                alert.message = format!("{}; also on {}", alert.message, named(&others));
-            }
-            alert.severity = severity;
+            let is_worse = worst.severity > alert.severity && worst.rule != alert.rule;
+            let rest = match (is_worse, others.as_slice()) {
+                (false, []) => String::new(),
+                (false, _) => format!("; also on {}", named(&others)),
+                (true, []) => format!("; also {} of {}", worst.rule, worst.series),
+                (true, [_]) if worst.rank != alert.rank => {
+                    format!("; also on {} ({} of {})", named(&others), worst.rule, worst.series)
+                }
+                (true, _) => {
+                    let Alert { rule, series, rank, .. } = &worst;
+                    format!("; also on {}; also {rule} of {series} on rank {rank}", named(&others))
+                }
+            };
+            alert.message.push_str(&rest);
+            alert.severity = worst.severity;
             return Some(JobMessage { alert, channels, ranks });
         }
         let mut alerts = self.ended.take()?.alerts;
@@ -172,6 +187,16 @@ impl Open {
         Some(JobMessage { alert, channels, ranks })
     }
 
+    /// Whether an alert that begins is part of it.
+    fn takes(&self, rule: Option<AlertRule>, alert: &Alert) -> bool {
+        let step = alert.incident.map_or(alert.step, |incident| incident.step);
+        let is_near =
+            self.rule == rule && [step, alert.step].iter().any(|step| is_near((self.step, self.latest), *step));
+        // Where all is well again a later alert is another incident, and an alert of a rank that is behind is not.
+        let is_well = self.ongoing.is_empty() && self.held.is_none() && self.ended.is_some();
+        is_near && (!is_well || alert.step <= self.latest || alert.phase == AlertPhase::Ends)
+    }
+
     /// Whether nothing of it is left to be sent.
     fn is_over(&self) -> bool {
         self.ongoing.is_empty() && self.held.is_none() && self.ended.is_none()
@@ -186,7 +211,12 @@ impl JobIncidents {
     /// Takes an alert of a rank that begins or ends. `number` counts the messages of that rank; 0 of rank 0 itself.
     pub(super) fn take(&mut self, sent: SentAlert, number: u64, now: Instant, gathering: Duration) {
         match sent.alert.phase {
-            AlertPhase::Begins => self.near(&sent.alert).begin(sent, number, now + gathering),
+            AlertPhase::Begins => {
+                // It began and has no end: the training went back to a checkpoint.
+                let of = member(&sent.alert);
+                self.0.retain(|open| open.held.is_some() || !open.ongoing.contains(&of));
+                self.near(&sent.alert).begin(sent, number, now + gathering);
+            }
             AlertPhase::Ends => {
                 let of = member(&sent.alert);
                 let place = self.0.iter().rposition(|open| open.ongoing.contains(&of));
@@ -202,20 +232,25 @@ impl JobIncidents {
     /// The incident that an alert belongs to: a new one where none is near.
     fn near(&mut self, alert: &Alert) -> &mut Open {
         let rule = (!is_of_numbers(alert.rule)).then_some(alert.rule);
-        let step = alert.incident.map_or(alert.step, |incident| incident.step);
-        let is_one = |open: &Open| {
-            open.rule == rule && [step, alert.step].iter().any(|step| is_near((open.step, open.latest), *step))
-        };
-        let place = self.0.iter().rposition(is_one).unwrap_or_else(|| {
+        let place = self.0.iter().rposition(|open| open.takes(rule, alert)).unwrap_or_else(|| {
             if self.0.len() >= MOST
-                && let Some(oldest) = self.0.iter().position(|open| open.held.is_none())
+                && let Some(oldest) = self.0.iter().position(|open| open.held.is_none() && open.ended.is_none())
             {
                 self.0.remove(oldest);
             }
+            let step = alert.incident.map_or(alert.step, |incident| incident.step);
             self.0.push(Open::new(rule, step));
             self.0.len() - 1
         });
         &mut self.0[place]
+    }
+
+    /// A rank was started anew: the ends of what it had found never come.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        for open in &mut self.0 {
+            open.ongoing.retain(|(of, ..)| *of != rank);
+        }
+        self.0.retain(|open| !open.is_over());
     }
 
     /// What is to be sent by now.
@@ -253,6 +288,11 @@ impl JobIncidents {
             left.extend(std::iter::from_fn(|| open.send()));
         }
         left
+    }
+
+    /// How many messages are left.
+    pub(super) fn left(&self) -> u64 {
+        self.0.iter().map(|open| u64::from(open.held.is_some()) + u64::from(open.ended.is_some())).sum()
     }
 
     /// Up to which message of a rank all were sent, of those taken.

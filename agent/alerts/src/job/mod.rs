@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
+use trainmon_core::AlertTotals;
 use trainmon_core::{Alert, Rank};
-use trainmon_service::{Notices, Receipt, Relay, RelayedMessage, receive_by, step_back};
+use trainmon_service::{Notices, RANKS_PER_LOOK, Receipt, Relay, RelayedMessage, between_looks, receive_by, step_back};
 
 use self::handover::Handover;
 use self::incidents::JobIncidents;
@@ -22,15 +23,16 @@ use crate::delivery::{ClosingQueue, Payload};
 use crate::incident::Channels;
 use crate::senders::Senders;
 
-/// Ranks whose state rank 0 reads with one look, and how long it is between two: what the waiting times grow with.
-const RANKS_PER_LOOK: u32 = 16;
-const LOOK: Duration = Duration::from_millis(150);
 /// How long rank 0 waits for the alerts of other ranks, and another rank for rank 0, in a small job.
 const GATHERING: Duration = Duration::from_secs(2);
 const NO_ANSWER: Duration = Duration::from_secs(15);
 /// The same at the end of the monitor.
-const GATHERING_AT_END: Duration = Duration::from_millis(800);
-const NO_ANSWER_AT_END: Duration = Duration::from_secs(2);
+const GATHERING_AT_END: Duration = Duration::from_millis(500);
+const NO_ANSWER_AT_END: Duration = Duration::from_millis(1500);
+/// Looks that a message takes to rank 0, or a receipt back.
+const LOOKS_PER_WAY: u32 = 3;
+/// How long the end waits for the thread once its time is over.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// An alert that leaves the process, and by which ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,12 +61,15 @@ impl From<SentAlert> for JobMessage {
 struct Patience {
     gathering: Duration,
     no_answer: Duration,
+    /// A message takes that long where rank 0 looks at every rank at once, as it does at the end.
+    way: Duration,
 }
 
 impl Patience {
     fn of(world: u32) -> Self {
-        let round = LOOK * world.div_ceil(RANKS_PER_LOOK);
-        Self { gathering: GATHERING + round, no_answer: NO_ANSWER + 2 * round }
+        let look = between_looks(world);
+        let round = look * world.div_ceil(RANKS_PER_LOOK);
+        Self { gathering: GATHERING + round, no_answer: NO_ANSWER + 2 * round, way: LOOKS_PER_WAY * look }
     }
 }
 
@@ -79,8 +84,12 @@ enum Part {
 struct State {
     part: Part,
     patience: Patience,
+    /// By which alerts can be sent from here.
+    ways: Channels,
     /// The monitor ends: other ranks are waited for until then,
     ends: Option<Instant>,
+    /// at least until then,
+    stays_until: Option<Instant>,
     /// and the last message is delivered by then.
     deadline: Option<Instant>,
     /// Nothing is taken any more.
@@ -88,6 +97,10 @@ struct State {
 }
 
 impl State {
+    fn new(part: Part, patience: Patience, ways: Channels) -> Self {
+        Self { part, patience, ways, ends: None, stays_until: None, deadline: None, is_closed: false }
+    }
+
     fn push(&mut self, sent: SentAlert, now: Instant) {
         match &mut self.part {
             Part::Gathers(incidents, _) => incidents.take(sent, 0, now, self.patience.gathering),
@@ -114,22 +127,40 @@ impl State {
     fn is_idle(&self) -> bool {
         match &self.part {
             Part::Gathers(incidents, _) => incidents.next_due().is_none(),
-            Part::HandsOver(handover) => handover.is_taken(),
+            Part::HandsOver(handover) => handover.is_empty(),
         }
     }
 
     /// No more alerts come: what is left is sent soon, so that the senders have half of the time until the deadline at least.
     fn end(&mut self, now: Instant, deadline: Instant) {
+        let longest = deadline.saturating_duration_since(now) / 2;
+        let Patience { gathering, no_answer, way } = &mut self.patience;
         let wait = match &mut self.part {
             Part::Gathers(incidents, _) => {
-                self.patience.gathering = self.patience.gathering.min(GATHERING_AT_END);
-                incidents.hurry(now + self.patience.gathering);
-                self.patience.gathering
+                *gathering = (*gathering).min(GATHERING_AT_END + *way).min(longest);
+                incidents.hurry(now + *gathering);
+                *gathering
             }
-            Part::HandsOver(_) => self.patience.no_answer.min(NO_ANSWER_AT_END),
+            Part::HandsOver(_) => (*no_answer).min(NO_ANSWER_AT_END + 3 * *way),
         };
+        // Rank 0 stays where nothing waits, too: a message of another rank may be on its way.
+        self.stays_until = (!no_answer.is_zero()).then(|| now + (*way).min(longest));
         self.deadline = Some(deadline);
-        self.ends = Some(now + wait.min(deadline.saturating_duration_since(now) / 2));
+        self.ends = Some(now + wait.min(longest));
+    }
+
+    /// Whether the thread is to end.
+    fn is_done(&self, now: Instant) -> bool {
+        let may_come = matches!(self.part, Part::Gathers(..)) && self.stays_until.is_some_and(|until| now < until);
+        self.ends.is_some_and(|ends| now >= ends || (self.is_idle() && !may_come))
+    }
+
+    /// Messages that are not sent.
+    fn left(&self) -> u64 {
+        match &self.part {
+            Part::Gathers(incidents, _) => incidents.left(),
+            Part::HandsOver(handover) => handover.left(),
+        }
     }
 
     /// Everything that is left, at the end.
@@ -160,10 +191,11 @@ impl Shared {
                 parking_lot::MutexGuard::unlocked(&mut state, || due.into_iter().for_each(&send));
                 continue;
             }
-            if state.ends.is_some_and(|ends| state.is_idle() || now >= ends) {
+            if state.is_done(now) {
                 break;
             }
-            let until = [state.next_due(), state.ends].into_iter().flatten().min();
+            let ends = [state.ends, state.stays_until.filter(|until| now < *until)];
+            let until = ends.into_iter().chain([state.next_due()]).flatten().min();
             match until {
                 Some(until) => drop(self.change.wait_until(&mut state, until)),
                 None => self.change.wait(&mut state),
@@ -198,12 +230,20 @@ impl Relay for Shared {
 
     fn take(&self, rank: u32, process: &str, messages: &[RelayedMessage]) -> Receipt {
         let mut state = self.state.lock();
-        let State { part, patience, is_closed, .. } = &mut *state;
+        let State { part, patience, is_closed, ways, .. } = &mut *state;
         let Part::Gathers(incidents, taken) = part else { return Receipt::default() };
-        let taken = taken.entry((rank, process.to_owned())).or_default();
+        let of = (rank, process.to_owned());
+        if !taken.contains_key(&of) {
+            taken.retain(|(known, _), _| *known != rank);
+            incidents.forget(Rank(rank));
+        }
+        let taken = taken.entry(of).or_default();
         for RelayedMessage { number, text } in messages.iter().filter(|_| !*is_closed) {
-            // What another version wrote is left to that rank.
-            let Ok(sent) = serde_json::from_str(text) else { break };
+            // What another version wrote, and what this rank has no way for, is left to that rank.
+            let Ok(sent) = serde_json::from_str::<SentAlert>(text) else { break };
+            if sent.channels.lacks(*ways) {
+                break;
+            }
             if *number > *taken {
                 incidents.take(sent, *number, Instant::now(), patience.gathering);
                 *taken = *number;
@@ -221,6 +261,8 @@ pub(crate) struct JobQueue {
     shared: Arc<Shared>,
     /// Gives what delivers the last messages.
     done: Receiver<Vec<ClosingQueue>>,
+    book: Arc<AlertTotals>,
+    notices: Notices,
 }
 
 impl JobQueue {
@@ -229,16 +271,17 @@ impl JobQueue {
         (rank, world): (Rank, u32),
         run: String,
         senders: Senders,
-        notices: Notices,
+        (book, notices): (&Arc<AlertTotals>, &Notices),
     ) -> Result<Self, Box<(std::io::Error, Senders)>> {
         let part = match rank {
             Rank(0) => Part::Gathers(JobIncidents::default(), HashMap::new()),
             _ => Part::HandsOver(Handover::default()),
         };
-        let state = State { part, patience: Patience::of(world), ends: None, deadline: None, is_closed: false };
+        let ways = senders.among(Channels::ALL);
+        let state = State::new(part, Patience::of(world), ways);
         let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
         let (give, done) = bounded(1);
-        let of_thread = Arc::clone(&shared);
+        let (of_thread, voice) = (Arc::clone(&shared), notices.clone());
         // They come back where there is no thread.
         let (hand, senders_of_thread) = bounded::<Senders>(1);
         let thread = std::thread::Builder::new().name("trainmon-job".to_owned()).spawn(move || {
@@ -246,7 +289,7 @@ impl JobQueue {
             let Ok(senders) = senders_of_thread.recv() else { return };
             of_thread.run(|JobMessage { alert, channels, ranks }| {
                 let payload = Arc::new(Payload::of_job(&alert, &run, &ranks));
-                senders.send(&payload, channels).into_iter().for_each(|complaint| notices.warn(complaint, None));
+                senders.send(&payload, channels).into_iter().for_each(|complaint| voice.warn(complaint, None));
             });
             let deadline = of_thread.state.lock().deadline.unwrap_or_else(Instant::now);
             give.send(senders.close(deadline)).unwrap_or_default();
@@ -254,7 +297,7 @@ impl JobQueue {
         match thread {
             Ok(_) => {
                 hand.send(senders).unwrap_or_default();
-                Ok(Self { shared, done })
+                Ok(Self { shared, done, book: Arc::clone(book), notices: notices.clone() })
             }
             Err(error) => Err(Box::new((error, senders))),
         }
@@ -268,7 +311,7 @@ impl JobQueue {
     /// Nothing carries messages: this rank sends its own.
     pub(crate) fn stand_alone(&self) {
         self.shared.change(|state| {
-            state.patience = Patience { gathering: Duration::ZERO, no_answer: Duration::ZERO };
+            state.patience = Patience { gathering: Duration::ZERO, no_answer: Duration::ZERO, way: Duration::ZERO };
         });
     }
 
@@ -280,19 +323,29 @@ impl JobQueue {
     /// No more alerts come; what is left is sent soon.
     pub(crate) fn close(self, deadline: Instant) -> ClosingJob {
         self.shared.change(|state| state.end(Instant::now(), deadline));
-        ClosingJob(self.done)
+        ClosingJob(self)
     }
 }
 
 /// A job's messages at the end.
-pub(crate) struct ClosingJob(Receiver<Vec<ClosingQueue>>);
+pub(crate) struct ClosingJob(JobQueue);
 
 impl ClosingJob {
-    /// Waits until everything is delivered, by the deadline.
-    pub(crate) fn finish(self, deadline: Instant) {
-        for queue in receive_by(&self.0, deadline).unwrap_or_default() {
-            queue.finish(deadline);
+    /// Waits until the last message is with those who deliver it, by the deadline. Where that does not happen the messages are
+    /// counted as lost.
+    pub(crate) fn hand_over(self, deadline: Instant) -> Vec<ClosingQueue> {
+        let JobQueue { shared, done, book, notices } = self.0;
+        if let Ok(queues) = receive_by(&done, deadline) {
+            return queues;
         }
+        // The deadline has passed, or somebody does not want to wait: everything leaves now.
+        shared.change(|state| state.ends = Some(Instant::now()));
+        done.recv_timeout(LAST_WAIT).unwrap_or_else(|_| {
+            let left = shared.state.lock().left();
+            book.lose(left);
+            notices.warn(format!("alerts: {left} alerts of the job were not sent before the shutdown deadline"), None);
+            Vec::new()
+        })
     }
 }
 

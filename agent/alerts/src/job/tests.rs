@@ -6,7 +6,7 @@ use trainmon_core::{
 
 use super::*;
 
-const BOTH: Channels = Channels { log: false, webhook: true, command: true };
+const BOTH: Channels = Channels::ALL;
 const WEBHOOK: Channels = Channels { command: false, ..BOTH };
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -128,6 +128,7 @@ fn a_message_is_as_severe_as_the_worst_and_what_is_worse_is_sent_too() {
         (sent.len(), sent[0].alert.rule, sent[0].alert.severity),
         (1, AlertRule::Spike, AlertSeverity::Critical)
     );
+    assert!(sent[0].alert.message.ends_with("rank 1; also on rank 0 (NonFinite of grad_reduced)"), "{sent:?}");
     let mut job = Job::new();
     job.take(warning(begins(1, 10)));
     assert_eq!(job.after(2).len(), 1);
@@ -166,6 +167,48 @@ fn an_end_waits_for_other_ranks_two_minutes_at_most() {
 }
 
 #[test]
+fn what_begins_after_all_was_well_is_another_incident_and_what_a_rank_tells_late_is_not() {
+    let mut job = Job::new();
+    job.take(begins(0, 130));
+    assert_eq!(job.after(2).len(), 1);
+    job.take(ends(0, 141));
+    // Rank 1 was behind.
+    job.take(begins(1, 130));
+    job.take(ends(1, 141));
+    job.take(begins(0, 155));
+    let sent = job.after(2);
+    assert_eq!(sent.iter().map(|(_, ranks)| ranks.clone()).collect::<Vec<_>>(), [vec![0, 1], vec![0]], "{sent:?}");
+    assert!(sent[1].0.contains("at step 155"), "{sent:?}");
+}
+
+#[test]
+fn an_alert_that_begins_again_without_an_end_is_sent_again() {
+    let mut job = Job::new();
+    (0..2).for_each(|rank| job.take(begins(rank, 1000)));
+    assert_eq!(job.after(2).len(), 1);
+    // The training went back to the checkpoint of step 900.
+    job.now += 60 * SECOND;
+    (0..2).for_each(|rank| job.take(begins(rank, 1000)));
+    assert_eq!(job.after(2).len(), 1);
+    job.incidents.forget(Rank(1));
+    job.take(ends(0, 1001));
+    let text = "NonFinite: loss back to normal since step 1001 on rank 0".to_owned();
+    assert_eq!(job.after(2), [(text, vec![0, 1])], "rank 1 was started anew");
+}
+
+#[test]
+fn an_alert_that_flaps_ends_at_its_last_end() {
+    let mut job = Job::new();
+    for step in [100, 112] {
+        job.take(begins(0, step));
+        job.take(ends(0, step + 11));
+    }
+    let sent = job.after(2);
+    let text = "NonFinite: loss back to normal since step 123 on rank 0".to_owned();
+    assert_eq!(sent.last(), Some(&(text, vec![0])), "{sent:?}");
+}
+
+#[test]
 fn ends_of_what_began_before_a_resume_are_one_message() {
     let mut job = Job::new();
     (0..3).for_each(|rank| job.take(ends(rank, 10)));
@@ -180,7 +223,7 @@ fn rank(rank: u32) -> (Arc<Shared>, Receiver<JobMessage>) {
         0 => Part::Gathers(JobIncidents::default(), HashMap::new()),
         _ => Part::HandsOver(Handover::default()),
     };
-    let state = State { part, patience: Patience::of(2), ends: None, deadline: None, is_closed: false };
+    let state = State::new(part, Patience::of(2), BOTH);
     let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
     let (sender, sent) = bounded(100);
     let of_thread = Arc::clone(&shared);
@@ -228,18 +271,20 @@ fn what_rank_0_never_takes_a_rank_sends_itself() {
 }
 
 #[test]
-fn at_the_end_each_has_its_part_sent_once() {
+fn at_the_end_rank_0_sends_what_it_has_and_another_what_is_left() {
     let ((first, of_first), (second, of_second)) = (rank(0), rank(1));
     send(&second, begins(1, 300));
     carry(&second, &first);
     send(&second, ends(1, 301));
-    let end = |shared: &Shared| shared.change(|state| state.ends = Some(Instant::now()));
+    let end = |shared: &Shared| shared.change(|state| state.end(Instant::now(), Instant::now() + 60 * SECOND));
     end(&second);
-    // The one that rank 0 has is its to send, the other is not.
-    assert_eq!(sent(&of_second).0, "NonFinite: loss back to normal since step 301 on rank 1");
     end(&first);
     assert_eq!(sent(&of_first).0, "NonFinite: loss NaN at step 300 on rank 1");
-    assert!(of_second.recv().is_err() && of_first.recv().is_err(), "both have ended");
+    assert!(of_first.recv().is_err(), "it has ended");
+    carry(&second, &first);
+    // Rank 0 never heard of the other.
+    assert_eq!(sent(&of_second).0, "NonFinite: loss back to normal since step 301 on rank 1");
+    assert!(of_second.recv().is_err(), "it has ended");
     let late = RelayedMessage { number: 2, text: text_of(begins(1, 999)) };
     assert_eq!(first.take(1, "process", &[late]).taken, 1, "nobody would send it");
 }
@@ -255,6 +300,10 @@ fn a_number_that_is_none_survives_the_way_and_an_unreadable_message_is_left_to_i
     send(&second, begins(1, 7));
     carry(&second, &first);
     assert!(of_first.recv_timeout(Duration::from_mins(1)).unwrap().alert.value.is_nan());
+    let SentAlert { alert, .. } = serde_json::from_str(&text_of(begins(1, 900))).unwrap();
+    let text = serde_json::to_string(&SentAlert { alert, channels: Channels { log: true, ..BOTH } }).unwrap();
+    let unsendable = RelayedMessage { number: 2, text };
+    assert_eq!(first.take(1, "process", &[unsendable]).taken, 1);
     let strange = RelayedMessage { number: 2, text: r#"{"later": "version"}"#.to_owned() };
     assert_eq!(first.take(1, "process", &[strange]), Receipt { taken: 1, sent: 1 });
     // A process that was started anew counts from the beginning.

@@ -169,7 +169,8 @@ impl Leader {
         if self.open.is_none() && !self.live.is_over() {
             self.propose_next(now);
         }
-        if let Some(mut open) = self.open.take() {
+        // What is not agreed upon when the monitor ends never is.
+        if let Some(mut open) = self.open.take_if(|open| open.agreed.is_some() || !self.live.is_over()) {
             let is_over = self.advance(&mut open, now, rank_store);
             if !matches!(is_over, Ok(true)) {
                 self.open = Some(open);
@@ -215,6 +216,10 @@ impl Leader {
     /// Reads the rank states of ranks that owe an answer or a report; of the others now and then.
     fn look_for_rank_states(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<()> {
         let mut ranks = self.members.roll_call(now, self.others());
+        if self.live.is_over() && self.relay.is_some() {
+            // Their last messages: there is no time to look at some after the others.
+            ranks.extend(self.members.rank_states().map(|(rank, _)| rank));
+        }
         if let Some(open) = &self.open {
             ranks.extend(self.others().filter(|rank| owes(open, *rank)));
         }
