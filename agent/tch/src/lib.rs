@@ -36,8 +36,3 @@ pub use trainmon_agent::front::{DeviceColumn, DevicePlan, DeviceRow};
 /// What a capture is made with: its plan, its place, its words.
 pub use trainmon_capture;
 pub use watch::{Observer, Watch, WatchBuilder, WatchError, Watched, WatchedT};
-
-/// The README's example compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -58,14 +58,14 @@ impl From<SentAlert> for JobMessage {
 
 /// How long is waited for other ranks.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct WaitTimes {
     gathering: Duration,
     no_answer: Duration,
     /// A message takes that long where rank 0 looks at every rank at once, as it does at the end.
     way: Duration,
 }
 
-impl Patience {
+impl WaitTimes {
     fn of(world: u32) -> Self {
         let look = between_looks(world);
         let round = look * world.div_ceil(RANKS_PER_LOOK);
@@ -83,7 +83,7 @@ enum Part {
 #[derive(Debug)]
 struct State {
     part: Part,
-    patience: Patience,
+    wait_times: WaitTimes,
     /// By which alerts can be sent from here.
     ways: Channels,
     /// The monitor ends: other ranks are waited for until then,
@@ -97,13 +97,13 @@ struct State {
 }
 
 impl State {
-    fn new(part: Part, patience: Patience, ways: Channels) -> Self {
-        Self { part, patience, ways, ends: None, stays_until: None, deadline: None, is_closed: false }
+    fn new(part: Part, wait_times: WaitTimes, ways: Channels) -> Self {
+        Self { part, wait_times, ways, ends: None, stays_until: None, deadline: None, is_closed: false }
     }
 
     fn push(&mut self, sent: SentAlert, now: Instant) {
         match &mut self.part {
-            Part::Gathers(incidents, _) => incidents.take(sent, 0, now, self.patience.gathering),
+            Part::Gathers(incidents, _) => incidents.take(sent, 0, now, self.wait_times.gathering),
             Part::HandsOver(handover) => handover.push(sent, now),
         }
     }
@@ -112,14 +112,14 @@ impl State {
     fn due(&mut self, now: Instant) -> Vec<JobMessage> {
         match &mut self.part {
             Part::Gathers(incidents, _) => incidents.due(now),
-            Part::HandsOver(handover) => handover.overdue(now, self.patience.no_answer),
+            Part::HandsOver(handover) => handover.overdue(now, self.wait_times.no_answer),
         }
     }
 
     fn next_due(&self) -> Option<Instant> {
         match &self.part {
             Part::Gathers(incidents, _) => incidents.next_due(),
-            Part::HandsOver(handover) => handover.next_due(self.patience.no_answer),
+            Part::HandsOver(handover) => handover.next_due(self.wait_times.no_answer),
         }
     }
 
@@ -134,7 +134,7 @@ impl State {
     /// No more alerts come: what is left is sent soon, so that the senders have half of the time until the deadline at least.
     fn end(&mut self, now: Instant, deadline: Instant) {
         let longest = deadline.saturating_duration_since(now) / 2;
-        let Patience { gathering, no_answer, way } = &mut self.patience;
+        let WaitTimes { gathering, no_answer, way } = &mut self.wait_times;
         let wait = match &mut self.part {
             Part::Gathers(incidents, _) => {
                 *gathering = (*gathering).min(GATHERING_AT_END + *way).min(longest);
@@ -230,7 +230,7 @@ impl Relay for Shared {
 
     fn take(&self, rank: u32, process: &str, messages: &[RelayedMessage]) -> Receipt {
         let mut state = self.state.lock();
-        let State { part, patience, is_closed, ways, .. } = &mut *state;
+        let State { part, wait_times, is_closed, ways, .. } = &mut *state;
         let Part::Gathers(incidents, taken) = part else { return Receipt::default() };
         let of = (rank, process.to_owned());
         if !taken.contains_key(&of) {
@@ -245,7 +245,7 @@ impl Relay for Shared {
                 break;
             }
             if *number > *taken {
-                incidents.take(sent, *number, Instant::now(), patience.gathering);
+                incidents.take(sent, *number, Instant::now(), wait_times.gathering);
                 *taken = *number;
             }
         }
@@ -278,7 +278,7 @@ impl JobQueue {
             _ => Part::HandsOver(Handover::default()),
         };
         let ways = senders.among(Channels::ALL);
-        let state = State::new(part, Patience::of(world), ways);
+        let state = State::new(part, WaitTimes::of(world), ways);
         let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
         let (give, done) = bounded(1);
         let (of_thread, voice) = (Arc::clone(&shared), notices.clone());
@@ -311,7 +311,7 @@ impl JobQueue {
     /// Nothing carries messages: this rank sends its own.
     pub(crate) fn stand_alone(&self) {
         self.shared.change(|state| {
-            state.patience = Patience { gathering: Duration::ZERO, no_answer: Duration::ZERO, way: Duration::ZERO };
+            state.wait_times = WaitTimes { gathering: Duration::ZERO, no_answer: Duration::ZERO, way: Duration::ZERO };
         });
     }
 

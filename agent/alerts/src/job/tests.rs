@@ -223,7 +223,7 @@ fn rank(rank: u32) -> (Arc<Shared>, Receiver<JobMessage>) {
         0 => Part::Gathers(JobIncidents::default(), HashMap::new()),
         _ => Part::HandsOver(Handover::default()),
     };
-    let state = State::new(part, Patience::of(2), BOTH);
+    let state = State::new(part, WaitTimes::of(2), BOTH);
     let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
     let (sender, sent) = bounded(100);
     let of_thread = Arc::clone(&shared);
@@ -264,7 +264,7 @@ fn rank_0_sends_for_another_which_forgets_it_then() {
 #[test]
 fn what_rank_0_never_takes_a_rank_sends_itself() {
     let (second, of_second) = rank(1);
-    second.change(|state| state.patience.no_answer = Duration::from_millis(20));
+    second.change(|state| state.wait_times.no_answer = Duration::from_millis(20));
     send(&second, begins(1, 300));
     assert_eq!(sent(&of_second), ("NonFinite: loss NaN at step 300 on rank 1".to_owned(), vec![1]));
     assert_eq!(second.waiting(), []);
@@ -296,7 +296,7 @@ fn text_of(alert: Alert) -> String {
 #[test]
 fn a_number_that_is_none_survives_the_way_and_an_unreadable_message_is_left_to_its_rank() {
     let ((first, of_first), (second, _)) = (rank(0), rank(1));
-    first.change(|state| state.patience.gathering = Duration::ZERO);
+    first.change(|state| state.wait_times.gathering = Duration::ZERO);
     send(&second, begins(1, 7));
     carry(&second, &first);
     assert!(of_first.recv_timeout(Duration::from_mins(1)).unwrap().alert.value.is_nan());

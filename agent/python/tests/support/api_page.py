@@ -16,7 +16,7 @@ HEAD = """\
      TRAINMON_REGENERATE=1 pytest agent/python/tests/test_api_page.py -->
 
 What is not listed here is not for use and may change. Commands: `trainmon --help`. In Rust:
-`cargo doc -p trainmon-tch --open`.
+`cargo doc -p trainmon --open`.
 """
 
 #: Methods that the package's own modules call.

@@ -1,0 +1,62 @@
+//! trainmon for a training loop in Rust: everything that a loop needs, under one name.
+//!
+//! A loop written with tch holds a [`Watch`]: it measures gradients, moments, parameters and activations around every step.
+//!
+//! ```no_run
+//! use tch::{Device, Kind, Tensor, nn, nn::Module as _};
+//! use trainmon::{Config, Monitor, Optimizer, Options, Watch};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::parse(r#"{"wg_distribution": true, "format": ["csv"]}"#, "config", &|_| None)?.config;
+//! let vs = nn::VarStore::new(Device::Cpu);
+//! let net = nn::linear(vs.root() / "head", 8, 1, nn::LinearConfig::default());
+//! let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-3)?;
+//! let mut watch = Watch::builder(Monitor::start(config, Options::default())?).model(&vs).build()?;
+//! for _ in 0..100 {
+//!     let loss = net.forward(&Tensor::randn([16, 8], (Kind::Float, Device::Cpu))).square().mean(Kind::Float);
+//!     optimizer.zero_grad()?;
+//!     loss.backward();
+//!     watch.loss(loss.double_value(&[]));
+//!     watch.step(&mut optimizer)?;
+//! }
+//! watch.finish();
+//! # Ok(()) }
+//! ```
+//!
+//! Without tch, a loop gives a [`Monitor`] views of its tensors ([`front`]); nothing of libtorch is linked then.
+//!
+//! # Features
+//!
+//! | feature | on by default | what it brings |
+//! |---|---|---|
+//! | `csv` | yes | CSV files |
+//! | `tch` | yes | `Watch`, `Optimizer`, `Capture`; links libtorch |
+//! | `prometheus` | no | the scrape page and the live page |
+//! | `otlp` | no | OpenTelemetry, with gRPC and TLS |
+//! | `tensorboard` | no | TensorBoard's event files |
+//! | `webhook` | no | alerts by HTTP POST, with TLS |
+//!
+//! A config that asks for an output whose feature is off gets a warning that names the feature.
+
+pub use trainmon_agent::core::config::{Config, ConfigErrors, FileLayout};
+pub use trainmon_agent::{
+    CollectiveCall, CollectiveGroup, CollectiveGuard, ConfigFile, Monitor, Notice, Notices, Options, PendingStep,
+    RankStore, Ranks, Report, Severity, SharedRankStore, StartError, StepFacts,
+};
+/// What a loop of another framework measures its tensors with.
+pub use trainmon_agent::{core, front, stats};
+/// What captures are made with: a plan, a place, and where the step's files go.
+#[cfg(feature = "tch")]
+pub use trainmon_capture as capture;
+#[cfg(feature = "tch")]
+pub use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
+#[cfg(feature = "tch")]
+pub use trainmon_tch::{
+    Capture, CaptureBeginError, CaptureOptions, DeviceStatistics, MomentSource, Observer, Optimizer, OptimizerError,
+    Watch, WatchBuilder, WatchError, Watched, WatchedT,
+};
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "tch"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
