@@ -12,6 +12,7 @@ use crate::arguments::{KindNumber, label, reading_of};
 use crate::device_block::PyDeviceBlock;
 use crate::exit::Detached;
 use crate::shared::Shared;
+use crate::tensor::{HostTensor, Layout};
 
 /// Keeps one step's batch from leaving until `release`, or until the object goes.
 #[pyclass(frozen, name = "PendingStep", module = "trainmon._trainmon")]
@@ -37,6 +38,47 @@ fn stats_of(dtype: &str, dims: &[i64], row: DeviceRow) -> Result<TensorStats, St
     let dtype =
         Dtype::from_torch_name(dtype).ok_or_else(|| format!("elements of type `{dtype}` cannot be measured"))?;
     Ok(row.stats(dtype, shape))
+}
+
+/// A table of float64 rows in host memory, kept alive by the tensor it is of.
+struct Table<'a, 'py> {
+    tensor: HostTensor<'a, 'py>,
+    rows: usize,
+}
+
+impl<'a, 'py> Table<'a, 'py> {
+    fn of(object: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+        const COLUMNS: usize = DeviceColumn::ALL.len();
+        let tensor = HostTensor::describe(object).map_err(|why| PyValueError::new_err(format!("table: {why}")))?;
+        let Layout { dtype, shape, .. } = tensor.layout;
+        let is_table = dtype == Dtype::F64
+            && matches!(shape.dims(), &[_, columns] if columns == COLUMNS as i64)
+            && tensor.layout.strides() == [COLUMNS as i64, 1];
+        if !is_table {
+            let found = format!("{dtype} of shape {:?}", shape.dims());
+            let expected = format!("expected contiguous float64 rows of {COLUMNS} columns");
+            return Err(PyValueError::new_err(format!("table: {expected}, found {found}")));
+        }
+        Ok(Self { rows: shape.elements() / COLUMNS, tensor })
+    }
+
+    /// Rows from `first` on.
+    fn rows(&self, first: usize, count: usize) -> PyResult<Vec<DeviceRow>> {
+        if first.checked_add(count).is_none_or(|end| end > self.rows) {
+            let message = format!("table: expected {count} rows from row {first} on, found {} rows in all", self.rows);
+            return Err(PyValueError::new_err(message));
+        }
+        let read = self.tensor.read_few(|view| {
+            // SAFETY: the view is contiguous, and every element is inside of the tensor's storage.
+            #[expect(unsafe_code, reason = "float64 memory of a tensor")]
+            let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.size_in_bytes()) };
+            let (numbers, _) = bytes.as_chunks::<{ size_of::<f64>() }>();
+            let (rows, _) = numbers.as_chunks::<{ DeviceColumn::ALL.len() }>();
+            let rows = rows.iter().skip(first).take(count);
+            rows.map(|row| DeviceRow(row.map(f64::from_ne_bytes))).collect()
+        });
+        read.map_err(|why| PyValueError::new_err(format!("table: {why}")))
+    }
 }
 
 /// A number by the name it is set by.
@@ -85,31 +127,6 @@ impl PyPendingStep {
         self.0.shared.monitor.observe_unsupported(label.tensor, label.kind, why);
     }
 
-    /// Reads as many rows as there are, of float64 memory.
-    ///
-    /// # Safety
-    /// That many rows of so many columns are at the address, and nobody writes there meanwhile.
-    #[expect(unsafe_code, reason = "float64 memory of a tensor")]
-    unsafe fn rows_at<'a>(
-        address: usize,
-        columns: usize,
-        rows: usize,
-    ) -> PyResult<impl Iterator<Item = DeviceRow> + 'a> {
-        let expected = DeviceColumn::ALL.len();
-        if columns < expected {
-            return Err(PyValueError::new_err(format!("columns: expected at least {expected}, found {columns}")));
-        }
-        if address == 0 || !address.is_multiple_of(align_of::<f64>()) {
-            return Err(PyValueError::new_err(format!("address {address:#x}: expected that of float64 memory")));
-        }
-        let Some(numbers) = rows.checked_mul(columns) else {
-            return Err(PyValueError::new_err(format!("columns: {columns} times {rows} labels is too much")));
-        };
-        // SAFETY: the caller's promise.
-        let table = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<f64>(address), numbers) };
-        Ok(table.chunks_exact(columns).map(|row| DeviceRow(std::array::from_fn(|column| row[column]))))
-    }
-
     fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: DeviceRow) -> f64 {
         let label = label(*id, *kind, *micro_step);
         match stats_of(dtype, dims, row) {
@@ -129,26 +146,28 @@ impl PyPendingStep {
         self.0.step.0
     }
 
-    fn record_rows(&self, labels: Vec<RowLabel>, address: usize, columns: usize) -> PyResult<Vec<f64>> {
-        if labels.is_empty() {
-            return Ok(Vec::new());
+    fn record_rows(&self, labels: Vec<RowLabel>, places: Vec<(Bound<'_, PyAny>, usize)>) -> PyResult<Vec<f64>> {
+        if labels.len() != places.len() {
+            let message = format!("expected a place per label, found {} and {}", labels.len(), places.len());
+            return Err(PyValueError::new_err(message));
         }
-        // SAFETY: the caller passes the `data_ptr()` of a contiguous float64 tensor of one row per label, which it
-        // keeps alive and unwritten during the call: `_trainmon.pyi` asks for it.
-        #[expect(unsafe_code, reason = "float64 memory of a tensor")]
-        let rows = unsafe { Self::rows_at(address, columns, labels.len()) }?;
+        let mut rows = Vec::with_capacity(places.len());
+        for of_table in places.chunk_by(|one, next| one.0.is(&next.0)) {
+            let table = Table::of(&of_table[0].0)?;
+            for (_, row) in of_table {
+                rows.extend(table.rows(*row, 1)?);
+            }
+        }
         let record_all = || labels.iter().zip(rows).map(|(label, row)| self.record_row(label, row)).collect();
         Ok(self.0.shared.monitor.guard("record_rows", record_all).unwrap_or_default())
     }
 
-    fn record_block(&self, block: &PyDeviceBlock, address: usize, columns: usize) -> PyResult<f64> {
+    fn record_block(&self, block: &PyDeviceBlock, table: &Bound<'_, PyAny>, first: usize) -> PyResult<f64> {
         let entries = block.entries();
         if entries.is_empty() {
             return Ok(0.0);
         }
-        // SAFETY: as above.
-        #[expect(unsafe_code, reason = "float64 memory of a tensor")]
-        let rows = unsafe { Self::rows_at(address, columns, entries.len()) }?;
+        let rows = Table::of(table)?.rows(first, entries.len())?;
         let record_all = || {
             let there = entries.iter().zip(rows).filter(|(entry, _)| !entry.is_retracted);
             let mut squares = 0.0;

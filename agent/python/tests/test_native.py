@@ -546,7 +546,7 @@ def test_rows_of_a_hold_belong_to_its_step(open_monitor: Open) -> None:
     ]
     pending = monitor.pending_step()
     monitor.end_step()
-    norms = pending.record_rows(labels, table.data_ptr(), table.shape[1])
+    norms = pending.record_rows(labels, [(table, place) for place in range(len(tensors))])
     assert pending.step == 0 and monitor.step == 1
     assert norms == [pytest.approx(tensor.double().norm().item()) for tensor in tensors]
     for (_, _, _, values), tensor in zip(monitor.latest(GRAD), tensors, strict=True):
@@ -561,8 +561,8 @@ def test_a_row_after_the_release_is_counted_as_not_measured(open_monitor: Open, 
     monitor = open_monitor()
     pending = monitor.pending_step()
     pending.release()
-    table = torch.ones(8, dtype=torch.float64)
-    pending.record_rows([(monitor.register("it", 0), GRAD, 0, "torch.float32", [2])], table.data_ptr(), 8)
+    table = torch.ones((1, 8), dtype=torch.float64)
+    pending.record_rows([(monitor.register("it", 0), GRAD, 0, "torch.float32", [2])], [(table, 0)])
     assert monitor.books()["not_sampled"] == 1
     assert "after its step had been released" in said[-1][1]
 
@@ -570,11 +570,23 @@ def test_a_row_after_the_release_is_counted_as_not_measured(open_monitor: Open, 
 def test_a_table_that_cannot_be_one_is_refused(open_monitor: Open) -> None:
     pending = open_monitor().pending_step()
     label = (0, GRAD, 0, "torch.float32", [2])
-    with pytest.raises(ValueError, match="columns: expected at least 8, found 7"):
-        pending.record_rows([label], 8, 7)
-    with pytest.raises(ValueError, match="float64 memory"):
-        pending.record_rows([label], 0, 8)
-    assert pending.record_rows([], 0, 8) == []
+    table = torch.ones((4, 8), dtype=torch.float64)
+    for wrong, found in [
+        (table[:, :7], r"float64 of shape \[4, 7\]"),
+        (table.float(), r"float32 of shape \[4, 8\]"),
+        (table.t().contiguous().t(), r"float64 of shape \[4, 8\]"),
+        (table[0], r"float64 of shape \[8\]"),
+    ]:
+        with pytest.raises(ValueError, match=f"table: expected contiguous float64 rows of 8 columns, found .*{found}"):
+            pending.record_rows([label], [(wrong, 0)])
+    with pytest.raises(ValueError, match="expected 1 rows from row 4 on, found 4 rows in all"):
+        pending.record_rows([label], [(table, 4)])
+    for foreign in (table.to("meta"), 8):
+        with pytest.raises(ValueError, match="table: "):
+            pending.record_rows([label], [(foreign, 0)])
+    with pytest.raises(ValueError, match="a place per label, found 1 and 0"):
+        pending.record_rows([label], [])
+    assert pending.record_rows([], []) == []
 
 
 def test_loss_and_gradient_norm_reach_the_step_table(open_monitor: Open) -> None:

@@ -590,13 +590,17 @@ class PendingStep:
     @property
     def step(self) -> int: ...
     def record_rows(
-        self, labels: Sequence[tuple[int, int, int, str, Sequence[int]]], address: int, columns: int
+        self,
+        labels: Sequence[tuple[int, int, int, str, Sequence[int]]],
+        places: Sequence[tuple[Any, int]],
     ) -> list[float]:
-        """Records one row per label `(tensor_id, kind, micro_step, dtype, shape)` from float64 memory laid out as
-        `DEVICE_COLUMNS`, row by row, at `address` (the `data_ptr()` of a CPU tensor). `dtype` as torch prints it
-        (`torch.bfloat16`). Returns the norms."""
-    def record_block(self, block: DeviceBlock, address: int, columns: int) -> float:
-        """Records the rows of a block, as `record_rows`. Returns the norm of all tensors that count together."""
+        """Records one row per label `(tensor_id, kind, micro_step, dtype, shape)`. A place is a table and the number of
+        a row of it. A table is a contiguous CPU tensor of float64 whose columns are `DEVICE_COLUMNS`. `dtype` as torch
+        prints it (`torch.bfloat16`). Returns the norms. Raises `ValueError` where a table is something else, or has no
+        such row."""
+    def record_block(self, block: DeviceBlock, table: Any, first: int) -> float:
+        """Records the rows of a block, which begin in row `first`, as `record_rows`. Returns the norm of all tensors
+        that count together."""
     def record_together(
         self, label: tuple[int, int, int], parts: Sequence[tuple[str, Sequence[int], Sequence[float]]]
     ) -> None:

@@ -195,25 +195,26 @@ def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
     """Hands every row of pages that have arrived to its step, in the order of the hooks."""
     places: list[_Place] = []
     for page in pages:
-        address = page.arrived.data_ptr()
+        table, row = page.arrived, 0
         for entry in page.entries:
             if isinstance(entry, Statistics):
                 if not entry.is_retracted:
-                    places.append(_Place(entry.order, address, entry.label, entry.norm))
-                    places.extend(_Place(order, address, label, None) for label, order in entry.again)
+                    places.append(_Place(entry.order, table, row, entry.label, entry.norm))
+                    places.extend(_Place(order, table, row, label, None) for label, order in entry.again)
             else:
-                places.append(_Place(entry.order, address, entry, None))
-            address += rows_of(entry) * _WIDTH
+                places.append(_Place(entry.order, table, row, entry, None))
+            row += rows_of(entry)
     places.sort(key=lambda place: place.order)
     for way, some in itertools.groupby(places, key=_way):
         way(pending, list(some))
 
 
 class _Place(NamedTuple):
-    """The address of a row, or of the first of a block, and what it is."""
+    """A row of a table, or the first of a block, and what it is."""
 
     order: int
-    address: int
+    table: torch.Tensor
+    row: int
     what: RowLabel | Numbers | Block
     norm: Callable[[float], None] | None
 
@@ -226,12 +227,9 @@ def _way(place: _Place) -> Callable[[PendingStep, Sequence[_Place]], None]:
 
 def _record(pending: PendingStep, run: Sequence[_Place]) -> None:
     # They may lie in any order, and one more than once.
-    table = (ctypes.c_double * (COLUMNS * len(run)))()
-    start = ctypes.addressof(table)
-    for row, place in enumerate(run):
-        ctypes.memmove(start + row * _WIDTH, place.address, _WIDTH)
     labels = [place.what for place in run if isinstance(place.what, tuple)]
-    for place, norm in zip(run, pending.record_rows(labels, start, COLUMNS), strict=True):
+    places = [(place.table, place.row) for place in run]
+    for place, norm in zip(run, pending.record_rows(labels, places), strict=True):
         if place.norm is not None:
             place.norm(norm)
 
@@ -239,12 +237,13 @@ def _record(pending: PendingStep, run: Sequence[_Place]) -> None:
 def _deliver_numbers(pending: PendingStep, run: Sequence[_Place]) -> None:
     for place in run:
         if isinstance(place.what, Numbers):
-            place.what.deliver(pending, (ctypes.c_double * COLUMNS).from_address(place.address)[:])
+            address = place.table.data_ptr() + place.row * _WIDTH
+            place.what.deliver(pending, (ctypes.c_double * COLUMNS).from_address(address)[:])
 
 
 def _deliver_blocks(pending: PendingStep, run: Sequence[_Place]) -> None:
     for place in run:
         if isinstance(place.what, Block):
-            norm = pending.record_block(place.what.records, place.address, COLUMNS)
+            norm = pending.record_block(place.what.records, place.table, place.row)
             if place.what.norm is not None:
                 place.what.norm(norm)
