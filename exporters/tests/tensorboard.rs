@@ -1,5 +1,5 @@
 //! Event files, taken apart again: framing, tags, values, times. TensorBoard's own reader is asked in
-//! `agent/python/tests/test_tensorboard.py`.
+//! `agent/python/tests/integrations/test_tensorboard.py`.
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 

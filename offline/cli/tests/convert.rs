@@ -1,5 +1,5 @@
 //! `trainmon convert` as a person and as a program see it. What is in the event files, TensorBoard's own reader says in
-//! `agent/python/tests/test_tensorboard.py`.
+//! `agent/python/tests/integrations/test_tensorboard.py`.
 
 mod support;
 

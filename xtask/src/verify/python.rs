@@ -33,7 +33,7 @@ const KERNELS: &str = "../device/kernels";
 /// The generator of the Grafana dashboards, from there.
 const DASHBOARDS: &str = "../../dashboards/grafana";
 
-/// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
+/// The Pythons with other versions of torch, separated like PATH: `tests/package/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
 /// The Python that has vLLM: `tests/capture/test_vllm.py` reads it.

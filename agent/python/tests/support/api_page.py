@@ -13,7 +13,7 @@ HEAD = """\
 # Python API
 
 <!-- Generated from the docstrings (agent/python/python/trainmon). Regenerate:
-     TRAINMON_REGENERATE=1 pytest agent/python/tests/test_api_page.py -->
+     TRAINMON_REGENERATE=1 pytest agent/python/tests/package/test_api_page.py -->
 
 What is not listed here is not for use and may change. Commands: `trainmon --help`. In Rust:
 `cargo doc -p trainmon --open`.

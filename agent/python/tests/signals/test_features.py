@@ -314,7 +314,7 @@ def test_a_feature_that_fails_everywhere_says_so_once_and_names_the_modules(
 
 # msprobe's recorded answers.
 
-GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[3].parent / "shared" / "golden"))
+GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[4].parent / "shared" / "golden"))
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files in {GOLDEN} (TRAINMON_GOLDEN)")
 
 

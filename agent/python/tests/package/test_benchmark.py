@@ -14,7 +14,7 @@ from support import ranks
 
 pytest.importorskip("msprobe", reason="the benchmark compares with the real msprobe")
 
-SCRIPT = Path(__file__).parents[1] / "benches/overhead.py"
+SCRIPT = Path(__file__).parents[2] / "benches/overhead.py"
 
 
 def test_monitors_are_raced(tmp_path: Path) -> None:

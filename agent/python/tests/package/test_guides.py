@@ -12,7 +12,7 @@ import pytest
 
 from support import ranks, runs
 
-GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guides"
+GUIDES = Path(__file__).resolve().parents[4] / "docs" / "guides"
 
 #: What the fragments of alerts.md stand in. Each run has twelve steps, unless the first of a resumed one ends it: the
 #: batch after that comes when the rules have looked.
@@ -115,7 +115,10 @@ def test_what_the_rules_remember_ends_the_resumed_training(tmp_path: Path) -> No
 def test_every_guide_is_run_somewhere() -> None:
     run_here = {"fsdp.md", "deepspeed.md", "transformers.md", "lightning.md", "migrating-from-msprobe.md"}
     # Megatron-LM's lines are pasted into its own pretrain_gpt.py by test_megatron_lm.py.
-    run_elsewhere = {"megatron-lm.md": "test_megatron_lm.py", "wandb-mlflow-tensorboard.md": "test_trackers.py"}
+    run_elsewhere = {
+        "megatron-lm.md": "frameworks/test_megatron_lm.py",
+        "wandb-mlflow-tensorboard.md": "integrations/test_trackers.py",
+    }
     assert {path.name for path in GUIDES.glob("*.md")} == run_here | {*run_elsewhere, "README.md"}
     for guide, test in run_elsewhere.items():
-        assert guide in (Path(__file__).parent / test).read_text()
+        assert guide in (Path(__file__).parents[1] / test).read_text()

@@ -371,7 +371,7 @@ def test_trainers_of_other_libraries_run_a_step_again(tmp_path: Path, kind: str)
 
 
 def test_the_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "capture.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "capture.md").read_text()
     (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "step_fn" in block]
     monkeypatch.chdir(tmp_path)
     # The tenth batch is spoilt, and steps take as long as it takes to hear of it.

@@ -388,7 +388,7 @@ def test_a_config_that_switches_it_off_or_is_wrong(tmp_path: Path) -> None:
 
 
 def test_the_guide_does_what_it_says(tmp_path: Path, wandb: Any) -> None:
-    guide = Path(__file__).resolve().parents[3] / "docs" / "guides" / "wandb-mlflow-tensorboard.md"
+    guide = Path(__file__).resolve().parents[4] / "docs" / "guides" / "wandb-mlflow-tensorboard.md"
     (config,) = re.findall(r"^```json\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
     (script,) = re.findall(r"^```python\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "monitor.json").write_text(config)

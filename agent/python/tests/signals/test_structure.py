@@ -18,7 +18,7 @@ from trainmon.common.places import OURS
 from trainmon.signals.structure import ModuleStructPrinted, struct_of
 from trainmon.watching import starting
 
-GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[3].parent / "shared" / "golden"))
+GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[4].parent / "shared" / "golden"))
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files in {GOLDEN} (TRAINMON_GOLDEN)")
 
 

@@ -16,7 +16,7 @@ from support import runs
 from support.command import program, trainmon
 from support.environment import ENVIRONMENT
 
-CASES = Path(os.environ.get("TRAINMON_CASES", Path(__file__).resolve().parents[3].parent / "shared" / "cases"))
+CASES = Path(os.environ.get("TRAINMON_CASES", Path(__file__).resolve().parents[4].parent / "shared" / "cases"))
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases in {CASES} (TRAINMON_CASES)")
 

@@ -21,7 +21,7 @@ from support import control, golden, golden_anomalies, golden_compare, golden_mu
 from support.command import trainmon as trainmon_compare
 from support.golden_truth import Truth
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 #: Cases that need what is not measuring.
 ELSEWHERE = {

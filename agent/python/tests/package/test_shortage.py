@@ -12,7 +12,7 @@ import pytest
 
 from support import runs
 
-SCRIPT = Path(__file__).parent / "scripts" / "short_of_resources.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "short_of_resources.py"
 
 
 def trained(place: Path, what: str, left: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 from support import runs
 from trainmon.watching.wait_budget import WaitBudget
 
-SCRIPT = Path(__file__).parent / "scripts" / "close_slowly.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "close_slowly.py"
 
 
 @pytest.mark.parametrize("presses", [1, 2])

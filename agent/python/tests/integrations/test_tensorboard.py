@@ -214,7 +214,8 @@ class Training:
     def __init__(self, place: Path, steps: int, *pauses: int) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", TRAINING, str(place), str(steps), *map(str, pauses)],
-            cwd=Path(__file__).parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=Path(__file__).parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
         )  # fmt: skip
 
     def wait_for_step(self, step: int) -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     "installed megatron-core's tag",
 )
 
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "megatron-lm.md"
+GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "megatron-lm.md"
 
 
 def block(language: str) -> str:

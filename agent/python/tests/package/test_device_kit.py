@@ -20,7 +20,7 @@ import torch
 
 from support.environment import ENVIRONMENT, modules_in
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[4]
 PACKAGE = CHECKOUT / "integration-tests" / "device_kit"
 BENCHES = CHECKOUT / "agent" / "python" / "benches"
 

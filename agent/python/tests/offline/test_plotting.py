@@ -13,7 +13,7 @@ import pytest
 
 from support import ranks
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "plotting.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "plotting.md"
 RECIPES = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 
 TRAINING = """
