@@ -3,8 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use trainmon_dump::journal;
-
 use crate::journals::JournalsError;
 use crate::run::RunError;
 
@@ -16,7 +14,7 @@ pub enum ReadRunError {
     Run(#[from] RunError),
     /// A journal cannot be read.
     #[error(transparent)]
-    Journal(#[from] journal::RecoverError),
+    Journal(#[from] trainmon_journal::RecoverError),
     /// Journals cannot be found.
     #[error(transparent)]
     Journals(#[from] JournalsError),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use trainmon_core::config::TimeTag;
-use trainmon_dump::journal::{FILE_EXTENSION, Recovered};
+use trainmon_journal::{FILE_EXTENSION, Recovered};
 
 use crate::error::ReadRunError;
 use crate::journals::{JournalsError, journals_in};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::Serialize;
 use trainmon_core::{RUN_FILE, RunFile};
-use trainmon_dump::journal::FILE_EXTENSION;
+use trainmon_journal::FILE_EXTENSION;
 
 use super::source::{file_name, rank_of};
 

@@ -11,7 +11,7 @@ use trainmon_core::{
     ALERT_DIGITS, ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity,
     AlertSignal, Expectation, Group, Kind, MicroStep, Rank, Statistic, Step, layer_of, short,
 };
-use trainmon_dump::journal::Recovered;
+use trainmon_journal::Recovered;
 
 use super::error::ReadRunError;
 use crate::anomaly::findings_file;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use trainmon_core::config::Config;
 use trainmon_core::{Kind, StatisticSet, StepBatch, TensorInfo};
-use trainmon_dump::journal::Recovered;
 use trainmon_exporters::MeasuredStatistics;
+use trainmon_journal::Recovered;
 use trainmon_logs::Log;
 
 use super::csv::CsvReader;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trainmon_core::{RUN_FILE, Rank, RunFile, RunInfo};
-use trainmon_dump::journal::Recovered;
+use trainmon_journal::Recovered;
 use trainmon_logs::{ColumnNames, Log};
 use trainmon_report::first_of;
 
