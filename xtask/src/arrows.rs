@@ -30,17 +30,21 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-history", may: May::On(&["trainmon-core"]) },
     Rule {
         member: "trainmon-exporters",
-        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-service", "trainmon-web"]),
+        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-run-files", "trainmon-service", "trainmon-web"]),
     },
     Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     // The formats, each in one crate: whoever writes or reads such a file does so through it.
     Rule { member: "trainmon-capture-files", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-journal", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-run-files", may: May::On(&["trainmon-core"]) },
     // Captures in the test of the kept inputs of the fuzz targets.
     Rule { member: "trainmon-tensor-files", may: May::On(&["trainmon-capture-files", "trainmon-core"]) },
     Rule { member: "trainmon-noise", may: May::On(&["trainmon-core"]) },
-    Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-journal", "trainmon-noise"]) },
+    Rule {
+        member: "trainmon-baseline",
+        may: May::On(&["trainmon-core", "trainmon-journal", "trainmon-noise", "trainmon-run-files"]),
+    },
     Rule {
         member: "trainmon-capture",
         may: May::On(&[
@@ -57,6 +61,7 @@ const RULES: &[Rule] = &[
             "trainmon-core",
             "trainmon-stats",
             "trainmon-journal",
+            "trainmon-run-files",
             "trainmon-baseline",
             "trainmon-exporters",
             "trainmon-service",
@@ -122,6 +127,7 @@ const RULES: &[Rule] = &[
             "trainmon-capture-files",
             "trainmon-core",
             "trainmon-journal",
+            "trainmon-run-files",
             "trainmon-baseline",
             "trainmon-exporters",
             "trainmon-logs",
@@ -285,9 +291,10 @@ mod tests {
         **trainmon-service -> trainmon-core
         **trainmon-alerts -> trainmon-core, trainmon-service
         **trainmon-control -> trainmon-core, trainmon-service, tokio
-        **trainmon-exporters -> trainmon-core, trainmon-service, tokio
+        **trainmon-exporters -> trainmon-core, trainmon-run-files, trainmon-service, tokio
         **trainmon-capture-files -> trainmon-core
         **trainmon-journal -> trainmon-core
+        **trainmon-run-files -> trainmon-core
         **trainmon-tensor-files -> trainmon-core
         **trainmon-noise -> trainmon-core
         **trainmon-baseline -> trainmon-core, trainmon-journal, trainmon-noise

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use trainmon_run_files::RunError;
+
 use crate::journals::JournalsError;
-use crate::run::RunError;
 
 /// What is wrong with a path that should be a run, or with its files.
 #[derive(Debug, thiserror::Error)]

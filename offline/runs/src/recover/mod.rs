@@ -26,7 +26,7 @@ use self::recovery::RecoveredJournal;
 pub use self::recovery::Recovery;
 pub use self::report::as_json;
 use self::source::{Source, sources};
-use crate::run::run_directory_of;
+use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or

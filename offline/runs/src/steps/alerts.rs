@@ -15,7 +15,7 @@ use trainmon_journal::Recovered;
 
 use super::error::ReadRunError;
 use crate::anomaly::findings_file;
-use crate::run::RanksError;
+use trainmon_baseline::ReadRunError as RanksError;
 
 /// What is known of a rank's alerts.
 #[derive(Debug, Default)]

@@ -14,7 +14,8 @@ use super::cursor::Names;
 use super::error::ReadRunError;
 use super::log::LogReader;
 use super::times::StepTimes;
-use crate::run::{FileUse, RanksError, RunDirectory};
+use trainmon_baseline::ReadRunError as RanksError;
+use trainmon_run_files::{FileUse, RunDirectory};
 
 /// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
 pub struct StepReader {

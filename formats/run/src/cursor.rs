@@ -3,18 +3,34 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use csv::StringRecord;
+use crate::error::RunError;
+use crate::file_use::FileUse;
+use crate::names::TableName;
+use crate::rows::{MonitorRow, RowLayout};
+use crate::table::{Row, Table};
 
-use super::error::RunError;
-use super::file::FileUse;
-use super::rows::{MonitorRow, RowLayout};
-use super::source::steps_of_table;
-use super::table::{Row, Table};
+/// A row that is handed out, and what its reader keeps of its table.
+pub struct ReadRow<'a, F> {
+    /// Which of the cursors it comes from.
+    pub cursor: usize,
+    /// What the tables of that cursor are called by.
+    pub prefix: &'a str,
+    /// Its table.
+    pub path: &'a Path,
+    /// What is kept of the table.
+    pub kept: &'a mut F,
+    /// Its cells.
+    pub cells: &'a Row<'a>,
+    /// What it is about.
+    pub of: &'a MonitorRow<'a>,
+    /// Hears what is left out.
+    pub warn: &'a mut dyn FnMut(String),
+}
 
 /// Reads the tables of one prefix. Of steps that come again, because the run was resumed before them, the first ones are read.
 ///
 /// `F` is what a reader keeps of each table, made when it is opened.
-pub struct TableCursor<F> {
+pub(crate) struct TableCursor<F> {
     prefix: String,
     paths: VecDeque<PathBuf>,
     keep: fn(&Table, &RowLayout) -> F,
@@ -22,8 +38,7 @@ pub struct TableCursor<F> {
     with_empty_rows: bool,
     file_use: FileUse,
     open: Option<OpenTable<F>>,
-    /// The last row read, not yet handed out, and its step.
-    cells: StringRecord,
+    /// The step of the row that was read last and not yet handed out.
     pending: Option<u64>,
     /// The last step that is done: one that comes again was trained twice.
     last: Option<u64>,
@@ -38,7 +53,6 @@ pub struct TableCursor<F> {
 }
 
 struct OpenTable<F> {
-    path: PathBuf,
     table: Table,
     layout: RowLayout,
     kept: F,
@@ -46,15 +60,20 @@ struct OpenTable<F> {
 
 impl<F> TableCursor<F> {
     /// Before the first row of the first table.
-    pub fn new(prefix: &str, paths: &[PathBuf], with_empty_rows: bool, keep: fn(&Table, &RowLayout) -> F) -> Self {
+    pub(crate) fn new(
+        prefix: &str,
+        paths: &[PathBuf],
+        with_empty_rows: bool,
+        file_use: FileUse,
+        keep: fn(&Table, &RowLayout) -> F,
+    ) -> Self {
         Self {
             prefix: prefix.to_owned(),
             paths: paths.iter().cloned().collect(),
             keep,
             with_empty_rows,
-            file_use: FileUse::Held,
+            file_use,
             open: None,
-            cells: StringRecord::new(),
             pending: None,
             last: None,
             newest: None,
@@ -64,14 +83,8 @@ impl<F> TableCursor<F> {
         }
     }
 
-    /// Whether files stay open between reads.
-    #[must_use]
-    pub fn with_files(self, file_use: FileUse) -> Self {
-        Self { file_use, ..self }
-    }
-
     /// What its tables are called by.
-    pub fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
@@ -79,7 +92,7 @@ impl<F> TableCursor<F> {
     ///
     /// # Errors
     /// A table cannot be read or has not the columns that every table has.
-    pub fn begin(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<&F>, RunError> {
+    pub(crate) fn begin(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<&F>, RunError> {
         while self.open.is_none() && self.open_next(warn)? {}
         Ok(self.open.as_ref().map(|open| &open.kept))
     }
@@ -88,7 +101,7 @@ impl<F> TableCursor<F> {
     ///
     /// # Errors
     /// As [`Self::begin`]; a row is damaged.
-    pub fn peek(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<u64>, RunError> {
+    pub(crate) fn peek(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<u64>, RunError> {
         while self.pending.is_none() {
             let Some(open) = &mut self.open else {
                 if !self.open_next(warn)? {
@@ -96,16 +109,16 @@ impl<F> TableCursor<F> {
                 }
                 continue;
             };
-            let Some(row) = open.table.next(&mut self.cells)? else {
+            let Some(row) = open.table.next_row()? else {
                 if let Some(range) = self.again.take() {
-                    warn(came_again(&open.path, range));
+                    warn(open.table.came_again(range));
                 }
                 self.close();
                 continue;
             };
             let Some(of) = open.layout.read(&self.prefix, &row)? else {
                 let rows = "rows of collectives that msprobe writes with other columns are left out";
-                warn(format!("`{}`: {rows}", open.path.display()));
+                warn(format!("`{}`: {rows}", open.table.path().display()));
                 continue;
             };
             self.went_back |= self.newest.is_some_and(|newest| of.step < newest);
@@ -120,32 +133,34 @@ impl<F> TableCursor<F> {
         Ok(self.pending)
     }
 
-    /// Hands the row that [`Self::peek`] found to `read`, with its table's path; `None` if there is none.
+    /// Hands the row that [`Self::peek`] found to `read`, as one of the cursor of this number.
     ///
     /// # Errors
     /// The row is damaged, or `read` refuses it.
-    pub fn take<R>(
+    pub(crate) fn take(
         &mut self,
-        read: impl FnOnce(&Path, &mut F, &Row<'_>, &MonitorRow<'_>) -> Result<R, RunError>,
-    ) -> Result<Option<R>, RunError> {
-        let Some(step) = self.pending.take() else { return Ok(None) };
+        cursor: usize,
+        warn: &mut dyn FnMut(String),
+        read: &mut impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let Some(step) = self.pending.take() else { return Ok(()) };
         (self.newest, self.went_back) = (Some(step), false);
-        let Some(open) = &mut self.open else { return Ok(None) };
-        let row = open.table.row(&self.cells);
-        let Some(of) = open.layout.read(&self.prefix, &row)? else { return Ok(None) };
-        read(&open.path, &mut open.kept, &row, &of).map(Some)
+        let Some(OpenTable { table, layout, kept }) = &mut self.open else { return Ok(()) };
+        let cells = &table.row();
+        let Some(of) = &layout.read(&self.prefix, cells)? else { return Ok(()) };
+        read(&mut ReadRow { cursor, prefix: &self.prefix, path: table.path(), kept, cells, of, warn })
     }
 
     /// All rows of a step were handed out, or there are none.
-    pub fn finish_step(&mut self, step: u64) {
+    pub(crate) fn finish_step(&mut self, step: u64) {
         self.last = self.last.max(Some(step));
     }
 
     /// Goes on behind the tables that end before a step, as their names say. The last table is never passed over: the run's last step
     /// is known by it.
-    pub fn pass_over(&mut self, step: u64) {
-        let ends_before = |path: &Path| steps_of_table(path).is_some_and(|(_, last)| last < step);
-        if !self.paths.is_empty() && self.open.as_ref().is_some_and(|open| ends_before(&open.path)) {
+    pub(crate) fn pass_over(&mut self, step: u64) {
+        let ends_before = |path: &Path| TableName::of(path).is_some_and(|table| table.last < step);
+        if !self.paths.is_empty() && self.open.as_ref().is_some_and(|open| ends_before(open.table.path())) {
             self.close();
         }
         while self.open.is_none() && self.paths.len() > 1 && ends_before(&self.paths[0]) {
@@ -155,7 +170,7 @@ impl<F> TableCursor<F> {
     }
 
     /// Bytes that were read or passed over so far.
-    pub fn bytes_read(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.passed + self.open.as_ref().map_or(0, |open| open.table.bytes_read())
     }
 
@@ -166,24 +181,16 @@ impl<F> TableCursor<F> {
 
     fn open_next(&mut self, warn: &mut dyn FnMut(String)) -> Result<bool, RunError> {
         let Some(path) = self.paths.pop_front() else { return Ok(false) };
-        let Some(table) = Table::open_as(&path, self.file_use)? else {
+        let Some(table) = Table::open(&path, self.file_use)? else {
             warn(format!("`{}` has no header: left out", path.display()));
             return Ok(true);
         };
-        if let Some(line) = table.torn_line {
-            warn(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
-        }
+        table.torn_line_in_words().into_iter().for_each(&mut *warn);
         let layout = RowLayout::of(&table)?;
         let kept = (self.keep)(&table, &layout);
-        self.open = Some(OpenTable { path, table, layout, kept });
+        self.open = Some(OpenTable { table, layout, kept });
         Ok(true)
     }
-}
-
-/// What is said of steps that were trained twice.
-pub fn came_again(path: &Path, (first, last): (u64, u64)) -> String {
-    let steps = if first == last { format!("step {first} comes") } else { format!("steps {first} to {last} come") };
-    format!("`{}`: {steps} again: what came first is read", path.display())
 }
 
 #[cfg(test)]
@@ -207,12 +214,12 @@ mod tests {
         // Who opened it would fail.
         fs::write(&paths[1], "no table\n1,2\n").unwrap();
         let mut said = Vec::new();
-        let mut cursor = TableCursor::new("grad_reduced", &paths, false, |_, _| ());
+        let mut cursor = TableCursor::new("grad_reduced", &paths, false, FileUse::Held, |_, _| ());
         let mut warn = |text| said.push(text);
         assert_eq!(cursor.peek(&mut warn).unwrap(), Some(0));
         cursor.pass_over(25);
         assert_eq!(cursor.peek(&mut warn).unwrap(), Some(20));
-        let mut late = TableCursor::new("grad_reduced", &paths, false, |_, _| ());
+        let mut late = TableCursor::new("grad_reduced", &paths, false, FileUse::Held, |_, _| ());
         late.pass_over(1000);
         assert_eq!(late.peek(&mut warn).unwrap(), Some(20), "the last step is told by the last table");
         assert!(said.is_empty(), "{said:?}");

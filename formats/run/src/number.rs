@@ -3,13 +3,13 @@
 use trainmon_core::write_python_float;
 
 /// Appends `value` as Python's `repr` prints it.
-pub(super) fn push_float(out: &mut Vec<u8>, value: f64) {
+pub(crate) fn push_float(out: &mut Vec<u8>, value: f64) {
     write_python_float(value, |part| out.extend_from_slice(part.as_bytes()));
 }
 
 /// `value` rounded to `ndigits` decimals as numpy's `round` does it: scale, round half to even, scale back. Values that
 /// the scaling would overflow stay as they are.
-pub(super) fn round_decimals(value: f64, ndigits: u32) -> f64 {
+pub(crate) fn round_decimals(value: f64, ndigits: u32) -> f64 {
     let scale = 10f64.powi(ndigits as i32);
     let scaled = value * scale;
     if scaled.is_finite() { scaled.round_ties_even() / scale } else { value }

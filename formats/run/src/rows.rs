@@ -2,11 +2,10 @@
 
 use trainmon_core::is_number_column;
 
-use super::error::RunError;
-use super::table::{Row, Table};
-
-/// The file into which msprobe's V1 also writes its collectives, in rows longer than the header.
-pub const MIXED_PREFIX: &str = "other";
+use crate::columns::named;
+use crate::error::RunError;
+use crate::kinds::{MIXED_PREFIX, kind_of_row, name_of_row};
+use crate::table::{Row, Table};
 
 /// Where a table has what.
 pub struct RowLayout {
@@ -49,11 +48,12 @@ impl RowLayout {
     /// # Errors
     /// A column that every table has is missing.
     pub fn of(table: &Table) -> Result<Self, RunError> {
-        let is_v2 = table.place_of("module_name").is_some();
-        let (vpp_stage, step) = (table.place("vpp_stage")?, table.place("step")?);
-        let name = table.place(if is_v2 { "module_name" } else { "name" })?;
-        let scope = if is_v2 { Some(table.place("scope")?) } else { None };
-        let [micro_step, shape, dtype] = ["micro_step", "shape", "dtype"].map(|column| table.place_of(column));
+        let is_v2 = table.place_of(named::MODULE_NAME).is_some();
+        let (vpp_stage, step) = (table.place(named::VPP_STAGE)?, table.place(named::STEP)?);
+        let name = table.place(if is_v2 { named::MODULE_NAME } else { named::NAME })?;
+        let scope = if is_v2 { Some(table.place(named::SCOPE)?) } else { None };
+        let [micro_step, shape, dtype] =
+            [named::MICRO_STEP, named::SHAPE, named::DTYPE].map(|column| table.place_of(column));
         let others = [Some(vpp_stage), Some(step), Some(name), scope, micro_step, shape, dtype];
         let is_value = |(place, column): &(usize, &str)| !others.contains(&Some(*place)) && is_number_column(column);
         let values = table.header().iter().enumerate().filter(is_value);
@@ -93,28 +93,11 @@ impl RowLayout {
             _ => row.integer(self.vpp_stage)?,
         };
         let scope = self.scope.map(|place| row.text(place));
-        let mut name = row.text(self.name);
-        if let (Some(scope), "optimizer") = (scope, prefix) {
-            name = name.strip_suffix(scope).and_then(|name| name.strip_suffix('.')).unwrap_or(name);
-        }
+        let name = name_of_row(prefix, row.text(self.name), scope);
         let micro_step = self.micro_step.map(|place| row.integer(place)).transpose()?;
         let (shape, dtype) = (self.shape.map(|place| row.text(place)), self.dtype.map(|place| row.text(place)));
-        let kind = kind_of(prefix, scope);
+        let kind = kind_of_row(prefix, scope);
         Ok(MonitorRow { step, vpp_stage, kind, name, micro_step, is_empty: dtype == Some("nan"), shape, dtype })
-    }
-}
-
-/// The kind a row is of: what a file of it is called in V1.
-fn kind_of<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a str {
-    match (prefix, scope) {
-        (MIXED_PREFIX, None) => "mg_direction",
-        ("module", Some("forward")) => "actv",
-        ("module", Some("backward")) => "actv_grad",
-        ("weight_grad", Some("unreduced")) => "grad_unreduced",
-        ("weight_grad", Some("reduced")) => "grad_reduced",
-        ("cc", Some(_)) => "comm",
-        ("param" | "optimizer", Some(scope)) if is_directory_name(scope) => scope,
-        (prefix, _) => prefix,
     }
 }
 
@@ -122,12 +105,7 @@ fn kind_of<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a str {
 fn is_of_collective(error: &RunError) -> bool {
     match error {
         RunError::RowLength { .. } => true,
-        RunError::Cell { column, .. } => column == "vpp_stage",
+        RunError::Cell { column, .. } => column == named::VPP_STAGE,
         _ => false,
     }
-}
-
-/// Scopes come out of the file and may become directories.
-fn is_directory_name(scope: &str) -> bool {
-    !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use trainmon_core::{RUN_FILE, RunFile};
 use trainmon_journal::FILE_EXTENSION;
 
-use super::source::{file_name, rank_of};
+use trainmon_run_files::{file_name, is_rank_directory, rank_of};
 
 /// What alerts find lies there, beside the ranks' directories.
 const FINDINGS: &str = "anomaly_detected";
@@ -38,7 +38,7 @@ impl NewestRun {
 /// that it is. Every other path means itself.
 pub fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     let inner = directories(path);
-    if inner.iter().any(|one| is_rank_directory(one)) {
+    if inner.iter().any(|one| is_rank_directory(file_name(one))) {
         return (path.to_path_buf(), None);
     }
     let is_older_layout = |one: &PathBuf| rank_of(one).is_some() && !one.join(RUN_FILE).is_file();
@@ -72,13 +72,9 @@ fn is_run(directory: &Path) -> bool {
             entry.extension().is_some_and(is_of_run) || entry.file_name().is_some_and(|name| name == EVENTS)
         })
     };
-    let ranks: Vec<PathBuf> = directories(directory).into_iter().filter(|one| is_rank_directory(one)).collect();
+    let ranks: Vec<PathBuf> =
+        directories(directory).into_iter().filter(|one| is_rank_directory(file_name(one))).collect();
     !ranks.is_empty() && (ranks.iter().any(is_written) || directory.join(FINDINGS).is_dir())
-}
-
-/// `rank_3`.
-fn is_rank_directory(path: &Path) -> bool {
-    file_name(path).strip_prefix("rank_").is_some_and(|rank| rank.parse::<u32>().is_ok())
 }
 
 /// When a run was started: as it says itself, else when its directory was last changed.

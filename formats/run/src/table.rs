@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use csv::StringRecord;
 use trainmon_core::{end_of_last_line, text_of_cell};
 
-use super::error::RunError;
-use super::file::{FileUse, TableFile};
+use crate::error::RunError;
+use crate::file_use::{FileUse, TableFile};
 
 /// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
 const MAX_LINE: u64 = 16 << 20;
@@ -21,9 +21,11 @@ const REOPENED_BUFFER: usize = 16 << 10;
 pub struct Table {
     path: PathBuf,
     header: StringRecord,
+    /// The row read last.
+    cells: StringRecord,
     rows: csv::Reader<ShortLines<io::Take<TableFile>>>,
     /// The line that is cut off at the end, if one is: a killed training leaves such.
-    pub torn_line: Option<u64>,
+    torn_line: Option<u64>,
     /// When the file was last written, for rows whose time nobody kept.
     pub unix_seconds: f64,
 }
@@ -69,15 +71,7 @@ impl Table {
     ///
     /// # Errors
     /// The file cannot be read, or its header is no row of a CSV file.
-    pub fn open(path: &Path) -> Result<Option<Self>, RunError> {
-        Self::open_as(path, FileUse::Held)
-    }
-
-    /// As [`Self::open`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_as(path: &Path, how: FileUse) -> Result<Option<Self>, RunError> {
+    pub fn open(path: &Path, how: FileUse) -> Result<Option<Self>, RunError> {
         let failed = |source| RunError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
         let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
@@ -95,7 +89,7 @@ impl Table {
             return Ok(None);
         }
         let unix_seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        Ok(Some(Self { path: path.to_path_buf(), header, rows, torn_line, unix_seconds }))
+        Ok(Some(Self { path: path.to_path_buf(), header, cells: StringRecord::new(), rows, torn_line, unix_seconds }))
     }
 
     /// The place of a column every such table has.
@@ -122,20 +116,37 @@ impl Table {
         self.rows.position().byte()
     }
 
-    /// The row that [`Self::next`] has just read into `cells`.
-    pub fn row<'a>(&'a self, cells: &'a StringRecord) -> Row<'a> {
-        Row { table: &self.path, header: &self.header, cells }
+    /// What is said of a line that is cut off.
+    pub fn torn_line_in_words(&self) -> Option<String> {
+        let line = self.torn_line?;
+        Some(format!("`{}` line {line}: torn off at the file's end: left out", self.path.display()))
     }
 
-    /// Reads the next row into `cells`.
+    /// What is said of steps that were trained twice.
+    pub(crate) fn came_again(&self, (first, last): (u64, u64)) -> String {
+        let steps = if first == last { format!("step {first} comes") } else { format!("steps {first} to {last} come") };
+        format!("`{}`: {steps} again: what came first is read", self.path.display())
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The row that was read last.
+    pub(crate) fn row(&self) -> Row<'_> {
+        Row { table: &self.path, header: &self.header, cells: &self.cells }
+    }
+
+    /// Reads the next row.
     ///
     /// # Errors
     /// The file cannot be read, or the row is not one of a CSV file.
-    pub fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, RunError> {
+    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, RunError> {
         let line = self.rows.position().line();
         let malformed = |source| RunError::Malformed { path: self.path.clone(), line, source };
-        let is_row = self.rows.read_record(cells).map_err(malformed)?;
-        Ok(is_row.then_some(Row { table: &self.path, header: &self.header, cells }))
+        let is_row = self.rows.read_record(&mut self.cells).map_err(malformed)?;
+        Ok(is_row.then(|| self.row()))
     }
 }
 
@@ -257,10 +268,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("steps.csv");
         std::fs::write(&path, format!("step,step_seconds,loss\n{text}")).unwrap();
-        let mut table = Table::open(&path).unwrap().unwrap();
+        let mut table = Table::open(&path, FileUse::Held).unwrap().unwrap();
         let place = table.place("loss").unwrap();
-        let (mut cells, mut told, mut losses) = (StringRecord::new(), ToldNumbers::default(), Vec::new());
-        while let Some(row) = table.next(&mut cells).unwrap() {
+        let (mut told, mut losses) = (ToldNumbers::default(), Vec::new());
+        while let Some(row) = table.next_row().unwrap() {
             told.begin(&row);
             losses.push(told.number(&row, place).unwrap());
         }

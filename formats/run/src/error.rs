@@ -1,9 +1,30 @@
-//! Why a run's files cannot be read.
+//! Why a run's files cannot be read or written.
 
 use std::io;
 use std::path::PathBuf;
 
 const DAMAGED: &str = "the file was damaged or changed by hand: restore it, or take it out of the directory";
+
+/// A file of a run cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The file could not be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its directory could not be made.
+    #[error("cannot create directory `{}`", path.display())]
+    CreateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
 
 /// What is wrong with a run directory or a table in it.
 #[derive(Debug, thiserror::Error)]

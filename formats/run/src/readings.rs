@@ -2,14 +2,16 @@
 
 use trainmon_core::{Dtype, Kind, Reading, Scalar, Shape, Statistic, StatisticSet, TensorStats, Values};
 
-use crate::run::{MonitorRow, Row, RowLayout, RunError};
+use crate::error::RunError;
+use crate::rows::{MonitorRow, RowLayout};
+use crate::table::Row;
 
 /// Where the file does not tell how many elements a tensor has, shares of elements are kept as parts of so many.
-pub(crate) const UNKNOWN_ELEMENTS: u64 = 1 << 30;
+pub const UNKNOWN_ELEMENTS: u64 = 1 << 30;
 
 /// The number columns of one file, by what they are.
 #[derive(Debug)]
-pub(super) struct NumberColumns {
+pub struct NumberColumns {
     statistics: Vec<(usize, Statistic)>,
     /// By the names of [`Kind::value_columns`].
     named: Vec<(usize, String)>,
@@ -18,7 +20,8 @@ pub(super) struct NumberColumns {
 }
 
 impl NumberColumns {
-    pub(super) fn of(layout: &RowLayout) -> Self {
+    /// Those of a table.
+    pub fn of(layout: &RowLayout) -> Self {
         let statistic = |(place, name): &(usize, String)| Some((*place, Statistic::from_name(name)?));
         let statistics: Vec<_> = layout.values.iter().filter_map(statistic).collect();
         let has_elements = layout.has_shape() || statistics.iter().any(|(_, of)| *of == Statistic::Count);
@@ -26,12 +29,12 @@ impl NumberColumns {
     }
 
     /// The statistics that the file has columns for, in their order.
-    pub(super) fn ops(&self) -> Vec<Statistic> {
+    pub fn ops(&self) -> Vec<Statistic> {
         self.statistics.iter().map(|&(_, statistic)| statistic).collect()
     }
 
     /// The statistics a summary over several tensors can be made of.
-    pub(super) fn measured(&self) -> StatisticSet {
+    pub fn measured(&self) -> StatisticSet {
         let own: StatisticSet = self.statistics.iter().map(|&(_, statistic)| statistic).collect();
         let has_extremes = own.contains(Statistic::Min) && own.contains(Statistic::Max);
         let with_abs_max = if has_extremes { own.with(Statistic::AbsMax) } else { own };
@@ -44,7 +47,7 @@ impl NumberColumns {
     ///
     /// # Errors
     /// A cell is no number.
-    pub(super) fn reading(&self, kind: Kind, of: &MonitorRow<'_>, row: &Row<'_>) -> Result<Option<Reading>, RunError> {
+    pub fn reading(&self, kind: Kind, of: &MonitorRow<'_>, row: &Row<'_>) -> Result<Option<Reading>, RunError> {
         if of.is_empty {
             return Ok(None);
         }
@@ -106,14 +109,17 @@ impl NumberColumns {
     }
 }
 
+/// The sizes in `[3, 4]`, of however many dimensions; `None` for what is no shape.
+pub fn sizes_of(text: &str) -> Option<Vec<i64>> {
+    match text.strip_prefix('[')?.strip_suffix(']')?.trim() {
+        "" => Some(Vec::new()),
+        inside => inside.split(',').map(|size| size.trim().parse().ok()).collect(),
+    }
+}
+
 /// `[3, 4]`; `None` for what is no shape.
 fn parse_shape(text: &str) -> Option<Shape> {
-    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
-    let dims: Vec<i64> = match inside.trim() {
-        "" => Vec::new(),
-        inside => inside.split(',').map(|size| size.trim().parse().ok()).collect::<Option<_>>()?,
-    };
-    Shape::new(&dims).ok()
+    Shape::new(&sizes_of(text)?).ok()
 }
 
 #[cfg(test)]

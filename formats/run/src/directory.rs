@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use trainmon_core::config::TimeTag;
-use trainmon_core::{LEFT_OUT_FILE, LeftOut};
+use trainmon_core::LeftOut;
 
-use super::error::RunError;
+use crate::error::RunError;
+use crate::left_out::read_left_out;
+use crate::names::{STACKS_FILE, STEPS_FILE, TableName, file_name, rank_of};
 
 /// The directory of one run and rank, of ours or of msprobe's.
 #[derive(Debug)]
@@ -24,10 +25,6 @@ pub struct RunDirectory {
     /// Rows that are left out since others say the same.
     pub left_out: LeftOut,
 }
-
-/// Beside the tables and without numbers.
-const STACKS: &str = "stack_info.csv";
-const STEPS: &str = "steps.csv";
 
 /// The ranks' directories of a path: itself, or those it holds, by rank; several of one rank have other names.
 ///
@@ -71,11 +68,11 @@ impl RunDirectory {
         let (mut steps, mut strangers) = (None, Vec::new());
         for entry in entries.iter().filter(|entry| entry.is_file()) {
             let name = file_name(entry);
-            if let Some((prefix, place)) = table_name(name) {
-                tables.entry(prefix.to_owned()).or_default().push((place, entry.clone()));
-            } else if name == STEPS {
+            if let Some(table) = TableName::of(entry) {
+                tables.entry(table.prefix.to_owned()).or_default().push((place(table), entry.clone()));
+            } else if name == STEPS_FILE {
                 steps = Some(entry.clone());
-            } else if name != STACKS && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
+            } else if name != STACKS_FILE && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
                 strangers.push(entry.clone());
             }
         }
@@ -88,7 +85,8 @@ impl RunDirectory {
         };
         let tables = tables.into_iter().map(|(prefix, files)| (prefix, in_order(files))).collect();
         let name = format!("rank{}", rank_of(path).unwrap_or(0));
-        let left_out = left_out(entries);
+        // A file that cannot be read says nothing.
+        let left_out = read_left_out(path).unwrap_or_default();
         Some(Self { path: path.to_path_buf(), name, tables, steps, strangers, left_out })
     }
 
@@ -98,55 +96,12 @@ impl RunDirectory {
     }
 }
 
-/// What the file says that lies beside the tables; one that cannot be read says nothing.
-fn left_out(entries: &[PathBuf]) -> LeftOut {
-    let file = entries.iter().find(|entry| file_name(entry) == LEFT_OUT_FILE);
-    let text = file.and_then(|path| std::fs::read_to_string(path).ok());
-    let object: Option<serde_json::Map<String, serde_json::Value>> =
-        text.and_then(|text| serde_json::from_str(&text).ok());
-    LeftOut::of_keys(object.iter().flat_map(|object| object.keys().map(String::as_str)))
-}
-
 /// Where a table stands among those of its prefix: by its first step; of one that was set aside (`.old`, `.old.2`), in
 /// mid-run, before the one that took its place.
 type Place = (u64, u32);
 
-/// Prefix and place of `grad_reduced_0-99.csv`, `weight_grad_step0-99.csv`, `grad_reduced_0-99.csv.old.2`.
-fn table_name(name: &str) -> Option<(&str, Place)> {
-    let (stem, rest) = name.split_once(".csv")?;
-    let order = match rest.strip_prefix(".old") {
-        None if rest.is_empty() => u32::MAX,
-        None => return None,
-        Some("") => 1,
-        Some(number) => number.strip_prefix('.')?.parse().ok()?,
-    };
-    let (prefix, _) = stem.rsplit_once('_')?;
-    let (first, _) = steps_of_table(Path::new(name))?;
-    Some((prefix, (first, order)))
-}
-
-/// The first and the last step that a table may hold, as its name says.
-pub(super) fn steps_of_table(path: &Path) -> Option<(u64, u64)> {
-    let (stem, _) = file_name(path).split_once(".csv")?;
-    let (_, steps) = stem.rsplit_once('_')?;
-    let (first, last) = steps.strip_prefix("step").unwrap_or(steps).split_once('-')?;
-    Some((first.parse().ok()?, last.parse().ok()?))
-}
-
-/// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.
-pub fn rank_of(path: &Path) -> Option<u32> {
-    let name = file_name(path);
-    let number = name.strip_prefix("rank_").or_else(|| {
-        let (time, rest) = name.split_once("-rank")?;
-        TimeTag::parse(time).ok()?;
-        rest.split_once('-').map(|(rank, _)| rank)
-    });
-    number?.parse().ok()
-}
-
-/// The last part of a path, empty if it is no text.
-pub fn file_name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or("")
+fn place(table: TableName<'_>) -> Place {
+    (table.first, table.set_aside.unwrap_or(u32::MAX))
 }
 
 /// What a directory holds, by name.
@@ -156,37 +111,4 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, RunError> {
     let mut found = listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
     found.sort();
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_is_told_by_its_name() {
-        for (name, expected) in [
-            ("grad_reduced_0-0.csv", Some(("grad_reduced", (0, u32::MAX)))),
-            ("weight_grad_step10-19.csv", Some(("weight_grad", (10, u32::MAX)))),
-            ("exp_avg_sq_5-5.csv.old", Some(("exp_avg_sq", (5, 1)))),
-            ("exp_avg_sq_5-5.csv.old.2", Some(("exp_avg_sq", (5, 2)))),
-            ("steps.csv", None),
-            ("stack_info.csv", None),
-            ("grad_reduced_0-0.csv.bak", None),
-            ("mon_step-1-0.csv", None),
-        ] {
-            assert_eq!(table_name(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_rank_is_told_by_its_directory() {
-        for (name, expected) in [
-            ("Nov20_16-05-09-rank3-1f0a9c42", Some(3)),
-            ("rank_12", Some(12)),
-            ("tensorboard", None),
-            ("a-rankx-b", None),
-        ] {
-            assert_eq!(rank_of(Path::new(name)), expected, "{name}");
-        }
-    }
 }

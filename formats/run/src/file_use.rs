@@ -16,7 +16,7 @@ pub enum FileUse {
 }
 
 /// Reads a file from its beginning.
-pub(super) enum TableFile {
+pub(crate) enum TableFile {
     Held(File),
     Reopened {
         path: PathBuf,
@@ -28,7 +28,7 @@ pub(super) enum TableFile {
 
 impl TableFile {
     /// `file`: the open one, at its beginning.
-    pub(super) fn new(file: File, path: &Path, how: FileUse) -> Self {
+    pub(crate) fn new(file: File, path: &Path, how: FileUse) -> Self {
         match how {
             FileUse::Held => Self::Held(file),
             FileUse::Reopened => {

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use trainmon_core::end_of_last_line;
 
-use crate::ExportError;
+use crate::error::WriteError;
+use crate::names::unused_aside;
 
 /// An append-only file of complete lines. What is in it survives SIGKILL; a full disk leaves no torn line. A kill that
 /// falls into the write itself may cut it at a page boundary (the kernel's own grain): then the last line is torn, and
 /// taken off when the file is next opened.
 #[derive(Debug)]
-pub(super) struct LineFile {
+pub struct LineFile {
     path: PathBuf,
     header: Vec<u8>,
     file: File,
@@ -22,7 +23,10 @@ pub(super) struct LineFile {
 impl LineFile {
     /// Opens or makes the file and its directory; a new file starts with `header`. A file of other columns is set aside under a new name,
     /// not mixed with ours.
-    pub(super) fn open(path: PathBuf, header: &[u8]) -> Result<Self, ExportError> {
+    ///
+    /// # Errors
+    /// The file or its directory cannot be made, or not be written.
+    pub fn open(path: PathBuf, header: &[u8]) -> Result<Self, WriteError> {
         if let Some(directory) = path.parent() {
             create_directory(directory)?;
         }
@@ -34,7 +38,7 @@ impl LineFile {
                 }
                 Ok(lines)
             })
-            .map_err(|source| ExportError::Write { path, source })
+            .map_err(|source| WriteError::Write { path, source })
     }
 
     /// The file, without a torn last line, and its length.
@@ -43,7 +47,7 @@ impl LineFile {
         let mut file = open()?;
         let mut length = file.metadata()?.len();
         if length > 0 && !begins_with(&file, header)? {
-            std::fs::rename(path, unused_name(path))?;
+            std::fs::rename(path, unused_aside(path))?;
             file = open()?;
             length = 0;
         }
@@ -56,8 +60,11 @@ impl LineFile {
 
     /// Appends complete lines with one write, so that a kill between writes tears none. If the disk is full, the part
     /// that was written is taken back.
-    pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), ExportError> {
-        self.append_raw(lines).map_err(|source| ExportError::Write { path: self.path.clone(), source })
+    ///
+    /// # Errors
+    /// The lines are not in the file.
+    pub fn append(&mut self, lines: &[u8]) -> Result<(), WriteError> {
+        self.append_raw(lines).map_err(|source| WriteError::Write { path: self.path.clone(), source })
     }
 
     fn append_raw(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -70,26 +77,19 @@ impl LineFile {
         written
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the file lies now.
-    pub(super) fn move_to(&mut self, path: PathBuf) {
+    pub fn move_to(&mut self, path: PathBuf) {
         self.path = path;
-    }
-
-    /// What it is called where it is to hold so many steps from the first one on, in place of as many as before; `None` where it is of
-    /// others.
-    pub(super) fn renamed_to_hold(&self, first: u64, steps: u64, before: u64) -> Option<PathBuf> {
-        let beginning =
-            self.path.file_name()?.to_str()?.strip_suffix(&format!("{first}-{}.csv", first + before - 1))?;
-        Some(self.path.with_file_name(format!("{beginning}{first}-{}.csv", first + steps - 1)))
     }
 
     /// Whether this is the file at `path` and has these columns. One that was deleted under us is not: it would swallow
     /// rows unseen.
-    pub(super) fn continues(&self, path: &Path, header: &[u8]) -> bool {
+    pub fn continues(&self, path: &Path, header: &[u8]) -> bool {
         self.path == path && self.header == header && path.exists()
     }
 }
@@ -100,24 +100,10 @@ fn begins_with(file: &File, header: &[u8]) -> io::Result<bool> {
     Ok(first == header)
 }
 
-/// `x.csv` becomes `x.csv.old`, or `x.csv.old.2` if that is taken.
-fn unused_name(path: &Path) -> PathBuf {
-    let named = |suffix: String| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let first = named(".old".to_owned());
-    if !first.exists() {
-        return first;
-    }
-    (2..u32::MAX).map(|number| named(format!(".old.{number}"))).find(|name| !name.exists()).unwrap_or(first)
-}
-
 /// Makes a directory and its parents.
-fn create_directory(path: &Path) -> Result<(), ExportError> {
+fn create_directory(path: &Path) -> Result<(), WriteError> {
     std::fs::create_dir_all(path)
-        .map_err(|source: io::Error| ExportError::CreateDirectory { path: path.to_path_buf(), source })
+        .map_err(|source: io::Error| WriteError::CreateDirectory { path: path.to_path_buf(), source })
 }
 
 #[cfg(test)]

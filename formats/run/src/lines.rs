@@ -8,38 +8,48 @@ use trainmon_core::{
     CallsColumn, Kind, Reading, Record, Scalar, Statistic, Step, StepCalls, TensorInfo, TensorStats, cell_of,
 };
 
-use super::layout::Columns;
-use super::number::{push_float, round_decimals};
+use crate::columns::Columns;
+use crate::kinds::scope_of;
+use crate::number::{push_float, round_decimals};
 
 /// How numbers and names are written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
-    pub(super) dialect: Dialect,
-    pub(super) ndigits: Option<u32>,
+pub struct Style {
+    /// The layout.
+    pub dialect: Dialect,
+    /// Decimals that numbers are rounded to, if they are.
+    pub ndigits: Option<u32>,
     /// V2 writes -1 for a model that is not split into chunks.
-    pub(super) has_chunks: bool,
+    pub has_chunks: bool,
 }
 
 /// Lines in the making, all of one file.
-pub(super) struct Lines {
+pub struct Lines {
     csv: csv::Writer<Vec<u8>>,
     cell: Vec<u8>,
     style: Style,
 }
 
 impl Lines {
-    pub(super) fn new(style: Style) -> Self {
+    /// No lines yet.
+    pub fn new(style: Style) -> Self {
         let csv = csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(Vec::new());
         Self { csv, cell: Vec::new(), style }
     }
 
     /// The lines written so far, complete.
-    pub(super) fn into_bytes(self) -> Result<Vec<u8>, csv::Error> {
+    ///
+    /// # Errors
+    /// A cell could not be written.
+    pub fn into_bytes(self) -> Result<Vec<u8>, csv::Error> {
         self.csv.into_inner().map_err(|error| csv::Error::from(std::io::Error::from(error.error().kind())))
     }
 
     /// Adds one record.
-    pub(super) fn push(
+    ///
+    /// # Errors
+    /// A cell could not be written.
+    pub fn push(
         &mut self,
         columns: &Columns,
         step: Step,
@@ -61,7 +71,10 @@ impl Lines {
     }
 
     /// Adds all calls of a collective operation in this step, or of one of its arguments.
-    pub(super) fn push_calls(
+    ///
+    /// # Errors
+    /// A cell could not be written.
+    pub fn push_calls(
         &mut self,
         columns: &Columns,
         step: Step,
@@ -130,13 +143,7 @@ impl Lines {
     }
 
     fn v2_name_and_scope(&mut self, info: &TensorInfo, kind: Kind) -> Result<(), csv::Error> {
-        let scope = match kind {
-            Kind::Actv => "forward",
-            Kind::ActvGrad => "backward",
-            Kind::GradUnreduced => "unreduced",
-            Kind::GradReduced => "reduced",
-            kind => kind.name(),
-        };
+        let scope = scope_of(kind);
         if kind.is_moment() {
             self.display(format_args!("{}.{scope}", cell_of(&info.name)))?;
         } else {
