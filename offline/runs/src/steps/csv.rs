@@ -35,16 +35,17 @@ impl CsvReader {
             steps: &StepColumn::ALL,
             file_use: how,
         };
-        let mut warn = |warning| warnings.push(warning);
-        let mut files = RankFiles::open(run, &selection, Kept::of, &mut warn)?;
+        let mut of_steps = Vec::new();
+        let mut files = RankFiles::open(run, &selection, Kept::of, &mut |warning| of_steps.push(warning))?;
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
         let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
-        files.begin(&mut warn, |prefix, Kept { columns, .. }| {
+        files.begin(&mut |warning| warnings.push(warning), |prefix, Kept { columns, .. }| {
             for kind in kinds_of(prefix) {
                 measured.set(kind, columns.measured());
                 ops.push((kind, columns.ops()));
             }
         })?;
+        warnings.append(&mut of_steps);
         if run.left_out.gradients && !ops.iter().any(|(kind, _)| *kind == Kind::GradUnreduced) {
             // Each of its rows was left out.
             let twin = ops.iter().find(|(kind, _)| *kind == Kind::GradReduced).map(|(_, ops)| ops.clone());
