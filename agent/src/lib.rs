@@ -80,7 +80,6 @@ pub use trainmon_control::{
     AgreedCapture, AskedBy, CaptureStage, CaptureState, ConfigFile, RankStore, SharedRankStore,
 };
 pub use trainmon_core as core;
-pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
 pub use trainmon_service::{Notice, Notices, Severity, wait_as_usual, wait_at_most};
 pub use trainmon_stats as stats;

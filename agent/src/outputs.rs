@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
 use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartTable, StatisticSet, with_causes};
-use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs};
 #[cfg(feature = "csv")]
 use trainmon_exporters::CsvExporter;
 #[cfg(feature = "prometheus")]
@@ -15,6 +14,7 @@ use trainmon_exporters::otlp::{self, Backlog, OtlpExporter, OtlpOpening, Setting
 #[cfg(feature = "tensorboard")]
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{Exporter, MeasuredStatistics, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource, Sources};
+use trainmon_journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs};
 #[cfg(feature = "otlp")]
 use trainmon_service::environment;
 

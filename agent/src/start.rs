@@ -9,8 +9,8 @@ use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
 use trainmon_control::{CaptureSchedule, Control, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, RunInfo, Step, TensorTable, with_causes};
-use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
+use trainmon_journal::JournalView;
 use trainmon_service::{Notices, environment};
 
 use crate::baseline::{BaselineSink, baseline_books};

@@ -111,6 +111,17 @@ pub enum ExportError {
     },
 }
 
+#[cfg(feature = "csv")]
+impl From<trainmon_run_files::WriteError> for ExportError {
+    fn from(error: trainmon_run_files::WriteError) -> Self {
+        use trainmon_run_files::WriteError;
+        match error {
+            WriteError::Write { path, source } => Self::Write { path, source },
+            WriteError::CreateDirectory { path, source } => Self::CreateDirectory { path, source },
+        }
+    }
+}
+
 impl ExportError {
     /// What a person can do about it.
     pub fn hint(&self) -> &'static str {

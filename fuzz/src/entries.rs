@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use trainmon_dump::capture::{Construct, Stacks, operator_json, parse_document};
-use trainmon_dump::tensor_file::{self, FileBytes, TensorFile};
+use trainmon_capture_files::{Construct, Stacks, operator_json, parse_document};
+use trainmon_tensor_files::{FileBytes, TensorFile};
 
 /// Opens a file of tensors of any format and reads all there is.
 pub fn tensor_file(bytes: &[u8]) {
@@ -20,7 +20,7 @@ pub fn tensor_file(bytes: &[u8]) {
 
 /// Reads a bare pickle.
 pub fn pickle(bytes: &[u8]) {
-    if let Ok((pickled, end)) = tensor_file::pickle::read(bytes) {
+    if let Ok((pickled, end)) = trainmon_tensor_files::pickle::read(bytes) {
         assert!(end <= bytes.len());
         let root = pickled.root();
         std::hint::black_box((root.kind(), root.class(), root.state(), root.items().count(), root.pairs().count()));

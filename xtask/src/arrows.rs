@@ -30,23 +30,38 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-history", may: May::On(&["trainmon-core"]) },
     Rule {
         member: "trainmon-exporters",
-        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-service", "trainmon-web"]),
+        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-run-files", "trainmon-service", "trainmon-web"]),
     },
     Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
-    Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
+    // The formats, each in one crate: whoever writes or reads such a file does so through it.
+    Rule { member: "trainmon-capture-files", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-journal", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-run-files", may: May::On(&["trainmon-core"]) },
+    // Captures in the test of the kept inputs of the fuzz targets.
+    Rule { member: "trainmon-tensor-files", may: May::On(&["trainmon-capture-files", "trainmon-core"]) },
     Rule { member: "trainmon-noise", may: May::On(&["trainmon-core"]) },
-    Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-noise"]) },
+    Rule {
+        member: "trainmon-baseline",
+        may: May::On(&["trainmon-core", "trainmon-journal", "trainmon-noise", "trainmon-run-files"]),
+    },
     Rule {
         member: "trainmon-capture",
-        may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump", "trainmon-service"]),
+        may: May::On(&[
+            "trainmon-capture-files",
+            "trainmon-core",
+            "trainmon-service",
+            "trainmon-stats",
+            "trainmon-tensor-files",
+        ]),
     },
     Rule {
         member: "trainmon-agent",
         may: May::On(&[
             "trainmon-core",
             "trainmon-stats",
-            "trainmon-dump",
+            "trainmon-journal",
+            "trainmon-run-files",
             "trainmon-baseline",
             "trainmon-exporters",
             "trainmon-service",
@@ -57,7 +72,16 @@ const RULES: &[Rule] = &[
     // The fronts see the agent and what it re-exports.
     Rule {
         member: "trainmon-tch",
-        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-device", "trainmon-stats"]),
+        // The formats in tests.
+        may: May::On(&[
+            "trainmon-agent",
+            "trainmon-capture",
+            "trainmon-capture-files",
+            "trainmon-core",
+            "trainmon-device",
+            "trainmon-stats",
+            "trainmon-tensor-files",
+        ]),
     },
     // What a loop in Rust depends on: names of the others under one.
     Rule { member: "trainmon", may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-tch"]) },
@@ -75,15 +99,22 @@ const RULES: &[Rule] = &[
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
     Rule { member: "trainmon-report", may: May::On(&["trainmon-core", "trainmon-web"]) },
-    Rule { member: "trainmon-distance", may: May::On(&["trainmon-core", "trainmon-dump"]) },
-    Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
+    Rule { member: "trainmon-distance", may: May::On(&["trainmon-core", "trainmon-tensor-files"]) },
+    Rule { member: "trainmon-tensors", may: May::On(&["trainmon-report", "trainmon-tensor-files"]) },
     Rule {
         member: "trainmon-compare",
-        may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-dump", "trainmon-noise", "trainmon-report"]),
+        may: May::On(&[
+            "trainmon-capture-files",
+            "trainmon-core",
+            "trainmon-distance",
+            "trainmon-noise",
+            "trainmon-report",
+            "trainmon-tensor-files",
+        ]),
     },
     Rule {
         member: "trainmon-checkpoint",
-        may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-dump", "trainmon-report"]),
+        may: May::On(&["trainmon-core", "trainmon-distance", "trainmon-report", "trainmon-tensor-files"]),
     },
     // Of the exporters the format of event files alone.
     Rule { member: "trainmon-logs", may: May::On(&["trainmon-exporters", "trainmon-report"]) },
@@ -93,8 +124,10 @@ const RULES: &[Rule] = &[
         member: "trainmon-runs",
         may: May::On(&[
             "trainmon-alerts",
+            "trainmon-capture-files",
             "trainmon-core",
-            "trainmon-dump",
+            "trainmon-journal",
+            "trainmon-run-files",
             "trainmon-baseline",
             "trainmon-exporters",
             "trainmon-logs",
@@ -108,10 +141,12 @@ const RULES: &[Rule] = &[
     Rule {
         member: "trainmon-cli",
         may: May::On(&[
+            "trainmon-capture-files",
             "trainmon-core",
-            "trainmon-dump",
             "trainmon-exporters",
+            "trainmon-journal",
             "trainmon-report",
+            "trainmon-tensor-files",
             "trainmon-tensors",
             "trainmon-compare",
             "trainmon-checkpoint",
@@ -256,20 +291,23 @@ mod tests {
         **trainmon-service -> trainmon-core
         **trainmon-alerts -> trainmon-core, trainmon-service
         **trainmon-control -> trainmon-core, trainmon-service, tokio
-        **trainmon-exporters -> trainmon-core, trainmon-service, tokio
-        **trainmon-dump -> trainmon-core
+        **trainmon-exporters -> trainmon-core, trainmon-run-files, trainmon-service, tokio
+        **trainmon-capture-files -> trainmon-core
+        **trainmon-journal -> trainmon-core
+        **trainmon-run-files -> trainmon-core
+        **trainmon-tensor-files -> trainmon-core
         **trainmon-noise -> trainmon-core
-        **trainmon-baseline -> trainmon-core, trainmon-dump, trainmon-noise
-        **trainmon-capture -> trainmon-core, trainmon-dump, trainmon-stats
-        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-alerts, trainmon-control
+        **trainmon-baseline -> trainmon-core, trainmon-journal, trainmon-noise
+        **trainmon-capture -> trainmon-capture-files, trainmon-core, trainmon-tensor-files, trainmon-stats
+        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-journal, trainmon-baseline, trainmon-exporters, trainmon-alerts, trainmon-control
         *trainmon-tch -> trainmon-agent, trainmon-capture, trainmon-stats, tch
         *trainmon -> trainmon-agent, trainmon-capture, trainmon-tch
         *trainmon-python -> trainmon-agent, trainmon-capture, trainmon-cli, pyo3
         **trainmon-report -> serde
-        **trainmon-tensors -> trainmon-dump, trainmon-report
-        **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-noise, trainmon-report
-        **trainmon-checkpoint -> trainmon-core, trainmon-dump, trainmon-report
-        **trainmon-runs -> trainmon-core, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-report
+        **trainmon-tensors -> trainmon-tensor-files, trainmon-report
+        **trainmon-compare -> trainmon-capture-files, trainmon-core, trainmon-tensor-files, trainmon-noise, trainmon-report
+        **trainmon-checkpoint -> trainmon-core, trainmon-tensor-files, trainmon-report
+        **trainmon-runs -> trainmon-core, trainmon-journal, trainmon-baseline, trainmon-exporters, trainmon-report
         **trainmon-cli -> trainmon-core, trainmon-report, trainmon-tensors, trainmon-compare, trainmon-checkpoint, trainmon-runs
         *trainmon-integration-tests -> trainmon-tch, trainmon-agent
         **xtask -> trainmon-core
@@ -325,7 +363,7 @@ mod tests {
 
     #[test]
     fn dev_dependencies_are_arrows_too() {
-        assert_eq!(with("**trainmon-dump -> (trainmon-stats)"), [forbidden("trainmon-dump", "trainmon-stats")]);
+        assert_eq!(with("**trainmon-journal -> (trainmon-stats)"), [forbidden("trainmon-journal", "trainmon-stats")]);
     }
 
     #[test]

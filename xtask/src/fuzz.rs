@@ -20,7 +20,7 @@ const TARGETS: &[(&str, Option<&str>)] = &[
     ("safetensors", Some(TENSOR_FILES)),
     ("torch", Some(TENSOR_FILES)),
 ];
-const TENSOR_FILES: &str = "agent/dump/tests/tensor_files/corpus";
+const TENSOR_FILES: &str = "formats/tensors/tests/tensor_files/corpus";
 
 /// What libFuzzer steers by: a counter per edge, the table that leads back to the code, and the operands of comparisons.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -65,7 +65,7 @@ pub fn bench(which: Bench) -> Result<()> {
         (Bench::Pipeline, "trainmon-agent", "pipeline"),
         (Bench::Alerts, "trainmon-agent", "alerts"),
         (Bench::Otlp, "trainmon-agent", "otlp"),
-        (Bench::Journal, "trainmon-dump", "*"),
+        (Bench::Journal, "trainmon-journal", "*"),
         (Bench::Capture, "trainmon-capture", "*"),
     ] {
         if wanted(bench) {

@@ -11,9 +11,9 @@ use crate::process;
 /// Where unsafe code may stand, by the beginning of the path: raw memory, foreign functions, mappings.
 const UNSAFE_MODULES: &[&str] = &[
     "agent/record/src/view.rs",
-    "agent/dump/src/capture/write/tail.rs",
-    "agent/dump/src/journal/medium.rs",
-    "agent/dump/src/tensor_file/file_bytes.rs",
+    "formats/capture/src/write/tail.rs",
+    "formats/journal/src/medium.rs",
+    "formats/tensors/src/file_bytes.rs",
     "agent/python/src/exit.rs",
     "agent/python/src/discard_error.rs",
     "agent/device/src/driver.rs",

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{Kind, StepBatch, StepCalls, TensorInfo, micro_step_column};
 
-use super::csv::push_run_number;
 use super::names::Names;
-use super::steps::{RUN_NUMBERS, RowHead, StepRows};
+use super::steps::{RowHead, StepRows, push_run_numbers};
 use trainmon_noise::unit_roundoff;
 
 /// Reads the batches of one rank, in the order of their steps.
@@ -25,14 +24,8 @@ impl BatchReader {
     /// Reads a step: the rows its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
     pub(crate) fn read(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
         into.begin(batch.step.0);
-        into.skipped = batch.skipped_steps;
         self.push_records(tensors, batch, names, into);
-        let numbers = [batch.loss, batch.learning_rate, batch.grad_norm()];
-        for (name, value) in RUN_NUMBERS.into_iter().zip(numbers) {
-            if let Some(value) = value {
-                push_run_number(names, into, name, value);
-            }
-        }
+        push_run_numbers(names, into, batch);
     }
 
     fn push_records(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {

@@ -1,30 +1,29 @@
-//! A rank's CSV files, step by step.
-//!
-//! ```text
-//! one cursor per kind of file ─▶ the lowest step any of them stands at ─▶ its rows, of all of them
-//! ```
-//!
-//! Memory holds one step and a row per kind of file.
+//! A rank's CSV files, step by step, as the comparison sees them. Memory holds one step and a row per kind of file.
 
 use std::collections::BTreeSet;
 
-use csv::StringRecord;
-use trainmon_core::Dtype;
+use trainmon_core::{Dtype, GradNorm, StepBatch};
+use trainmon_noise::unit_roundoff;
+use trainmon_run_files::{
+    FileUse, RankFiles, ReadRow, RowLayout, RunDirectory, RunError, STACKS, Selection, StepColumn, Table,
+};
 
 use super::error::ReadRunError;
 use super::left_out::LeftOutRows;
 use super::names::Names;
-use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
-use crate::run::{RowLayout, RunDirectory, Table, TableCursor, ToldNumbers};
-use trainmon_noise::unit_roundoff;
+use super::steps::{RUN_KIND, RowHead, StepRows, push_run_numbers};
 
 /// Kinds that measure the machine, or tensors that nobody can pair, or what a script tells: tokens per second, say.
-const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", "stack_info"];
+const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", STACKS];
+/// The columns of `steps.csv` that are the training's, not the monitor's.
+const OF_TRAINING: [StepColumn; 4] =
+    [StepColumn::Loss, StepColumn::LearningRate, StepColumn::GradNorm, StepColumn::SkippedSteps];
 
 /// Reads one rank.
 pub(super) struct CsvReader {
-    cursors: Vec<TableCursor<Kept>>,
-    facts: Option<FactsCursor>,
+    files: RankFiles<Kept>,
+    /// What `steps.csv` says of the step.
+    numbers: StepBatch,
     left_out: LeftOutRows,
     pub(super) warnings: BTreeSet<String>,
 }
@@ -44,144 +43,63 @@ impl Kept {
 impl CsvReader {
     /// For the tables of a directory; of those with the given prefixes, if any are given.
     pub(super) fn new(run: &RunDirectory, only: Option<&BTreeSet<String>>) -> Result<Self, ReadRunError> {
-        let is_wanted =
-            |prefix: &String| !NOT_COMPARED.contains(&prefix.as_str()) && only.is_none_or(|only| only.contains(prefix));
-        let tables = run.tables.iter().filter(|(prefix, _)| is_wanted(prefix));
-        // A row without numbers says that what is left out is missing: it is read, and taken away again.
-        let may_lack = |prefix: &str| run.left_out.in_words().any(|(kind, _)| kind == prefix);
-        let cursor = |(prefix, paths): (&String, &Vec<_>)| TableCursor::new(prefix, paths, may_lack(prefix), Kept::of);
-        let cursors = tables.map(cursor).collect();
-        let mut warnings = BTreeSet::new();
-        let facts = match &run.steps {
-            Some(path) if only.is_none_or(|only| only.contains(RUN_KIND)) => FactsCursor::open(path, &mut warnings)?,
-            _ => None,
+        let is_asked = |prefix: &str| only.is_none_or(|only| only.contains(prefix));
+        let selection = Selection {
+            tables: &|prefix| !NOT_COMPARED.contains(&prefix) && is_asked(prefix),
+            // A row without numbers says that what is left out is missing: it is read, and taken away again.
+            empty_rows: &|prefix| run.left_out.kinds().any(|kind| kind.name() == prefix),
+            steps: if is_asked(RUN_KIND) { &OF_TRAINING } else { &[] },
+            file_use: FileUse::Held,
         };
-        Ok(Self { cursors, facts, left_out: LeftOutRows::new(run.left_out), warnings })
+        let mut warnings = BTreeSet::new();
+        let files = RankFiles::open(run, &selection, Kept::of, &mut |warning| _ = warnings.insert(warning))?;
+        Ok(Self { files, numbers: StepBatch::default(), left_out: LeftOutRows::new(run.left_out), warnings })
     }
 
     /// Reads the next step. `false` at the end.
     pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> Result<bool, ReadRunError> {
-        let mut lowest: Option<u64> = None;
-        let warnings = &mut self.warnings;
-        let mut warn = |warning| _ = warnings.insert(warning);
-        for cursor in &mut self.cursors {
-            let step = cursor.peek(&mut warn)?;
-            lowest = [lowest, step].into_iter().flatten().min();
-        }
-        let facts = self.facts.as_mut().map_or(Ok(None), FactsCursor::peek)?;
-        let Some(step) = [lowest, facts].into_iter().flatten().min() else { return Ok(false) };
+        let mut warn = |warning| _ = self.warnings.insert(warning);
+        let Some(step) = self.files.peek(&mut warn)? else { return Ok(false) };
         into.begin(step);
-        for (table, cursor) in self.cursors.iter_mut().enumerate() {
-            let table = u16::try_from(table).unwrap_or(u16::MAX);
-            while cursor.peek(&mut warn)? == Some(step) {
-                take(cursor, table, names, into)?;
-            }
-            cursor.finish_step(step);
-        }
+        self.files.rows(step, &mut warn, |row| take(row, names, into))?;
         self.left_out.fill_in(names, into);
-        if let Some(facts) = self.facts.as_mut().filter(|_| facts == Some(step)) {
-            facts.take(names, into)?;
-        }
+        self.numbers.reset();
+        // Only the file says it here.
+        self.numbers.grad_norm = GradNorm::Unknown;
+        self.files.numbers(step, &mut self.numbers)?;
+        push_run_numbers(names, into, &self.numbers);
         Ok(true)
     }
 
     /// Goes on behind the tables that end before a step, and before the one that is read with it.
     pub(super) fn pass_over(&mut self, step: u64) {
-        let step = if self.left_out.looks_back() { step.saturating_sub(1) } else { step };
-        self.cursors.iter_mut().for_each(|cursor| cursor.pass_over(step));
+        self.files.pass_over(if self.left_out.looks_back() { step.saturating_sub(1) } else { step });
     }
 
     /// Bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
-        self.cursors.iter().map(TableCursor::bytes_read).sum()
+        self.files.bytes_read()
     }
 }
 
-/// Hands out the row that the cursor stands at.
-fn take(
-    cursor: &mut TableCursor<Kept>,
-    number: u16,
-    names: &mut Names,
-    into: &mut StepRows,
-) -> Result<(), ReadRunError> {
-    cursor.take(|_, Kept { values, columns }, row, of| {
-        let columns = *columns.get_or_insert_with(|| names.columns(values.iter().map(|(_, column)| column.as_str())));
-        let kind = names.kind(of.kind);
-        let first = names.tensor(kind, of.vpp_stage, of.name, of.micro_step);
-        // V2's files do not number micro-batches: each has a row of the same name.
-        let tensor = match (of.micro_step, into.again(first)) {
-            (None, again) if again > 0 => names.tensor(kind, of.vpp_stage, of.name, Some(again)),
-            _ => first,
-        };
-        let unit = of.dtype.and_then(Dtype::from_torch_name).map(unit_roundoff);
-        let shape = of.shape.map(|shape| names.shape(shape));
-        into.rows.push(RowHead { tensor, columns, first: into.values.len(), shape, unit, table: Some(number) });
-        for (column, (place, _)) in values.iter().enumerate() {
-            into.values.push(row.number(*place)?);
-            into.digits.learn(number, column, row.text(*place));
-        }
-        Ok(())
-    })?;
+/// Adds a row to the step.
+fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names, into: &mut StepRows) -> Result<(), RunError> {
+    let ReadRow { cursor, kept: Kept { values, columns }, cells, of, .. } = row;
+    let table = u16::try_from(*cursor).unwrap_or(u16::MAX);
+    let columns = *columns.get_or_insert_with(|| names.columns(values.iter().map(|(_, column)| column.as_str())));
+    let kind = names.kind(of.kind);
+    let first = names.tensor(kind, of.vpp_stage, of.name, of.micro_step);
+    // V2's files do not number micro-batches: each has a row of the same name.
+    let tensor = match (of.micro_step, into.again(first)) {
+        (None, again) if again > 0 => names.tensor(kind, of.vpp_stage, of.name, Some(again)),
+        _ => first,
+    };
+    let unit = of.dtype.and_then(Dtype::from_torch_name).map(unit_roundoff);
+    let shape = of.shape.map(|shape| names.shape(shape));
+    into.rows.push(RowHead { tensor, columns, first: into.values.len(), shape, unit, table: Some(table) });
+    for (column, (place, _)) in values.iter().enumerate() {
+        into.values.push(cells.number(*place)?);
+        into.digits.learn(table, column, cells.text(*place));
+    }
     Ok(())
-}
-
-/// `steps.csv`: loss, learning rate and gradient norm.
-struct FactsCursor {
-    table: Table,
-    step: usize,
-    columns: Vec<(usize, &'static str)>,
-    told: ToldNumbers,
-    skipped: Option<usize>,
-    cells: StringRecord,
-    pending: Option<u64>,
-    last: Option<u64>,
-}
-
-impl FactsCursor {
-    fn open(path: &std::path::Path, warnings: &mut BTreeSet<String>) -> Result<Option<Self>, ReadRunError> {
-        let Some(table) = Table::open(path)? else { return Ok(None) };
-        if let Some(line) = table.torn_line {
-            warnings.insert(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
-        }
-        let step = table.place("step")?;
-        let place = |column| table.place_of(column).map(|place| (place, column));
-        let columns = RUN_NUMBERS.into_iter().filter_map(place).collect();
-        let skipped = table.place_of("skipped_steps");
-        let told = ToldNumbers::default();
-        Ok(Some(Self { table, step, columns, told, skipped, cells: StringRecord::new(), pending: None, last: None }))
-    }
-
-    fn peek(&mut self) -> Result<Option<u64>, ReadRunError> {
-        while self.pending.is_none() {
-            let Some(row) = self.table.next(&mut self.cells)? else { return Ok(None) };
-            row.check_length()?;
-            let step = row.integer(self.step)?;
-            if self.last.is_none_or(|last| step > last) {
-                self.pending = Some(step);
-            }
-        }
-        Ok(self.pending)
-    }
-
-    fn take(&mut self, names: &mut Names, into: &mut StepRows) -> Result<(), ReadRunError> {
-        self.last = self.pending.take();
-        let row = self.table.row(&self.cells);
-        into.skipped = self.skipped.map(|place| row.integer(place)).transpose()?.unwrap_or(0);
-        self.told.begin(&row);
-        for (place, name) in &self.columns {
-            if let Some(value) = self.told.number(&row, *place)? {
-                push_run_number(names, into, name, value);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Adds a number of the run itself.
-pub(super) fn push_run_number(names: &mut Names, into: &mut StepRows, name: &str, value: f64) {
-    let kind = names.kind(RUN_KIND);
-    let tensor = names.tensor(kind, 0, name, None);
-    let columns = names.columns([RUN_STATISTIC].into_iter());
-    into.rows.push(RowHead { tensor, columns, first: into.values.len(), shape: None, unit: None, table: None });
-    into.values.push(value);
 }

@@ -3,10 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use trainmon_dump::journal;
+use trainmon_run_files::RunError;
 
 use crate::journals::JournalsError;
-use crate::run::RunError;
 
 /// What is wrong with a path that should be a run, or with its files.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +15,7 @@ pub enum ReadRunError {
     Run(#[from] RunError),
     /// A journal cannot be read.
     #[error(transparent)]
-    Journal(#[from] journal::RecoverError),
+    Journal(#[from] trainmon_journal::RecoverError),
     /// Journals cannot be found.
     #[error(transparent)]
     Journals(#[from] JournalsError),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use trainmon_dump::journal::Recovered;
+use trainmon_journal::Recovered;
 
 use super::batch::BatchReader;
 use super::error::ReadRunError;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::journal::FILE_EXTENSION;
+use trainmon_journal::FILE_EXTENSION;
 
 /// Why no journal can be found.
 #[derive(Debug, thiserror::Error)]

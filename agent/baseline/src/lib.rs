@@ -1,4 +1,4 @@
-//! A run held against golden ones, step by step, with a model of noise; and the files of runs, read row by row.
+//! A run held against golden ones, step by step, with a model of noise; and what a path means: the ranks of a run.
 //!
 //! ```text
 //! source: ranks ─▶ csv, journal: one step of a run ─▶ reader: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
@@ -30,11 +30,11 @@ mod levels;
 mod magnitude;
 mod micro_batches;
 mod names;
+mod newest;
 mod noise;
 mod numbers;
 mod pair;
 mod rank_reader;
-pub mod run;
 mod source;
 mod statistics;
 mod steps;
@@ -50,11 +50,11 @@ pub use self::golden::{OpenGoldenError, UserMessage};
 pub use self::journals::{JournalsError, journals_in};
 pub use self::magnitude::quantile;
 pub use self::names::{Names, TensorKey};
+pub use self::newest::{NewestRun, directories, newest_of, run_directory_of};
 pub use self::noise::{BoundSource, place_of};
 pub use self::numbers::short;
 pub use self::pair::{PairedRank, StepRange, compare_rank};
 pub use self::rank_reader::RankReader;
-pub use self::run::NewestRun;
 pub use self::source::{Files, RankPair, RankSource, is_run, ranks_in};
 pub use self::steps::{RUN_KIND, RowHead, StepRows};
 pub use self::watch::{BaselineWatch, Looked, Over};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
+use trainmon_run_files::sizes_of;
 
 /// What the series of one row hang on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -178,9 +179,7 @@ impl Names {
 
 /// Elements and longest dimension of `[3, 4]`; those of a number are 1.
 fn size_of(text: &str) -> Option<(f64, f64)> {
-    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
-    let sizes = inner.split(',').map(str::trim).filter(|size| !size.is_empty());
-    let sizes: Vec<f64> = sizes.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let sizes: Vec<f64> = sizes_of(text)?.into_iter().map(|size| size as f64).collect();
     Some((sizes.iter().product(), sizes.iter().copied().fold(1.0, f64::max)))
 }
 

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use trainmon_core::config::TimeTag;
-use trainmon_dump::journal::{FILE_EXTENSION, Recovered};
+use trainmon_journal::{FILE_EXTENSION, Recovered};
+use trainmon_run_files::{RunDirectory, RunError, file_name, parse_v1_directory, rank_of, runs_in};
 
 use crate::error::ReadRunError;
 use crate::journals::{JournalsError, journals_in};
-use crate::run::{NewestRun, RunDirectory, RunError, file_name, rank_of, run_directory_of, runs_in};
+use crate::newest::{NewestRun, run_directory_of};
 
 /// A rank of the target with those of the golden runs that have it, the first of them always.
 pub type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
@@ -79,7 +80,7 @@ pub fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), Rea
 
 /// When a rank's files were begun: as their directory's name says (it has no year), and when they were last changed.
 fn made(path: &Path) -> (Option<TimeTag>, Option<SystemTime>) {
-    let tag = file_name(path).split_once("-rank").and_then(|(time, _)| TimeTag::parse(time).ok());
+    let tag = parse_v1_directory(file_name(path)).map(|(time, _)| time);
     (tag, path.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 
+use trainmon_core::StepBatch;
+use trainmon_run_files::StepColumn;
+
+use super::names::Names;
+
 /// What the row of a step's own numbers is called: kind, and the statistic of each.
 pub const RUN_KIND: &str = "run";
-pub(super) const RUN_STATISTIC: &str = "value";
-/// Those of `steps.csv` that are the training's, not the monitor's.
-pub(super) const LOSS: &str = "loss";
-pub(super) const RUN_NUMBERS: [&str; 3] = [LOSS, "learning_rate", "grad_norm"];
+const RUN_STATISTIC: &str = "value";
+pub(super) const LOSS: &str = StepColumn::Loss.name();
 
 /// So many decimals are all there are: the number was not rounded for printing.
 const ALL_DECIMALS: u16 = 16;
@@ -68,6 +71,19 @@ impl StepRows {
         let times = self.times.entry(tensor).or_default();
         *times += 1;
         *times - 1
+    }
+}
+
+/// Adds the numbers of the run itself, as far as the batch has them, and how many steps were skipped.
+pub(super) fn push_run_numbers(names: &mut Names, into: &mut StepRows, batch: &StepBatch) {
+    into.skipped = batch.skipped_steps;
+    for column in [StepColumn::Loss, StepColumn::LearningRate, StepColumn::GradNorm] {
+        let Some(value) = column.number(batch) else { continue };
+        let kind = names.kind(RUN_KIND);
+        let tensor = names.tensor(kind, 0, column.name(), None);
+        let columns = names.columns([RUN_STATISTIC].into_iter());
+        into.rows.push(RowHead { tensor, columns, first: into.values.len(), shape: None, unit: None, table: None });
+        into.values.push(value);
     }
 }
 

@@ -2,6 +2,7 @@
 //! between trainings. `docs/msprobe-compatibility.md` says which, and why.
 
 use trainmon_core::CALL_MARK;
+use trainmon_run_files::STEPS_FILE;
 
 use super::judge::Pair;
 use super::names::Names;
@@ -11,9 +12,6 @@ use super::source::{Files, RankSource};
 const SAME_FACTOR: f64 = 1e-5;
 /// Gradients so many are no chance.
 const ENOUGH: usize = 3;
-
-/// The file in which trainmon says what each step cost; msprobe has nothing like it.
-const STEPS_FILE: &str = "steps.csv";
 
 /// Whether one of two runs was written by msprobe, and the other was not.
 pub(super) fn are_two(target: &RankSource, golden: &RankSource) -> bool {

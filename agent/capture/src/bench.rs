@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
-use trainmon_dump::capture::{
+use trainmon_capture_files::{
     CaptureError, Document, DumpKind, Leaf, Operator, RankFiles, Section, TensorFacts, Tree, WriteError, find,
     parse_document,
 };

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use trainmon_capture_files::Hole;
 use trainmon_core::{Dtype, Shape, TensorStats};
-use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::Buffer;
+use trainmon_tensor_files::Buffer;
 
 use crate::file_writer::Content;
 

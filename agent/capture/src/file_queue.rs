@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use trainmon_dump::capture::Hole;
+use trainmon_capture_files::Hole;
 
 use crate::copies::{Copies, TensorCopy};
 use crate::file_writer::Content;

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::TensorRef;
-use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
+use trainmon_tensor_files::TensorRef;
+use trainmon_tensor_files::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
 
 /// Files: for the owner, and to be read by the group.
 const FILE_MODE: u32 = 0o640;

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use trainmon_capture_files::Hole;
 use trainmon_core::{Dtype, Shape, TensorStats};
-use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::Buffer;
+use trainmon_tensor_files::Buffer;
 
 use crate::copies::{TensorCopy, address_of};
 use crate::file_queue::Job;
@@ -221,7 +221,7 @@ mod tests {
 
     use trainmon_core::config::TensorFormat;
     use trainmon_core::{Statistic, StatisticSet, TensorView};
-    use trainmon_dump::tensor_file::write::WriteError;
+    use trainmon_tensor_files::write::WriteError;
 
     use super::*;
     use crate::file_writer::WrittenFile;
@@ -309,7 +309,7 @@ mod tests {
         put(&files, 9, &mut tensor);
         assert_eq!((tensor.copies, files.waiting()), (0, before), "those before it still wait");
         assert_eq!(*told.lock(), [(Hole(9), "9.npy".to_owned())]);
-        let written = trainmon_dump::tensor_file::read_one(&directory.path().join("9.npy")).unwrap();
+        let written = trainmon_tensor_files::read_one(&directory.path().join("9.npy")).unwrap();
         assert_eq!(written.bytes(), tensor.bytes);
     }
 
@@ -459,7 +459,7 @@ mod tests {
         std::fs::write(directory.path().join("1.npy"), "").unwrap();
         files.drain();
         assert_eq!(told.lock().len(), 2);
-        let written = trainmon_dump::tensor_file::read_one(&directory.path().join("1.npy")).unwrap();
+        let written = trainmon_tensor_files::read_one(&directory.path().join("1.npy")).unwrap();
         assert_eq!(written.bytes(), tensor.bytes);
     }
 

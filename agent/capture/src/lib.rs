@@ -53,9 +53,9 @@ pub use plan::{CapturePlan, Direction};
 pub use session::{CallName, CapturePlace, Entry, FoundBytes, OpenError, Peer, Progress, Session, StackId, Values};
 pub use spare::SpareMemory;
 pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
+pub use trainmon_capture_files::Made;
 pub use trainmon_core::config::{
     CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,
     Summary, TensorFormat,
 };
-pub use trainmon_dump::capture::Made;
 pub use trainmon_service::{Notice, Notices, Severity};

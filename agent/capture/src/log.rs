@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use jiff::Zoned;
 use parking_lot::Mutex;
-use trainmon_dump::capture::RankDirectory;
+use trainmon_capture_files::RankDirectory;
 
 /// Kinds that were told.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use trainmon_dump::capture::part;
+use trainmon_capture_files::part;
 
 /// One of an entry's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

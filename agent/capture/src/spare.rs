@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use trainmon_dump::tensor_file::Buffer;
+use trainmon_tensor_files::Buffer;
 
 /// Smaller tensors take memory that the process has anyway.
 const SMALLEST: usize = 128 << 10;

@@ -1,7 +1,7 @@
 //! A tensor as a front shows it.
 
+use trainmon_capture_files::Hole;
 use trainmon_core::{Scalar, TensorView};
-use trainmon_dump::capture::Hole;
 
 /// A tensor among a call's values.
 #[derive(Clone, Copy, Debug)]

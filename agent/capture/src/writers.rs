@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::write::WriteError;
+use trainmon_capture_files::Hole;
+use trainmon_tensor_files::write::WriteError;
 
 use crate::copies::{FurtherName, TensorCopy};
 use crate::file_queue::{Job, Queue};

@@ -25,7 +25,7 @@ pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
 pub use cells::{cell_of, text_of_cell};
 pub use columns::{is_number_column, micro_step_column};
 pub use printable::printable;
-pub use repeats::{LEFT_OUT_FILE, LeftOut, Repeats};
+pub use repeats::{LeftOut, Repeats};
 pub use shell::shell_word;
 pub use summary::{combine_norms, largest};
 pub use trainmon_record::*;

@@ -20,9 +20,6 @@ pub struct LeftOut {
 /// The kinds whose rows may be left out, each with the one whose rows they are held against.
 const TWINS: [(Kind, Kind); 2] = [(Kind::GradUnreduced, Kind::GradReduced), (Kind::ParamOrigin, Kind::ParamUpdated)];
 
-/// The file beside a rank's CSV files that tells which rows are left out.
-pub const LEFT_OUT_FILE: &str = "left_out.json";
-
 impl LeftOut {
     /// The kinds some of whose rows are left out.
     pub fn kinds(self) -> impl Iterator<Item = Kind> {
@@ -41,21 +38,6 @@ impl LeftOut {
     /// The kind whose rows say what is left out of this one's.
     pub fn twin_of(kind: Kind) -> Option<Kind> {
         TWINS.into_iter().find_map(|(left_out, twin)| (left_out == kind).then_some(twin))
-    }
-
-    /// What the file says: the kind whose rows are left out, and which of them.
-    pub fn in_words(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.kinds().map(|kind| match kind {
-            Kind::GradUnreduced => (kind.name(), "rows that equal those of grad_reduced in the same step"),
-            _ => (kind.name(), "rows that equal those of param_updated in the step before"),
-        })
-    }
-
-    /// What a file with these keys says.
-    pub fn of_keys<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
-        let keys: Vec<&str> = keys.collect();
-        let says = |kind: Kind| keys.contains(&kind.name());
-        Self { gradients: says(Kind::GradUnreduced), parameters: says(Kind::ParamOrigin) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 use trainmon_core::config::Config;
 use trainmon_core::{Record, Step, StepBatch, TensorInfo, TensorTable};
-use trainmon_dump::journal::JournalView;
+use trainmon_journal::JournalView;
 
 /// Steps told of.
 const STEPS: u64 = 50;

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use trainmon_core::{Step, StepBatch, TensorInfo, with_causes};
-use trainmon_dump::journal::{Journal, JournalError};
 use trainmon_exporters::{ExportError, JournalSource};
+use trainmon_journal::{Journal, JournalError};
 use trainmon_service::panic_text;
 
 use super::flush::FlushCadence;

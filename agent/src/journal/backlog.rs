@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use trainmon_core::{Step, StepBatch};
-use trainmon_dump::journal::JournalView;
 use trainmon_exporters::otlp::Backlog;
+use trainmon_journal::JournalView;
 
 /// What the journal still holds.
 pub(crate) struct JournalBacklog(pub(crate) JournalView);

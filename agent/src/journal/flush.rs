@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use trainmon_dump::journal::JournalView;
 use trainmon_exporters::JournalSource;
+use trainmon_journal::JournalView;
 
 use trainmon_core::with_causes;
 use trainmon_service::Notices;

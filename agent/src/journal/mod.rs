@@ -18,8 +18,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use trainmon_core::TensorTable;
 use trainmon_core::config::Journal as Settings;
-use trainmon_dump::journal::Journal;
 use trainmon_exporters::JournalSource;
+use trainmon_journal::Journal;
 use trainmon_service::{Notice, Notices, Severity};
 
 use self::appender::Appender;

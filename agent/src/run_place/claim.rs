@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Timestamp;
 use trainmon_core::{LATEST_RUN, RUN_FILE, Rank, RunFile, RunInfo};
+use trainmon_run_files::rank_directory;
 
 /// So many runs of one name are looked for at most.
 const MAX_SAME_NAME: u32 = 100_000;
@@ -20,7 +21,7 @@ pub(super) struct ClaimedPlace {
 
 impl ClaimedPlace {
     fn of(run_directory: PathBuf, run: &RunInfo) -> Self {
-        Self { rank_directory: run_directory.join(format!("rank_{}", run.rank)), run_directory }
+        Self { rank_directory: run_directory.join(rank_directory(run.rank)), run_directory }
     }
 
     /// Takes the first of `<name>`, `<name>-2`, … that is there yet for no other job, and has no directory of this rank: the

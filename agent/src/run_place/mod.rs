@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use jiff::Zoned;
 use trainmon_core::config::{Config, Dialect, FileLayout};
 use trainmon_core::{Rank, RunInfo};
+use trainmon_run_files::{rank_directory, v1_directory};
 use trainmon_service::environment;
 
 use self::claim::{ClaimedPlace, link_latest};
@@ -142,9 +143,9 @@ fn msprobes_directory(base: &Path, dialect: Dialect, rank: Rank, now: &Zoned) ->
         Dialect::V1 => {
             // Only uniqueness is asked of the eight digits; the hasher's random seed gives it.
             let unique = RandomState::new().hash_one(now.timestamp().as_nanosecond()) as u32;
-            base.join(format!("{}-rank{rank}-{unique:08x}", now.strftime("%b%d_%H-%M-%S")))
+            base.join(v1_directory(now.strftime("%b%d_%H-%M-%S"), rank, unique))
         }
-        Dialect::V2 => base.join(format!("rank_{rank}")),
+        Dialect::V2 => base.join(rank_directory(rank)),
     }
 }
 

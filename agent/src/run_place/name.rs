@@ -2,6 +2,7 @@
 
 use jiff::Zoned;
 use trainmon_core::LATEST_RUN;
+use trainmon_run_files::is_rank_directory;
 use trainmon_service::{Notices, environment};
 
 use super::launcher;
@@ -68,9 +69,7 @@ pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
         "." | ".." => return Err(reserved("is a directory everywhere")),
         LATEST_RUN => return Err(reserved("is the link to the newest run")),
         _ if name.starts_with('.') => return Err(reserved("is hidden")),
-        _ if name.strip_prefix("rank_").is_some_and(|rank| rank.parse::<u32>().is_ok()) => {
-            return Err(reserved("is what a rank's directory is called"));
-        }
+        _ if is_rank_directory(name) => return Err(reserved("is what a rank's directory is called")),
         _ => {}
     }
     if let Some(found) = name.chars().find(|&c| is_refused(c)) {

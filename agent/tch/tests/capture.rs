@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use common::{bits, fill, monitor, parameter_bits};
 use tch::nn::{self, Module, VarStore};
 use tch::{Device, Kind, Tensor};
-use trainmon_agent::dump::capture::{
+use trainmon_agent::{Monitor, Notices, Options};
+use trainmon_capture_files::{
     Construct, Document, Leaf, Operator, Plain, Section, Stacks, TensorFacts, parse_document,
 };
-use trainmon_agent::{Monitor, Notices, Options};
 use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
 use trainmon_tch::{
     Capture, CaptureOptions, DevicePlan, DeviceRow, DeviceStatistics, InFlight, LibtorchStatistics, Optimizer, Watch,
@@ -283,8 +283,7 @@ fn a_capture_changes_no_bit_of_loss_and_gradients() {
     assert!(lines.iter().any(|line| line.contains("capture.rs") && line.contains("in train")), "{lines:?}");
     // The tensors are in files that read back.
     let tensors_of = directory.path().join("1/step7/rank0/dump_tensor_data");
-    let file =
-        trainmon_agent::dump::tensor_file::open(&tensors_of.join("Aten.gelu.default.0.forward.output.0.pt")).unwrap();
+    let file = trainmon_tensor_files::open(&tensors_of.join("Aten.gelu.default.0.forward.output.0.pt")).unwrap();
     assert_eq!(file.entries()[0].shape.dims(), [16, 24]);
 }
 

@@ -3,13 +3,13 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use trainmon_agent::dump::journal::Recovered;
+use trainmon_journal::Recovered;
 
 use super::remains::{assert_same_csv, assert_whole, last_step_in_csv, room_for};
 use super::training::{Files, Training, completed_steps, run_directory, train_if_asked};
 
 /// Each size with each set of files four times. That a journal reads back wherever its writer was interrupted is tried byte
-/// by byte in trainmon-dump; what is left for real kills is that the kernel keeps what was written and that a step is
+/// by byte in trainmon-journal; what is left for real kills is that the kernel keeps what was written and that a step is
 /// written before it returns. Where the second does not hold nearly every kill shows it, at these rates of some thousand
 /// steps a second; of what one kill in ten shows, 24 miss less than a tenth. `cargo xtask torture` makes a thousand.
 const KILLS: u64 = 24;

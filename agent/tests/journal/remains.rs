@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use trainmon_agent::core::{Rank, Reading, Record, Scalar, StepBatch, TensorStats};
-use trainmon_agent::dump::journal::{Fault, Journal, JournalRun, JournalSpec, Part, Recovered, Storage};
 use trainmon_agent::exporters::{CsvExporter, Exporter as _};
+use trainmon_journal::{Fault, Journal, JournalRun, JournalSpec, Part, Recovered, Storage};
 
 use super::training::{Files, config, loss, name, record, run_directory};
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use trainmon_agent::core::config::{Config, FileLayout, Pipeline};
 use trainmon_agent::core::{Alert, AlertPhase, SinkSnapshot};
-use trainmon_agent::dump::journal::{Fault, Recovered};
 use trainmon_agent::{Monitor, Notices, Options, Ranks, Report};
+use trainmon_journal::{Fault, Recovered};
 
 use super::training::{monitor, run_directory, step_once};
 

@@ -4,14 +4,9 @@
 //! call itself can cut that file's last row, never an earlier step. A write that a full disk cut short is taken back.
 //! Whatever cannot be written is counted and tried again from the next step's rows on.
 
-mod file;
+mod continued;
 mod growth;
-mod layout;
-mod left_out;
-mod number;
 mod room;
-mod rows;
-mod steps;
 mod thinning;
 
 use std::collections::HashMap;
@@ -22,15 +17,13 @@ use std::time::Instant;
 use trainmon_core::config::{Config, Csv, Dialect, FileLayout, Plan};
 use trainmon_core::{Kind, LeftOut, Record, Repeats, Statistic, Step, StepBatch, StepCalls, TensorInfo};
 
-use self::file::LineFile;
+use trainmon_run_files::{
+    FileClass, LineFile, Lines, StepsWriter, Style, TableName, file_class, first_step, write_left_out,
+};
+
+use self::continued::run_to_continue;
 use self::growth::Growth;
-use self::layout::{FileClass, file_class, first_step, run_to_continue};
-use self::left_out::LeftOutFile;
 use self::room::Room;
-use self::rows::{Lines, Style};
-#[cfg(test)]
-pub(crate) use self::steps::HEADER as STEPS_HEADER;
-use self::steps::StepsFile;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
 
 /// Writes msprobe's CSV layout, V1 or V2 as the config says.
@@ -43,7 +36,7 @@ pub struct CsvExporter {
     /// What the classes are of, once that was changed while the training ran.
     plan: Option<Arc<Plan>>,
     open: HashMap<&'static str, LineFile>,
-    steps: StepsFile,
+    steps: StepsWriter,
     has_chunks: bool,
     growth: Growth,
     steps_per_file: u64,
@@ -51,7 +44,7 @@ pub struct CsvExporter {
     /// Where rows are left out that say what another says.
     repeats: Option<Repeats>,
     /// What tells of that, until it is written.
-    left_out: Option<LeftOutFile>,
+    left_out: Option<LeftOut>,
 }
 
 impl CsvExporter {
@@ -74,7 +67,7 @@ impl CsvExporter {
             plan: None,
             config: config.clone(),
             csv: csv.clone(),
-            steps: StepsFile::new(&directory),
+            steps: StepsWriter::new(&directory),
             directory,
             open: HashMap::new(),
             has_chunks: false,
@@ -94,7 +87,7 @@ impl CsvExporter {
             let has_each = self.config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
             let left_out = LeftOut { gradients: processes == 1 && !has_each, parameters: true };
             self.repeats = Some(Repeats::new(left_out));
-            self.left_out = Some(LeftOutFile::new(&self.directory, left_out));
+            self.left_out = Some(left_out);
         }
         self
     }
@@ -129,7 +122,9 @@ impl CsvExporter {
     fn begin_smaller_files(&mut self, first: u64, steps: u64) {
         let before = std::mem::replace(&mut self.steps_per_file, steps);
         for file in self.open.values_mut() {
-            let Some(path) = file.renamed_to_hold(first, steps, before) else { continue };
+            let holds = |name: &TableName<'_>| (name.first, name.last) == (first, first + before - 1);
+            let Some(name) = TableName::of(file.path()).filter(holds) else { continue };
+            let path = file.path().with_file_name(TableName { last: first + steps - 1, ..name }.to_string());
             if std::fs::rename(file.path(), &path).is_ok() {
                 file.move_to(path);
             }
@@ -189,7 +184,7 @@ impl CsvExporter {
             // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
             self.open.remove(class.prefix);
         }
-        written
+        Ok(written?)
     }
 }
 
@@ -208,8 +203,8 @@ impl Exporter for CsvExporter {
         }
         let mut failure: Option<ExportFailure> = None;
         let mut lost_kind = None;
-        if let Some(file) = self.left_out.take_if(|_| !batch.records.is_empty())
-            && file.write().is_err()
+        if let Some(left_out) = self.left_out.take_if(|_| !batch.records.is_empty())
+            && write_left_out(&self.directory, left_out).is_err()
         {
             // A reader that is not told would take what is left out for not measured.
             self.repeats = None;
@@ -237,7 +232,7 @@ impl Exporter for CsvExporter {
         self.growth.end_step(batch);
         self.make_room(batch.step);
         if let Err(source) = self.steps.append(batch) {
-            failure.get_or_insert(ExportFailure { lost_records: 0, source });
+            failure.get_or_insert(ExportFailure { lost_records: 0, source: source.into() });
         }
         failure.map_or(Ok(()), Err)
     }

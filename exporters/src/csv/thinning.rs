@@ -2,19 +2,16 @@
 //! file with most steps first, the oldest of several. The newest steps are whole, and the older a step is the rarer are those
 //! beside it. Each series keeps the first row of every so many steps: one that is measured now and then keeps its share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use csv::{ByteRecord, Reader, ReaderBuilder, Terminator, WriterBuilder};
 use serde_json::json;
-use trainmon_core::LEFT_OUT_FILE;
+use trainmon_run_files::{IN_THE_MAKING, TableName, file_name, interval_of, read_left_out, thin};
 
 /// What the rank's directory tells of it.
 pub(super) const TOLD_IN: &str = "thinned.json";
-/// What a file is called until it takes the place of another.
-const IN_THE_MAKING: &str = "thinning";
 /// One step in a thousand is kept of the oldest files, and no fewer.
 const MOST_HALVINGS: u32 = 10;
 /// What was made room for is a tenth: the next file would have it done again.
@@ -80,7 +77,7 @@ impl Thinning {
             let next = complete.iter().copied().filter(|range| halvings(range) < MOST_HALVINGS);
             let Some(range) = next.min_by_key(|range| (halvings(range), range.0)) else { break };
             let before = self.done.get(&range).copied();
-            let interval = before.map_or_else(|| interval_of(&files[&range]), |done| Ok(done.interval))?;
+            let interval = before.map_or_else(|| interval_of_largest(&files[&range]), |done| Ok(done.interval))?;
             let done = Done { interval, halvings: halvings(&range) + 1 };
             // First: the file must never claim more rows than there are.
             self.done.insert(range, done);
@@ -100,15 +97,17 @@ impl Thinning {
     /// others stay: without them a reader would take what differs for equal.
     fn look(&self) -> io::Result<(u64, Files)> {
         let (mut size, mut files) = (0, Files::new());
-        let left_out = left_out(&self.directory)?;
+        let left_out = read_left_out(&self.directory)?;
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
-            let name = entry.file_name();
-            let Some((stem, _)) = name.to_str().and_then(|name| name.split_once(".csv")) else { continue };
+            let path = entry.path();
+            if !file_name(&path).contains(".csv") {
+                continue;
+            }
             size += entry.metadata()?.len();
-            let range = range_of(stem).filter(|(kind, _)| !left_out.iter().any(|left_out| left_out == kind));
-            if let Some((_, range)) = range {
-                files.entry(range).or_default().push(entry.path());
+            let is_whole = |table: &TableName<'_>| !left_out.kinds().any(|kind| kind.name() == table.prefix);
+            if let Some(TableName { first, last, .. }) = TableName::of(&path).filter(is_whole) {
+                files.entry((first, last)).or_default().push(path);
             }
         }
         Ok((size, files))
@@ -123,121 +122,16 @@ impl Thinning {
     }
 }
 
-/// The kind, and the steps that a table may hold, as its name says: `grad_reduced_0-9999`.
-fn range_of(stem: &str) -> Option<(&str, (u64, u64))> {
-    let (kind, steps) = stem.rsplit_once('_')?;
-    let (first, last) = steps.strip_prefix("step").unwrap_or(steps).split_once('-')?;
-    Some((kind, (first.parse().ok()?, last.parse().ok()?)))
-}
-
-/// The kinds whose rows are left out where they repeat others.
-fn left_out(directory: &Path) -> io::Result<Vec<String>> {
-    match fs::read(directory.join(LEFT_OUT_FILE)) {
-        Ok(text) => {
-            let told: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)?;
-            Ok(told.into_iter().map(|(kind, _)| kind).collect())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-/// A table that is read row by row, with the places of what a row is of.
-struct Rows {
-    reader: Reader<fs::File>,
-    header: ByteRecord,
-    step: usize,
-    /// Of what tells series apart.
-    series: Vec<usize>,
-}
-
-impl Rows {
-    fn open(path: &Path) -> io::Result<Self> {
-        let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_path(path);
-        let mut reader = reader.map_err(io::Error::other)?;
-        let mut header = ByteRecord::new();
-        reader.read_byte_record(&mut header).map_err(io::Error::other)?;
-        let place = |name: &str| header.iter().position(|cell| cell == name.as_bytes());
-        let series =
-            ["vpp_stage", "name", "module_name", "scope", "micro_step"].into_iter().filter_map(place).collect();
-        let Some(step) = place("step") else {
-            let found = format!("`{}` has no column `step`", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, found));
-        };
-        Ok(Self { reader, header, step, series })
-    }
-
-    fn next(&mut self, row: &mut ByteRecord) -> io::Result<bool> {
-        self.reader.read_byte_record(row).map_err(io::Error::other)
-    }
-
-    fn step_of(&self, row: &ByteRecord) -> Option<u64> {
-        row.get(self.step).and_then(|cell| std::str::from_utf8(cell).ok()?.parse().ok())
-    }
-
-    fn series_of(&self, row: &ByteRecord) -> Vec<u8> {
-        self.series.iter().filter_map(|place| row.get(*place)).collect::<Vec<_>>().join(&b'\0')
-    }
-}
-
-/// The least distance between two steps of the largest file.
-fn interval_of(paths: &[PathBuf]) -> io::Result<u64> {
+/// How far apart the steps of the largest file are.
+fn interval_of_largest(paths: &[PathBuf]) -> io::Result<u64> {
     let largest = paths.iter().max_by_key(|path| fs::metadata(path).map_or(0, |file| file.len()));
-    let Some(path) = largest else { return Ok(1) };
-    let (mut rows, mut row) = (Rows::open(path)?, ByteRecord::new());
-    let (mut last, mut least): (Option<u64>, Option<u64>) = (None, None);
-    while rows.next(&mut row)? {
-        let step = rows.step_of(&row);
-        let distance = step.zip(last).and_then(|(step, last)| step.checked_sub(last)).filter(|distance| *distance > 0);
-        least = [least, distance].into_iter().flatten().min();
-        last = step.or(last);
-    }
-    Ok(least.unwrap_or(1))
-}
-
-/// Keeps the first row of each series in every so many steps, in a file that takes the place of this one; gives the bytes that
-/// went.
-fn thin(path: &Path, every: u64) -> io::Result<u64> {
-    let thinned = keep(path, every);
-    if thinned.is_err() {
-        let _gone = fs::remove_file(path.with_extension(IN_THE_MAKING)).is_ok();
-    }
-    thinned
-}
-
-fn keep(path: &Path, every: u64) -> io::Result<u64> {
-    let before = fs::metadata(path)?.len();
-    let mut rows = Rows::open(path)?;
-    let in_the_making = path.with_extension(IN_THE_MAKING);
-    let kept = WriterBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_path(&in_the_making);
-    let mut kept = kept.map_err(io::Error::other)?;
-    kept.write_byte_record(&rows.header).map_err(io::Error::other)?;
-    let mut last: HashMap<Vec<u8>, u64> = HashMap::new();
-    let mut row = ByteRecord::new();
-    while rows.next(&mut row)? {
-        let part = rows.step_of(&row).map(|step| step / every);
-        // Several rows of one step, as calls of a module have them, stay or go together.
-        let step = rows.step_of(&row).unwrap_or(0);
-        let is_kept = part.is_none_or(|part| {
-            let kept = last.entry(rows.series_of(&row)).or_insert(step);
-            if *kept / every != part {
-                *kept = step;
-            }
-            *kept == step
-        });
-        if is_kept {
-            kept.write_byte_record(&row).map_err(io::Error::other)?;
-        }
-    }
-    kept.flush()?;
-    drop(kept);
-    let after = fs::metadata(&in_the_making)?.len();
-    fs::rename(&in_the_making, path)?;
-    Ok(before.saturating_sub(after))
+    largest.map_or(Ok(1), |path| interval_of(path))
 }
 
 #[cfg(test)]
 mod tests {
+    use trainmon_run_files::LEFT_OUT_FILE;
+
     use super::*;
 
     fn rows(steps: impl Iterator<Item = u64>) -> String {

@@ -128,7 +128,7 @@ impl OtlpExporter {
         let OtlpOpening { config, run, sources, environment, journal } = opening;
         let mut warnings = Vec::new();
         let runtime = sender::runtime().map_err(|source| ExportError::Start { what: "OTLP sender", source })?;
-        let mut prepare = |signal| {
+        let mut prepare = |signal| -> Result<_, ExportError> {
             let settings = Settings::resolve(otlp, signal, environment, &mut warnings)?;
             let _inside = runtime.enter();
             let transport = Transport::new(&settings)?;

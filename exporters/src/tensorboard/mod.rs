@@ -32,7 +32,8 @@ use self::tags::{TagKey, TagTable};
 use self::writer::unix_seconds;
 use crate::{ExportError, ExportFailure, Exporter};
 
-pub use self::facts::{FACTS, Fact};
+pub use self::facts::fact_tag;
+use self::facts::facts_of;
 pub use self::histogram::Histogram;
 pub use self::read::{EventFault, EventReader, ReadEvent, begins_as_events};
 pub use self::tags::tensor_tag;
@@ -144,8 +145,8 @@ impl TensorBoardExporter {
     }
 
     fn write_facts(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
-        let mut points: Vec<Point<'_>> =
-            FACTS.iter().filter_map(|fact| Some(scalar(fact.tag, fact.of(batch)?))).collect();
+        let facts = facts_of(batch);
+        let mut points: Vec<Point<'_>> = facts.iter().map(|(tag, value)| scalar(tag, *value)).collect();
         if self.tags.left_out() > 0 {
             points.push(scalar(TAGS_LEFT_OUT, self.tags.left_out() as f64));
         }

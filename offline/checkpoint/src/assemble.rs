@@ -1,7 +1,7 @@
 //! Pieces to a tensor.
 
 use trainmon_core::Shape;
-use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_tensor_files::StoredTensor;
 
 use super::error::PieceTrouble;
 use super::recipe::{Piece, Recipe};
@@ -139,7 +139,7 @@ mod tests {
     use std::path::PathBuf;
 
     use trainmon_core::Dtype;
-    use trainmon_dump::tensor_file::FileBytes;
+    use trainmon_tensor_files::FileBytes;
 
     use super::super::recipe::Source;
     use super::*;

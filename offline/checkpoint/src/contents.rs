@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::tensor_file::{self, StoredTensor, TensorFile};
+use trainmon_tensor_files::{StoredTensor, TensorFile};
 
 use super::assemble;
 use super::error::{CheckpointError, PieceTrouble};
@@ -40,7 +40,7 @@ impl Checkpoint {
 
     /// Opens a file of tensors and keeps it. Gives its number.
     pub(super) fn open(&mut self, path: &Path) -> Result<usize, CheckpointError> {
-        let file = tensor_file::open(path)?;
+        let file = trainmon_tensor_files::open(path)?;
         self.notes.extend(file.harmful_note());
         self.files.push(file);
         Ok(self.files.len() - 1)
@@ -117,7 +117,7 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use trainmon_core::{Dtype, Shape};
-    use trainmon_dump::tensor_file::write::write_pt_of_one;
+    use trainmon_tensor_files::write::write_pt_of_one;
 
     use super::*;
 

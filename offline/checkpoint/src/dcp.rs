@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use trainmon_core::Shape;
-use trainmon_dump::tensor_file::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
+use trainmon_tensor_files::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
 
 use super::contents::Checkpoint;
 use super::error::{CheckpointError, PieceTrouble};

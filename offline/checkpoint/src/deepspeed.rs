@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::tensor_file::Item;
+use trainmon_tensor_files::Item;
 
 use super::contents::Checkpoint;
 use super::deepspeed_zero3::Partitioned;

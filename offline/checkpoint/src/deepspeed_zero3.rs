@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::Shape;
-use trainmon_dump::tensor_file::{Item, Kind};
+use trainmon_tensor_files::{Item, Kind};
 
 use super::contents::Checkpoint;
 use super::error::{CheckpointError, PieceTrouble};

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use trainmon_core::ShapeError;
-use trainmon_dump::tensor_file::{FormatError, TensorFileError};
 use trainmon_report::Advise;
+use trainmon_tensor_files::{FormatError, TensorFileError};
 
 /// Nothing is left behind: an output file appears whole or not at all.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::tensor_file::{Item, TensorFile};
+use trainmon_tensor_files::{Item, TensorFile};
 
 use super::contents::Checkpoint;
 use super::directory::{names_in, pointed, pointer};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use trainmon_dump::tensor_file::{Kind, TensorFile};
 use trainmon_report::first_of;
+use trainmon_tensor_files::{Kind, TensorFile};
 
 use super::contents::Checkpoint;
 use super::error::CheckpointError;

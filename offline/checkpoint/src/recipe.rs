@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::FileBytes;
+use trainmon_tensor_files::FileBytes;
 
 /// Where the elements of a piece are.
 #[derive(Clone, Debug)]

@@ -61,7 +61,7 @@ mod tests {
     use std::path::PathBuf;
 
     use trainmon_core::Dtype;
-    use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+    use trainmon_tensor_files::{FileBytes, StoredTensor};
 
     use super::super::assemble::assemble;
     use super::super::recipe::Source;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use regex::Regex;
-use trainmon_dump::tensor_file::Item;
+use trainmon_tensor_files::Item;
 
 use super::contents::Checkpoint;
 use super::error::CheckpointError;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use trainmon_dump::tensor_file::{open, read_one};
+use trainmon_tensor_files::{open, read_one};
 
 use golden::golden;
 use support::trainmon;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
+use trainmon_capture_files::{EntryRecord, Frames, Header, RankDirectory, RankName, Recorder};
 use trainmon_core::config::{Config, Plan, PlanChange, SignalName};
 use trainmon_core::{
     Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Statistic, Step, StepBatch, TensorId, TensorInfo,
     TensorStats,
 };
-use trainmon_dump::capture::{EntryRecord, Frames, Header, RankDirectory, RankName, Recorder};
-use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
+use trainmon_journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 
 use support::{ProgramOutput, trainmon};
 

@@ -385,8 +385,8 @@ fn the_recorded_runs_of_the_real_msprobe_become_text() {
 fn a_journal_and_the_csv_files_of_one_run_say_the_same() {
     use trainmon_core::config::Config;
     use trainmon_core::{Kind, MicroStep, Rank, Record, Step, StepBatch, TensorId, TensorInfo, TensorStats};
-    use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
     use trainmon_exporters::{CsvExporter, Exporter as _};
+    use trainmon_journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 
     const CONFIG: &str = r#"{"wg_distribution": true, "ops": ["norm", "mean", "zeros", "nans"], "ndigits": 12}"#;
     let workspace = Workspace::new();

@@ -247,7 +247,7 @@ fn files_that_grow_are_read_again() {
 fn a_journal_is_read_again_while_the_training_writes_it() {
     use trainmon_core::config::Config;
     use trainmon_core::{Kind, MicroStep, Rank, Record, Step, StepBatch, TensorId, TensorInfo, TensorStats};
-    use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
+    use trainmon_journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 
     let dir = TempDir::new().expect("a temporary directory");
     let config = Config::parse(r#"{"wg_distribution": true, "ops": ["norm"]}"#, "t", &|_| None).expect("good").config;

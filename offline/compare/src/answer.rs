@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Task, Tree, find};
+use trainmon_capture_files::{DumpKind, RankFiles, StepFiles, Task, Tree, find};
 
 pub(crate) use super::captures::RankCaptures;
 pub use super::captures::StepCaptures;

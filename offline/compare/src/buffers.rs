@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts, Value};
 
 use super::fingerprint::Fingerprint;
 use super::input::Capture;

@@ -1,7 +1,7 @@
 //! A step's captures in memory, of both sides and every rank.
 
 use rayon::prelude::*;
-use trainmon_dump::capture::Task;
+use trainmon_capture_files::Task;
 
 use super::evaluation::{Evaluation, Sides};
 use super::first::Divergence;

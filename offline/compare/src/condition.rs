@@ -3,7 +3,7 @@
 //! Errors are measured against the largest element (`deviation`). So where a small element decides, as in a reciprocal, or where results are
 //! small beside what they are made of, as in a difference, an error that is tiny beside the inputs is a large one beside the result.
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts, Value};
 
 use super::name::{Direction, OperatorName};
 
@@ -108,7 +108,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value as Json, json};
-    use trainmon_dump::capture::parse_document;
+    use trainmon_capture_files::parse_document;
 
     use super::*;
 

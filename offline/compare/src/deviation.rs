@@ -1,6 +1,6 @@
 //! How far a value is from its counterpart, as one number without a unit.
 
-use trainmon_dump::capture::{Leaf, Plain, TensorFacts};
+use trainmon_capture_files::{Leaf, Plain, TensorFacts};
 use trainmon_noise::{SINGLE, of_reordered_sums};
 
 use super::item::Item;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trainmon_dump::capture::CaptureError;
+use trainmon_capture_files::CaptureError;
 use trainmon_report::Advise;
 
 use super::matching::MappingError;

@@ -6,7 +6,7 @@
 //! elements on the last digit may differ between two machines that run msprobe. Here it is AVX-512 and one thread,
 //! whatever the processor: `docs/compare.md` says how far the others are away.
 
-use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_tensor_files::StoredTensor;
 
 /// Elements of one round of all accumulators.
 const ROUND: usize = 32;

@@ -1,6 +1,6 @@
 //! By what a tensor is known again without its elements.
 
-use trainmon_dump::capture::TensorFacts;
+use trainmon_capture_files::TensorFacts;
 
 /// By what a tensor is known again: views and transposes keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

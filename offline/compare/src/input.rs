@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trainmon_dump::capture::{
+use trainmon_capture_files::{
     CaptureError, Construct, Document, Leaf, Operator, Parent, Plain, RankFiles, Section, Stacks, Task, Value,
     parse_document,
 };
-use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
+use trainmon_tensor_files::{FileBytes, TensorFileError};
 
 use super::item::{Address, Item};
 use super::joined::Joined;

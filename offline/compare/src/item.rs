@@ -1,6 +1,6 @@
 //! One value of a capture.
 
-use trainmon_dump::capture::{Leaf, Operator, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Operator, TensorFacts, Value};
 
 /// Which value of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use trainmon_capture_files::Parent;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::capture::Parent;
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+use trainmon_tensor_files::{FileBytes, StoredTensor};
 
 use super::item::Item;
 use super::name::OperatorName;

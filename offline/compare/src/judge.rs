@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use trainmon_dump::capture::Operator;
+use trainmon_capture_files::Operator;
 
 use super::condition::condition;
 use super::deviation::{What, deviation};

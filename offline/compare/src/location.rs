@@ -1,6 +1,6 @@
 //! Where in a model and in its code a call is, and what its arguments are called.
 
-use trainmon_dump::capture::Section;
+use trainmon_capture_files::Section;
 
 use super::input::Capture;
 use super::name::OperatorName;

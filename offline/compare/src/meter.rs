@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use trainmon_dump::capture::RankFiles;
+use trainmon_capture_files::RankFiles;
 use trainmon_report::Progress;
 
 /// Bytes of captures: a JSON file counts when it is read and again when what it holds has been compared, a tensor when it is

@@ -1,6 +1,6 @@
 //! Which rank and step of the target is held against which of the golden: by number, never by position.
 
-use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree};
+use trainmon_capture_files::{DumpKind, RankFiles, StepFiles, Tree};
 
 /// A rank's files of one step on both sides.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use trainmon_capture_files::Plain;
 use trainmon_core::write_python_float;
-use trainmon_dump::capture::Plain;
 
 /// `repr` of a float.
 pub(crate) fn float(value: f64) -> String {

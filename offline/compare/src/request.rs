@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trainmon_dump::capture::Task;
+use trainmon_capture_files::Task;
 use trainmon_report::{Advise, comparison_as_json};
 
 use super::answer::{Answer, Options, StepCaptures, compare_matched};

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use trainmon_capture_files::{Document, Leaf, Operator, Section, TensorFacts, Value};
 use trainmon_core::Dtype;
-use trainmon_dump::capture::{Document, Leaf, Operator, Section, TensorFacts, Value};
 use trainmon_noise::of_sum;
 
 use super::name::{Direction, OperatorName};
@@ -116,7 +116,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value as Json, json};
-    use trainmon_dump::capture::parse_document;
+    use trainmon_capture_files::parse_document;
 
     use super::*;
 

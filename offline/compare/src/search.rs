@@ -1,6 +1,6 @@
 //! The search over steps: what each shows, and the answer in the end.
 
-use trainmon_dump::capture::{Document, Task};
+use trainmon_capture_files::{Document, Task};
 
 use super::captures::StepCaptures;
 use super::deviation::is_one_kind;

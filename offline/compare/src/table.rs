@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use trainmon_dump::capture::Task;
+use trainmon_capture_files::Task;
 
 use super::compat::{self, Cell, Mode};
 use super::deviation::{Deviation, What};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trainmon_dump::tensor_file::{self, StoredTensor};
+use trainmon_tensor_files::StoredTensor;
 
 use super::input::Capture;
 use super::item::Item;
@@ -48,7 +48,7 @@ pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, S
     let Some(directory) = capture.tensors.as_deref() else {
         return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
     };
-    let read = tensor_file::open(&directory.join(name)).and_then(|file| {
+    let read = trainmon_tensor_files::open(&directory.join(name)).and_then(|file| {
         if let Some(note) = file.harmful_note() {
             capture.meter.note(note);
         }

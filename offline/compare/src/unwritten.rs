@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::{Operator, Section, TensorFacts};
+use trainmon_capture_files::{Operator, Section, TensorFacts};
 
 use super::fingerprint::Fingerprint;
 use super::input::Capture;

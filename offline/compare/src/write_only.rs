@@ -1,6 +1,6 @@
 //! Inputs that an operator only writes into: what was in that memory before says nothing.
 
-use trainmon_dump::capture::{Document, Leaf, Operator, Section, Stacks, Value};
+use trainmon_capture_files::{Document, Leaf, Operator, Section, Stacks, Value};
 
 use crate::name::{Direction, OperatorName};
 

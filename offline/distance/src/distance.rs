@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use trainmon_core::Dtype;
-use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_tensor_files::StoredTensor;
 
 use crate::quotient::Quotient;
 use crate::units::{ULP_BINS, ulp_bin};

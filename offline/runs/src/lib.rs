@@ -11,7 +11,6 @@ pub mod convert;
 pub mod merge;
 pub mod recover;
 pub mod replay;
-mod run;
 pub mod steps;
 
-pub use self::run::{NewestRun, directories, newest_of};
+pub use trainmon_baseline::{NewestRun, directories, newest_of};

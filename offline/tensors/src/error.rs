@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use trainmon_dump::tensor_file::TensorFileError;
-use trainmon_dump::tensor_file::write::WriteError;
 use trainmon_report::Advise;
+use trainmon_tensor_files::TensorFileError;
+use trainmon_tensor_files::write::WriteError;
 
 /// The files before it are converted, this one is not, nor is it half.
 #[derive(Debug, thiserror::Error)]

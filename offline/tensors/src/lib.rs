@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt, write_pt_of_one, write_safetensors};
-use trainmon_dump::tensor_file::{StoredTensor, TensorFile, open};
 use trainmon_report::{NotMade, write_new};
+use trainmon_tensor_files::write::{WriteError, write_npy, write_pt, write_pt_of_one, write_safetensors};
+use trainmon_tensor_files::{StoredTensor, TensorFile, open};
 
 pub use self::error::TensorsError;
 

@@ -34,7 +34,8 @@ const LINTS: [(&str, &str); 2] =
 
 /// What has unsafe code and no foreign library: kernels over raw memory, mapped files. libtorch and Python would need to be
 /// built with the sanitizer, too.
-const SANITIZED: [&str; 3] = ["trainmon-stats", "trainmon-dump", "trainmon-record"];
+const SANITIZED: [&str; 5] =
+    ["trainmon-stats", "trainmon-record", "trainmon-capture-files", "trainmon-journal", "trainmon-tensor-files"];
 
 /// What a build without `otlp` and `webhook` must not contain, by the beginning of the crate's name.
 const NOT_WITHOUT_TLS: [&str; 4] = ["rustls", "hyper-rustls", "ring ", "tonic"];

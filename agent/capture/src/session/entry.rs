@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use trainmon_dump::capture::{EntryRecord, Node, part};
+use trainmon_capture_files::{EntryRecord, Node, part};
 
 use super::values::Values;
 use super::{Session, StackId};

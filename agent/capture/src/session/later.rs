@@ -1,7 +1,7 @@
 //! What comes later: numbers found on a device, values of a call that has not ended.
 
+use trainmon_capture_files::{Frames, Hole, JsonText};
 use trainmon_core::TensorStats;
-use trainmon_dump::capture::{Frames, Hole, JsonText};
 
 use super::Session;
 use super::tensor_text::{device_numbers, digest_of, numbers_of};

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use trainmon_core::config::CaptureTask;
-use trainmon_core::with_causes;
-use trainmon_dump::capture::{
+use trainmon_capture_files::{
     EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
 };
+use trainmon_core::config::CaptureTask;
+use trainmon_core::with_causes;
 use trainmon_service::{ForkGuard, Notices};
 
 pub use self::calls::CallName;

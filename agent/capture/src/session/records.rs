@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use trainmon_capture_files::{Frames, Hole, Recorder, data_name_member};
 use trainmon_core::with_causes;
-use trainmon_dump::capture::{Frames, Hole, Recorder, data_name_member};
-use trainmon_dump::tensor_file::write::WriteError;
 use trainmon_service::Notices;
+use trainmon_tensor_files::write::WriteError;
 
 use super::progress::ProgressLines;
 use crate::file_writer::WrittenFile;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use trainmon_capture_files::{Hole, WriteError};
 use trainmon_core::with_causes;
-use trainmon_dump::capture::{Hole, WriteError};
 
 use super::Session;
 use crate::file_writer::{Writing, WrittenFile};

@@ -1,9 +1,9 @@
 //! What a document says of a tensor: numbers, checksum, file.
 
 use half::{bf16, f16};
+use trainmon_capture_files::{DigestText, Hole, JsonText, NumberText, TensorText};
 use trainmon_core::config::{CaptureTask, Precision, Summary};
 use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, TensorView};
-use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
 use trainmon_stats::{Request, contiguous_bytes, measure, measure_and_copy};
 
 use super::Session;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use trainmon_capture_files::JsonText;
 use trainmon_core::config::{CaptureTask, Summary};
-use trainmon_dump::capture::JsonText;
 
 use super::Session;
 use super::tensor_text::Measured;

@@ -51,7 +51,7 @@ fn fill(test: &str, keys: &str, size: usize) {
     let aside = root.path().join("elsewhere");
     std::fs::create_dir(&aside).unwrap();
     std::fs::copy(host.directory.join("capture.records"), aside.join("capture.records")).unwrap();
-    let made = trainmon_dump::capture::recover(&aside).unwrap();
+    let made = trainmon_capture_files::recover(&aside).unwrap();
     assert_eq!((document(&aside).operators.len(), made.torn), (made.entries, 0), "no half record is left");
     assert!(made.entries + 1 >= calls && made.entries <= calls, "{} of {calls}", made.entries);
 }

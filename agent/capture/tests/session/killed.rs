@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use trainmon_capture::{Direction, Notices, Part, Session};
-use trainmon_dump::capture::recover;
+use trainmon_capture_files::recover;
 
 use crate::support::{PLACE, document, floats, names, numbers_in, plan, tensor_of};
 

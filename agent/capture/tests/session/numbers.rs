@@ -1,8 +1,8 @@
 //! What a document says of tensors: msprobe's own figures with `low`, the right ones with `high`.
 
 use half::{bf16, f16};
+use trainmon_capture_files::Plain;
 use trainmon_core::{Dtype, TensorView};
-use trainmon_dump::capture::Plain;
 
 use crate::support::{Host, bytes, floats, host, operator, tensor_of};
 

@@ -24,7 +24,7 @@ impl Host {
     /// The files of all calls, in their order.
     fn files(&self) -> Vec<PathBuf> {
         let document = self.document();
-        let name = |operator: &trainmon_dump::capture::Operator| {
+        let name = |operator: &trainmon_capture_files::Operator| {
             let name = tensor_of(&operator.values[0]).data_name.clone().unwrap();
             self.directory.join("dump_tensor_data").join(&*name)
         };

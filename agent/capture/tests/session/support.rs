@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use trainmon_capture::{
     CaptureConfig, CapturePlace, CapturePlan, Content, Direction, Notices, Part, Session, Tensor, Values,
 };
+use trainmon_capture_files::{Document, Operator, TensorFacts, Value, parse_document};
 use trainmon_core::config::CaptureDialect;
 use trainmon_core::{Dtype, TensorView};
-use trainmon_dump::capture::{Document, Operator, TensorFacts, Value, parse_document};
-use trainmon_dump::tensor_file;
 
 /// Says that a test cannot run here.
 pub(crate) fn skip(name: &str, reason: &str) {
@@ -112,7 +111,7 @@ pub(crate) fn operator<'d>(document: &'d Document, name: &str) -> &'d Operator {
 }
 
 pub(crate) fn tensor_of(value: &Value) -> &TensorFacts {
-    let trainmon_dump::capture::Leaf::Tensor(facts) = &value.leaf else { panic!("{value:?}") };
+    let trainmon_capture_files::Leaf::Tensor(facts) = &value.leaf else { panic!("{value:?}") };
     facts
 }
 
@@ -150,7 +149,7 @@ pub(crate) fn bytes(values: &mut Values<'_>, dtype: Dtype, dims: &[i64], bytes: 
 
 /// The numbers of a file of one tensor.
 pub(crate) fn numbers_in(path: &Path) -> Vec<f64> {
-    let file = tensor_file::open(path).unwrap();
+    let file = trainmon_tensor_files::open(path).unwrap();
     let [entry] = file.entries() else { panic!("{:?}", file.entries()) };
     file.read(&entry.name).unwrap().to_f64()
 }

@@ -31,7 +31,7 @@ fn each_tensor_has_a_file_named_after_its_place() {
         let files: Vec<Option<&str>> = operator(&document, &name)
             .values
             .iter()
-            .filter(|value| matches!(value.leaf, trainmon_dump::capture::Leaf::Tensor(_)))
+            .filter(|value| matches!(value.leaf, trainmon_capture_files::Leaf::Tensor(_)))
             .map(|value| tensor_of(value).data_name.as_deref())
             .collect();
         let at = |file: Option<&str>| numbers_in(&host.directory.join("dump_tensor_data").join(file.unwrap()));

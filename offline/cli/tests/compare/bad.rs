@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::json;
 use tempfile::tempdir;
-use trainmon_dump::capture::{CaptureError, Construct, Stacks, parse_document};
-use trainmon_dump::tensor_file::write::write_pt_of_one;
+use trainmon_capture_files::{CaptureError, Construct, Stacks, parse_document};
+use trainmon_tensor_files::write::write_pt_of_one;
 
 use crate::small::{ProgramOutput, document, dump, floats, listed, operators, put, tensor, trainmon, trainmon_limited};
 

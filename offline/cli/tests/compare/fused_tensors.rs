@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tempfile::tempdir;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor, write::write_npy};
+use trainmon_tensor_files::{FileBytes, StoredTensor, write::write_npy};
 
 use crate::small::{answer, listed, put, trainmon};
 

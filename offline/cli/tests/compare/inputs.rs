@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use trainmon_capture_files::{Leaf, find};
 use trainmon_compare::matching::Matching;
 use trainmon_compare::{
     Capture, CompareError, Format, Meter, Options, Request, Tables, Thresholds, Verdict, compare_matched,
 };
-use trainmon_dump::capture::{Leaf, find};
-use trainmon_dump::tensor_file::write::write_npy;
 use trainmon_report::Progress;
+use trainmon_tensor_files::write::write_npy;
 
 use crate::small::{answer, document, dump, floats, operators, put, tensor, trainmon};
 

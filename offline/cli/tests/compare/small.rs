@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+use trainmon_tensor_files::{FileBytes, StoredTensor};
 
 use crate::support::program;
 pub(crate) use crate::support::{ProgramOutput, trainmon};

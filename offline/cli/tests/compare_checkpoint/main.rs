@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::write::{write_npy, write_pt, write_pt_of_one, write_safetensors};
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+use trainmon_tensor_files::write::{write_npy, write_pt, write_pt_of_one, write_safetensors};
+use trainmon_tensor_files::{FileBytes, StoredTensor};
 
 use golden::golden;
 use support::{ProgramOutput, trainmon};

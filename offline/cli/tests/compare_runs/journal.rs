@@ -6,8 +6,8 @@ use trainmon_core::config::Config;
 use trainmon_core::{
     Dtype, Kind, MicroStep, Rank, Record, Scalar, Shape, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
-use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
+use trainmon_journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 
 use crate::workspace::Workspace;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use trainmon_dump::capture::Plain;
+use trainmon_capture_files::Plain;
 
 use crate::python;
 

@@ -1,6 +1,6 @@
 //! msprobe's six distances between tensors, as it prints them.
 
-use trainmon_dump::capture::Plain;
+use trainmon_capture_files::Plain;
 
 use super::cell::Cell;
 use crate::evaluation::{Elements, Measured};

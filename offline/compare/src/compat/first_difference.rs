@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use trainmon_dump::capture::{Plain, Section};
+use trainmon_capture_files::{Plain, Section};
 
 use super::cell::Cell;
 use super::columns::Mode;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trainmon_dump::capture::{Json, Plain};
+use trainmon_capture_files::{Json, Plain};
 
 use super::cell::Cell;
 use crate::python;

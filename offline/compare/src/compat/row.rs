@@ -1,6 +1,6 @@
 //! One row of msprobe's table.
 
-use trainmon_dump::capture::Section;
+use trainmon_capture_files::Section;
 
 use super::cell::Cell;
 use trainmon_distance::Distance;

@@ -1,6 +1,6 @@
 //! msprobe's differences of statistics.
 
-use trainmon_dump::capture::Plain;
+use trainmon_capture_files::Plain;
 
 use super::cell::Cell;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Leaf, Peer, Plain};
+use trainmon_capture_files::{Leaf, Peer, Plain};
 
 use super::cell::{Cell, Texts};
 use super::columns::{Mode, headers};

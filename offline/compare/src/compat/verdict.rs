@@ -1,6 +1,6 @@
 //! msprobe's rules, operator by operator, in its order.
 
-use trainmon_dump::capture::{Plain, Section};
+use trainmon_capture_files::{Plain, Section};
 
 use super::cell::Cell;
 use super::columns::Mode;

@@ -1,6 +1,6 @@
 //! Whether results of code that was written otherwise agree.
 
-use trainmon_dump::capture::{Leaf, Operator, Plain};
+use trainmon_capture_files::{Leaf, Operator, Plain};
 use trainmon_noise::SINGLE;
 
 use super::call::{Call, looks};

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use trainmon_dump::capture::TensorFacts;
+use trainmon_capture_files::TensorFacts;
 
 use crate::evaluation::Sides;
 use crate::input::Capture;

@@ -1,6 +1,6 @@
 //! An operator of both sides, its values beside their counterparts.
 
-use trainmon_dump::capture::Operator;
+use trainmon_capture_files::Operator;
 
 use super::compared::Comparer;
 use super::finding::Compared;

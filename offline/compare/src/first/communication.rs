@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section};
 
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};

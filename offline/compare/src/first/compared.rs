@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trainmon_dump::capture::{Leaf, Operator, Section};
+use trainmon_capture_files::{Leaf, Operator, Section};
 
 use super::finding::{Compared, Finding};
 use super::operands::results;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trainmon_dump::capture::{Leaf, Section};
+use trainmon_capture_files::{Leaf, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::item::{Address, Item};

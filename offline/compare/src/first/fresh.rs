@@ -1,6 +1,6 @@
 //! What an operator is given: whether it is as it was made, and what kind of thing it is where it is not.
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts};
 use trainmon_noise::SINGLE;
 
 use crate::deviation::{What, of_another_order};

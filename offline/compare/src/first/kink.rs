@@ -1,7 +1,7 @@
 //! Derivatives that jump: where an activation's input is close to zero, rounding decides which of two slopes an element of the
 //! gradient is multiplied by, and that element is another altogether. A sum over few such elements shows it.
 
-use trainmon_dump::capture::TensorFacts;
+use trainmon_capture_files::TensorFacts;
 use trainmon_noise::SINGLE;
 
 use super::call::Call;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::Operator;
+use trainmon_capture_files::Operator;
 
 use super::compared::Comparer;
 use super::magnitude::Magnitude;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use trainmon_dump::capture::{Operator, TensorFacts};
+use trainmon_capture_files::{Operator, TensorFacts};
 
 use super::compared::Comparer;
 use super::memory::numbers;

@@ -1,6 +1,6 @@
 //! What the first difference looks like: causes that leave a mark of their own in the values, in words.
 
-use trainmon_dump::capture::{Operator, Plain, Section, TensorFacts};
+use trainmon_capture_files::{Operator, Plain, Section, TensorFacts};
 
 use super::finding::{Finding, Kind};
 use super::memory::numbers;

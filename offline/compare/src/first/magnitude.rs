@@ -1,6 +1,6 @@
 //! How large a tensor is, and what kind of function takes it: what there is to go by without its elements.
 
-use trainmon_dump::capture::{Operator, TensorFacts};
+use trainmon_capture_files::{Operator, TensorFacts};
 
 use super::operands::{inputs, results};
 use crate::fingerprint::Fingerprint;

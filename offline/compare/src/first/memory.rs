@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::{Leaf, Section, TensorFacts};
+use trainmon_capture_files::{Leaf, Section, TensorFacts};
 
 use trainmon_noise::{Moved, may_hold_keys};
 

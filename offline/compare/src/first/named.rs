@@ -1,6 +1,6 @@
 //! What tensors are called: parameters by their names in the model, also where an optimizer changes them.
 
-use trainmon_dump::capture::{Section, TensorFacts};
+use trainmon_capture_files::{Section, TensorFacts};
 
 use super::learnt::Bounds;
 use crate::item::Item;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::TensorFacts;
+use trainmon_capture_files::TensorFacts;
 
 use super::memory::Parameters;
 use crate::fingerprint::Fingerprint;
@@ -178,7 +178,7 @@ impl Rounding {
 
 #[cfg(test)]
 mod tests {
-    use trainmon_dump::capture::Plain;
+    use trainmon_capture_files::Plain;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! An operator's tensors, of one side.
 
-use trainmon_dump::capture::{Operator, Section, TensorFacts};
+use trainmon_capture_files::{Operator, Section, TensorFacts};
 
 use crate::item::Item;
 

@@ -1,6 +1,6 @@
 //! What an operator gives: whether its results are apart by more than what went in and rounding account for.
 
-use trainmon_dump::capture::{Section, TensorFacts};
+use trainmon_capture_files::{Section, TensorFacts};
 use trainmon_noise::SINGLE;
 
 use crate::deviation::{What, numbers};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Operator, Section, Task};
+use trainmon_capture_files::{Operator, Section, Task};
 
 use super::broadcast::broadcast;
 use super::communication::Communication;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trainmon_dump::capture::Operator;
+use trainmon_capture_files::Operator;
 
 use crate::deviation::{What, deviation};
 use crate::item::Item;

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts};
 
 use super::agreement::{SURE, is_another_tensor, keeps_statistics};
 use super::call::Call;

@@ -1,7 +1,7 @@
 //! Updates by a quotient: an adaptive optimizer divides a moment by its own size, so that what of a gradient is rounding alone
 //! becomes a full update.
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
+use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts};
 use trainmon_noise::SPREAD_OF_QUOTIENTS;
 
 use super::call::Call;

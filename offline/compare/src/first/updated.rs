@@ -1,6 +1,6 @@
 //! Whether what an operator is given is apart by what an optimizer that was not captured made of rounding.
 
-use trainmon_dump::capture::{Operator, Section};
+use trainmon_capture_files::{Operator, Section};
 
 use crate::deviation::What;
 use crate::judge::coarse;

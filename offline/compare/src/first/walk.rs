@@ -5,7 +5,7 @@
 //! begin a part that is computed otherwise ([`Parts`]), or be the finding. What is neither teaches of rounding
 //! ([`Lesson`](super::learn::Lesson)).
 
-use trainmon_dump::capture::Operator;
+use trainmon_capture_files::Operator;
 
 use super::call::Call;
 use super::compared::{Comparer, lacks_a_digest};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::{Operator, TensorFacts};
+use trainmon_capture_files::{Operator, TensorFacts};
 
 use super::agreement::SURE;
 use super::compared::Comparer;

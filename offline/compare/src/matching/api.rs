@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::Deserialize;
-use trainmon_dump::capture::{Framework, Operator, Section, Value};
+use trainmon_capture_files::{Framework, Operator, Section, Value};
 
 use super::exact::{Side, pair_by_places};
 use super::family::{COLLECTIVES, common_callee, common_parameter};
@@ -285,7 +285,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value, json};
-    use trainmon_dump::capture::{Construct, Stacks, parse_document};
+    use trainmon_capture_files::{Construct, Stacks, parse_document};
 
     use super::*;
     use crate::deviation::{What, deviation};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use trainmon_dump::capture::{Operator, Value};
+use trainmon_capture_files::{Operator, Value};
 
 use super::listed::unlisted;
 use super::pair::{Aligned, How, Pair};

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use trainmon_dump::capture::Framework;
+use trainmon_capture_files::Framework;
 
 /// `MindSpore`'s families and torch's for the same operators.
 const FAMILIES: [(&str, &str); 4] =

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use trainmon_dump::capture::Framework;
+use trainmon_capture_files::Framework;
 
 use super::exact::{keys, pair};
 use super::family::common_callee;

@@ -105,7 +105,7 @@ impl Matching {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use trainmon_dump::capture::{Construct, Stacks, parse_document};
+    use trainmon_capture_files::{Construct, Stacks, parse_document};
 
     use super::*;
     use crate::item::Address;

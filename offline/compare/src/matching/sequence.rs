@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use similar::DiffOp;
-use trainmon_dump::capture::{Leaf, Operator, Section, Value};
+use trainmon_capture_files::{Leaf, Operator, Section, Value};
 
 use crate::input::Capture;
 use crate::name::{Direction, Hashes, OperatorName};

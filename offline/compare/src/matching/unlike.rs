@@ -1,6 +1,6 @@
 //! Calls of one function that are not the same call: another number with another tensor, or complex numbers beside real ones.
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts};
 
 /// Tensors whose norms are apart by more are others.
 const OTHER: f64 = 0.25;

@@ -1,6 +1,6 @@
 //! msprobe's answer: the first operator whose inputs have neither NaN nor infinity and whose outputs have.
 
-use trainmon_dump::capture::{CaptureError, Operator, Section, operator_json};
+use trainmon_capture_files::{CaptureError, Operator, Section, operator_json};
 
 use super::non_finite::is_bad;
 use crate::compat::{Node, between_communications};

@@ -1,6 +1,6 @@
 //! How bad an operator's NaN and infinities are.
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section, Value};
 
 use super::non_finite::is_bad;
 use crate::name::OperatorName;

@@ -1,6 +1,6 @@
 //! What counts as NaN or infinite, and what is so on purpose.
 
-use trainmon_dump::capture::{Leaf, Plain, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Plain, TensorFacts, Value};
 
 /// Whether max, min or mean of a tensor are NaN or infinite.
 pub(super) fn is_bad(value: &Value) -> bool {

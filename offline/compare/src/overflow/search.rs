@@ -4,7 +4,7 @@
 //! or is filled in, and a softmax makes zeros of it. So one that was not computed is followed silently, until it becomes a
 //! NaN, a loss or a gradient.
 
-use trainmon_dump::capture::{Leaf, Operator, Section, Value};
+use trainmon_capture_files::{Leaf, Operator, Section, Value};
 
 use super::non_finite::{has_infinity, is_bad, is_nan, was_told_infinity};
 use super::{Anomaly, FirstNonFinite, RankAnomalies, level};

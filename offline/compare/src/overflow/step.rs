@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use trainmon_dump::capture::{CaptureError, StepFiles, find};
+use trainmon_capture_files::{CaptureError, StepFiles, find};
 use trainmon_report::Advise;
 
 use super::{Origins, RankAnomalies, anomalies, msprobe_answer, origins};

@@ -1,7 +1,7 @@
 //! What is to be shown of the place where the runs part: its neighbours, its modules, its values and its stacks.
 
 use similar::DiffTag;
-use trainmon_dump::capture::{Leaf, Operator, Plain};
+use trainmon_capture_files::{Leaf, Operator, Plain};
 
 use crate::answer::{RankCaptures, StepCaptures};
 use crate::deviation::{Deviation, What};

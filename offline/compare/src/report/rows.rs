@@ -10,7 +10,7 @@ use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
-use trainmon_dump::capture::{Construct, Operator};
+use trainmon_capture_files::{Construct, Operator};
 
 use super::distribution::Distribution;
 use super::line::{self, Head, Line};
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::compat;
     use crate::deviation::{Deviation, What};
-    use trainmon_dump::capture::{Document, Framework, Section, Task};
+    use trainmon_capture_files::{Document, Framework, Section, Task};
 
     /// Rows named after their place, every third an error.
     struct Made {
@@ -376,7 +376,7 @@ mod tests {
                 framework: Framework::PyTorch,
                 operators: Vec::new(),
             },
-            stacks: trainmon_dump::capture::Stacks::default(),
+            stacks: trainmon_capture_files::Stacks::default(),
             construct: Construct::default(),
             has_stacks: false,
             tensors: None,

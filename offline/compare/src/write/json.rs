@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use trainmon_dump::capture::Plain;
+use trainmon_capture_files::Plain;
 
 use super::pieces::{Channel, Sink, Source};
 use super::rows::{Rows, WriteError};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
-use trainmon_dump::capture::Plain;
+use trainmon_capture_files::Plain;
 
 use super::pieces::{Channel, Sink, Source, unrendered};
 use super::rows::{Rows, WriteError};

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor, write::write_npy};
+use trainmon_tensor_files::{FileBytes, StoredTensor, write::write_npy};
 
 /// A call: its function, what goes in besides the last call's result, and what comes out.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use trainmon_capture_files::find;
 use trainmon_compare::matching::{self, Mapping, Pair};
 use trainmon_compare::{Capture, Evaluation, Sides, compat};
-use trainmon_dump::capture::find;
 
 use crate::recorded::{golden, root};
 
@@ -63,7 +63,7 @@ fn pairs(case: &Case, target: &Capture, golden: &Capture) -> (Vec<Pair>, bool) {
 
 fn mode(target: &Capture) -> compat::Mode {
     match target.document.task {
-        trainmon_dump::capture::Task::Tensor => compat::Mode::Tensor,
+        trainmon_capture_files::Task::Tensor => compat::Mode::Tensor,
         _ if target.document.has_digests() => compat::Mode::Digest,
         _ => compat::Mode::Statistics,
     }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use trainmon_capture_files::find;
 use trainmon_compare::matching::{How, LayerMapping, Matching, by_layer};
 use trainmon_compare::{Capture, CompareError, Options, Thresholds, Verdict, compare_matched, deviation};
-use trainmon_dump::capture::find;
 
 fn dump(name: &str) -> PathBuf {
     crate::recorded::root().join("03_dump").join(name).join("msprobe_out/step0/rank0/dump.json")

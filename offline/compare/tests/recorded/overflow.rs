@@ -1,8 +1,8 @@
 //! Where NaN and infinities were born, against msprobe's answers and the truth.
 
+use trainmon_capture_files::find;
 use trainmon_compare::Capture;
 use trainmon_compare::overflow::{anomalies, msprobe_answer, origins};
-use trainmon_dump::capture::find;
 
 fn captures(name: &str) -> Vec<(u64, Capture)> {
     let root = crate::recorded::root().join("03_dump").join(name).join("msprobe_out/step0");

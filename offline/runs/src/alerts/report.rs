@@ -7,8 +7,8 @@ use trainmon_core::{Alert, AlertPhase};
 use trainmon_report::counted;
 
 use super::error::JudgeError;
-use crate::run::NewestRun;
 use crate::steps::{Log, log_as_json};
+use trainmon_baseline::NewestRun;
 
 /// Ranks that are named one by one.
 const RANKS_SHOWN: usize = 8;

@@ -14,7 +14,8 @@ use serde_json::{Map, Value};
 
 use self::error::{AnomalyError, DIRECTORY, FILE};
 pub use self::report::{Analysis, as_json};
-use crate::run::{NewestRun, rank_of, run_directory_of};
+use trainmon_baseline::{NewestRun, run_directory_of};
+use trainmon_run_files::rank_of;
 
 /// What the tool writes.
 pub const ANALYSIS: &str = "anomaly_analyse.json";

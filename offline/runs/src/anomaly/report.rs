@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::error::AnomalyError;
-use crate::run::NewestRun;
+use trainmon_baseline::NewestRun;
 
 /// What came first.
 #[derive(Debug, Serialize)]

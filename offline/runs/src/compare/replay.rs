@@ -174,17 +174,12 @@ fn value_of(names: &Names, rows: &StepRows, tensor: u32, statistic: &str) -> Opt
 
 /// The files a kind may be in.
 fn prefixes_of(kind: &str) -> Vec<String> {
-    let v2 = match kind {
-        "actv" | "actv_grad" => "module",
-        "grad_unreduced" | "grad_reduced" => "weight_grad",
-        "param_origin" | "param_updated" => "param",
-        "mg_direction" => crate::run::MIXED_PREFIX,
-        RUN_KIND => RUN_KIND,
-        _ => "optimizer",
-    };
+    if kind == RUN_KIND {
+        return vec![kind.to_owned()];
+    }
     // What is left out of a kind's files is read from its twin's.
     let twin = Kind::from_name(kind).and_then(LeftOut::twin_of).map(Kind::name);
-    [kind, v2].into_iter().chain(twin).map(str::to_owned).collect()
+    trainmon_run_files::prefixes_of(kind).into_iter().chain(twin).map(str::to_owned).collect()
 }
 
 /// A curve that is being read.

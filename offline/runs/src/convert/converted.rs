@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::run::NewestRun;
+use trainmon_baseline::NewestRun;
 
 /// What was converted.
 #[derive(Debug, Serialize)]

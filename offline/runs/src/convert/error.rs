@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
-use crate::run::RunError;
 use crate::steps::ReadRunError;
+use trainmon_run_files::RunError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
 #[derive(Debug, thiserror::Error)]

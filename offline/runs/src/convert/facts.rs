@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use csv::StringRecord;
 use trainmon_core::Step;
-use trainmon_exporters::tensorboard::{EventWriter, FACTS, Point, Value};
+use trainmon_exporters::tensorboard::{EventWriter, Point, Value, fact_tag};
 
 use super::converted::ConvertedRun;
 use super::error::ConvertError;
-use crate::run::{Table, ToldNumbers};
+use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers};
 
 /// When each step ended, in seconds since 1970. Of a step made twice the later time.
 #[derive(Debug, Default)]
@@ -22,9 +21,9 @@ impl StepTimes {
 }
 
 /// The tag of a column; of one that another version wrote, among those about the monitor.
-fn fact_tag(column: &str) -> String {
-    let known = FACTS.iter().find(|fact| fact.column == column);
-    known.map_or_else(|| format!("monitor/{column}"), |fact| fact.tag.to_owned())
+fn tag_of(column: &str) -> String {
+    let known = StepColumn::ALL.into_iter().find(|known| known.name() == column);
+    known.map_or_else(|| format!("monitor/{column}"), fact_tag)
 }
 
 /// Writes the numbers of `steps.csv` to `out` and gives back the times.
@@ -33,13 +32,13 @@ pub(super) fn convert_facts(
     out: &Path,
     converted: &mut ConvertedRun,
 ) -> Result<StepTimes, ConvertError> {
-    let (step_column, time_column) = (table.place("step")?, table.place("unix_seconds")?);
+    let (step_column, time_column) = (table.place(STEP_COLUMN)?, table.place(StepColumn::UnixSeconds.name())?);
     let columns = table.header().iter().enumerate().filter(|(place, _)| ![step_column, time_column].contains(place));
-    let facts: Vec<(usize, String)> = columns.map(|(place, column)| (place, fact_tag(column))).collect();
+    let facts: Vec<(usize, String)> = columns.map(|(place, column)| (place, tag_of(column))).collect();
     let mut told = ToldNumbers::default();
     let mut writer = EventWriter::new(out.to_path_buf());
-    let (mut times, mut cells) = (StepTimes::default(), StringRecord::new());
-    while let Some(row) = table.next(&mut cells)? {
+    let mut times = StepTimes::default();
+    while let Some(row) = table.next_row()? {
         row.check_length()?;
         let (step, time): (u64, f64) = (row.integer(step_column)?, row.number(time_column)?);
         let mut points = Vec::with_capacity(facts.len());

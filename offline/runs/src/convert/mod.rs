@@ -1,7 +1,7 @@
 //! `trainmon convert`: the CSV files of a run, ours or msprobe's, in another format.
 //!
 //! ```text
-//! run directory ─▶ crate::run: runs, their tables in order, their rows ─▶ points: values by step ─▶ event files
+//! run directory ─▶ trainmon-run-files: runs, their tables in order, their rows ─▶ points: values by step ─▶ event files
 //! ```
 //!
 //! Tables are read row by row: memory holds one step, whatever the run's length.
@@ -20,9 +20,10 @@ use self::converted::ConvertedRun;
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
-use crate::run::{FileUse, RunDirectory, Table, run_directory_of, runs_in};
 use crate::steps::StepReader;
+use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
+use trainmon_run_files::{FileUse, RunDirectory, Table, runs_in};
 
 pub use self::converted::Converted;
 pub use self::report::as_json;
@@ -123,14 +124,11 @@ impl Work<'_> {
     }
 
     fn open(&mut self, path: &Path) -> Result<Option<Table>, ConvertError> {
-        let table = Table::open(path)?;
-        match &table {
-            None => self.warnings.push(format!("`{}` has no header: left out", path.display())),
-            Some(Table { torn_line: Some(line), .. }) => {
-                self.warnings.push(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
-            }
-            Some(_) => {}
-        }
+        let table = Table::open(path, FileUse::Held)?;
+        self.warnings.extend(match &table {
+            None => Some(format!("`{}` has no header: left out", path.display())),
+            Some(table) => table.torn_line_in_words(),
+        });
         Ok(table)
     }
 

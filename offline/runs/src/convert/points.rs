@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use csv::StringRecord;
 use trainmon_core::{Kind, Reading, Scalar, Statistic, Step, StepBatch, TensorStats, is_number_column};
 use trainmon_exporters::tensorboard::{
     EventWriter, Histogram, Point, UPDATE_RATIO_HISTOGRAM, UPDATE_RATIO_LEFT_OUT, Value, tensor_tag,
@@ -13,8 +12,8 @@ use trainmon_exporters::tensorboard::{
 use super::converted::ConvertedRun;
 use super::error::ConvertError;
 use super::facts::StepTimes;
-use crate::run::{Row, RowLayout, Table};
 use crate::steps::StepReader;
+use trainmon_run_files::{Row, RowLayout, Table};
 
 const UPDATE_RATIO: &str = "update_ratio";
 /// What a script told under names of its own: those are the tags, beside the run's own numbers.
@@ -62,13 +61,12 @@ impl<'a> KindPoints<'a> {
         let written = table.unix_seconds;
         let mut pending: Option<StepPoints> = None;
         let (mut rows, mut left_out) = (0, 0);
-        let mut cells = StringRecord::new();
         loop {
             rows += 1;
             if rows % TELL_EVERY == 0 {
                 tell(table.bytes_read());
             }
-            let Some(row) = table.next(&mut cells)? else { break };
+            let Some(row) = table.next_row()? else { break };
             let Some(RowPoints { step, kind, points }) = self.points(&layout, &row)? else {
                 left_out += 1;
                 continue;

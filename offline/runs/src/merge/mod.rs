@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Csv, FileLayout, Signals};
-use trainmon_core::{RUN_FILE, RunFile, Statistic, StepBatch};
+use trainmon_core::{RUN_FILE, Rank, RunFile, Statistic, StepBatch};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 use trainmon_report::{FreshDirectory, NotMade, OutputError, Progress};
+use trainmon_run_files::rank_directory;
 
 pub use self::error::MergeRanksError;
 pub use self::report::{LeftOutRows, MergedRun, as_json};
@@ -29,8 +30,6 @@ use self::layout::{NoLayout, RankLayout, SharedLayouts};
 use self::step::Merger;
 use crate::steps::{Names, RankChoice, RecordedRank, RecordedRun, StepReader};
 
-/// The directory of the one rank that the merged run has.
-const ONLY_RANK: &str = "rank_0";
 /// What is no statistic of a whole tensor when it is known of its parts.
 const NOT_OF_PARTS: [Statistic; 3] = [Statistic::Crc32, Statistic::Xor64, Statistic::Id];
 
@@ -138,7 +137,7 @@ pub(crate) fn merge_into(
     drop(shared);
     let config = config_of(&ranks);
     let csv = Csv { layout: Some(FileLayout::Run), ..config.csv_layout.clone() };
-    let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(ONLY_RANK));
+    let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(rank_directory(Rank(0))));
     let held_by_one = layout::held_by_one(ranks.iter().map(|rank| &rank.layout));
     let lacks_gradients = ranks.iter().any(|rank| rank.layout.has_unknown_gradient(&held_by_one));
     let mut merger = Merger::knowing(held_by_one, lacks_gradients);

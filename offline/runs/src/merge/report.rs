@@ -9,7 +9,7 @@ use trainmon_report::{as_json as failure, first_of};
 
 use super::error::MergeRanksError;
 use super::step::LeftOut;
-use crate::run::NewestRun;
+use trainmon_baseline::NewestRun;
 
 /// Ranks that a line names.
 const RANKS_SHOWN: usize = 8;

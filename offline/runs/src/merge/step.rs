@@ -8,7 +8,7 @@ use trainmon_core::{
 
 use super::layout::{Part, RankLayout};
 use super::statistics::Together;
-use crate::steps::UNKNOWN_ELEMENTS;
+use trainmon_run_files::UNKNOWN_ELEMENTS;
 
 /// What could not be put together, by kind and reason: how many rows.
 pub(super) type LeftOut = BTreeMap<(Kind, Reason), u64>;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_dump::capture::{Made, Missing, WriteError, left_over_records, recover};
+use trainmon_capture_files::{Made, Missing, WriteError, left_over_records, recover};
 use trainmon_report::{Advise, as_json as failure, counted};
 
 /// Why no capture can be recovered.

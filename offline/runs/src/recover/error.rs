@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use trainmon_baseline::JournalsError;
-use trainmon_dump::journal;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
@@ -13,7 +12,7 @@ use trainmon_report::Advise;
 pub enum RecoverError {
     /// The file is no journal, or its beginning is damaged.
     #[error(transparent)]
-    Journal(#[from] journal::RecoverError),
+    Journal(#[from] trainmon_journal::RecoverError),
     /// Journals cannot be found.
     #[error(transparent)]
     Journals(#[from] JournalsError),

@@ -1,7 +1,7 @@
 //! `trainmon recover`: the CSV files of a run out of the journal it left, the documents of a capture out of its record file.
 //!
 //! ```text
-//! journal ─▶ trainmon-dump: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
+//! journal ─▶ trainmon-journal: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
 //! ```
 
 mod calls;
@@ -16,8 +16,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
+use trainmon_journal::Recovered;
 
 use self::calls::CallsFile;
 pub use self::captures::{CaptureRecovery, captures_as_json, recover_captures};
@@ -26,7 +26,7 @@ use self::recovery::RecoveredJournal;
 pub use self::recovery::Recovery;
 pub use self::report::as_json;
 use self::source::{Source, sources};
-use crate::run::run_directory_of;
+use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::error::RecoverError;
-use crate::run::NewestRun;
+use trainmon_baseline::NewestRun;
 
 /// What came out of the journals of a run.
 #[derive(Debug, Serialize)]

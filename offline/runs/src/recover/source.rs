@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use trainmon_baseline::journals_in;
 use trainmon_core::Rank;
 use trainmon_core::config::Dialect;
+use trainmon_run_files::rank_directory;
 
 use super::error::RecoverError;
 
@@ -51,7 +52,7 @@ impl Source {
             Place::Named { name, before } => counted(name.display().to_string(), *before),
             Place::OfRank { before } => match dialect {
                 Dialect::V1 => counted(format!("rank{rank}"), *before),
-                Dialect::V2 => counted(format!("rank_{rank}"), *before),
+                Dialect::V2 => counted(rank_directory(rank), *before),
             },
         }
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use trainmon_report::counted;
 
 use super::error::ReplayError;
-use crate::run::NewestRun;
 use crate::steps::{Log, log_as_json};
+use trainmon_baseline::NewestRun;
 
 /// What was replayed.
 #[derive(Debug, Serialize)]

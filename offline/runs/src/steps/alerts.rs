@@ -11,11 +11,11 @@ use trainmon_core::{
     ALERT_DIGITS, ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity,
     AlertSignal, Expectation, Group, Kind, MicroStep, Rank, Statistic, Step, layer_of, short,
 };
-use trainmon_dump::journal::Recovered;
+use trainmon_journal::Recovered;
 
 use super::error::ReadRunError;
 use crate::anomaly::findings_file;
-use crate::run::RanksError;
+use trainmon_baseline::ReadRunError as RanksError;
 
 /// What is known of a rank's alerts.
 #[derive(Debug, Default)]

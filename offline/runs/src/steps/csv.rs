@@ -1,29 +1,20 @@
 //! A rank's CSV files as batches.
-//!
-//! ```text
-//! one cursor per kind of file ─▶ the lowest step any of them stands at ─▶ its rows, of all of them
-//! ```
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Features, Signal, Signals, WeightGrad};
 use trainmon_core::{GradNorm, Kind, Repeats, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
+use trainmon_run_files::{FileUse, RankFiles, RunDirectory, RunError, STACKS, Selection, StepColumn, kinds_of};
 
 use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
-use super::facts::FactsCursor;
 use super::times::StepTimes;
-use crate::run::{FileUse, MIXED_PREFIX, RunDirectory, RunError, TableCursor, came_again};
-
-/// Not of tensors: call stacks.
-const NOT_READ: &str = "stack_info";
 
 /// Reads one rank's files.
 pub(super) struct CsvReader {
-    cursors: Vec<TableCursor<Kept>>,
-    facts: Option<(PathBuf, FactsCursor)>,
+    files: RankFiles<Kept>,
     repeats: Repeats,
     pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
@@ -38,42 +29,37 @@ impl CsvReader {
         for stranger in &run.strangers {
             warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
-        let mut cursors = Vec::with_capacity(run.tables.len());
+        let selection = Selection {
+            tables: &|prefix| prefix != STACKS,
+            empty_rows: &|_| true,
+            steps: &StepColumn::ALL,
+            file_use: how,
+        };
+        let mut of_steps = Vec::new();
+        let mut files = RankFiles::open(run, &selection, Kept::of, &mut |warning| of_steps.push(warning))?;
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
         let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
-        for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| *prefix != NOT_READ) {
-            let mut cursor = TableCursor::new(prefix, paths, true, Kept::of).with_files(how);
-            if let Some(Kept { columns, .. }) = cursor.begin(&mut |warning| warnings.push(warning))? {
-                for kind in kinds_of(prefix) {
-                    measured.set(kind, columns.measured());
-                    ops.push((kind, columns.ops()));
-                }
+        files.begin(&mut |warning| warnings.push(warning), |prefix, Kept { columns, .. }| {
+            for kind in kinds_of(prefix) {
+                measured.set(kind, columns.measured());
+                ops.push((kind, columns.ops()));
             }
-            cursors.push(cursor);
-        }
+        })?;
+        warnings.append(&mut of_steps);
         if run.left_out.gradients && !ops.iter().any(|(kind, _)| *kind == Kind::GradUnreduced) {
             // Each of its rows was left out.
             let twin = ops.iter().find(|(kind, _)| *kind == Kind::GradReduced).map(|(_, ops)| ops.clone());
             measured.set(Kind::GradUnreduced, measured.of(Kind::GradReduced));
             ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
         }
-        let facts = match &run.steps {
-            Some(path) => FactsCursor::open(path, how, warnings)?.map(|facts| (path.clone(), facts)),
-            None => None,
-        };
-        let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
+        let times = if files.has_steps() { StepTimes::Known } else { StepTimes::OfFiles };
         let (repeats, names, config) = (Repeats::new(run.left_out), Names::default(), config_of(&ops));
-        Ok(Self { cursors, facts, repeats, names, measured, config, times, has_time: false })
+        Ok(Self { files, repeats, names, measured, config, times, has_time: false })
     }
 
     /// The number of the next step; `None` at the end.
     pub(super) fn peek(&mut self, warnings: &mut Vec<String>) -> Result<Option<u64>, RunError> {
-        let mut lowest = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
-        for cursor in &mut self.cursors {
-            let step = cursor.peek(&mut |warning| warn_once(warnings, warning))?;
-            lowest = [lowest, step].into_iter().flatten().min();
-        }
-        Ok(lowest)
+        self.files.peek(&mut |warning| warn_once(warnings, warning))
     }
 
     /// Reads the next step. `false` at the end.
@@ -92,40 +78,29 @@ impl CsvReader {
         warnings: &mut Vec<String>,
     ) -> Result<bool, RunError> {
         batch.reset();
-        let next = self.peek(warnings)?;
         let mut warn = |warning| warn_once(warnings, warning);
-        let Some(step) = next else {
-            if let Some((path, facts)) = &mut self.facts
-                && let Some(range) = facts.again.take()
-            {
-                warn(came_again(path, range));
-            }
+        let Some(step) = self.files.peek(&mut warn)? else {
+            self.files.steps_came_again().into_iter().for_each(warn);
             return Ok(false);
         };
         batch.step = Step(step);
-        let mut written: f64 = 0.0;
-        for cursor in &mut self.cursors {
-            while cursor.peek(&mut warn)? == Some(step) {
-                let Some(taken) = take(cursor, names, &mut warn)? else { continue };
-                written = written.max(taken.written);
-                let Some(record) = taken.record else { continue };
-                let asked = self.config.signal(record.kind).filter(|_| record.kind.value_columns().is_empty());
-                if batch.ops.is_none() && asked.is_some_and(|signal| signal.ops[..] != taken.ops[..]) {
-                    batch.ops = Some(taken.ops);
-                }
-                batch.records.push(record);
+        let (mut written, config): (f64, _) = (0.0, &self.config);
+        self.files.rows(step, &mut warn, |row| {
+            written = written.max(row.kept.written);
+            let Some(record) = take(row, names)? else { return Ok(()) };
+            let ops = &row.kept.ops;
+            let asked = config.signal(record.kind).filter(|_| record.kind.value_columns().is_empty());
+            if batch.ops.is_none() && asked.is_some_and(|signal| signal.ops[..] != ops[..]) {
+                batch.ops = Some(Arc::clone(ops));
             }
-            cursor.finish_step(step);
-        }
+            batch.records.push(record);
+            Ok(())
+        })?;
         self.repeats.fill_in(batch);
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
-        let has_time = match &mut self.facts {
-            Some((_, facts)) => facts.peek()? == Some(step) && facts.take(batch)?,
-            None => false,
-        };
-        self.has_time = has_time;
-        if !has_time {
+        self.has_time = self.files.numbers(step, batch)?;
+        if !self.has_time {
             // As good as is known: the files were written up to then.
             batch.time = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(written).unwrap_or_default();
             if self.times == StepTimes::Known {
@@ -137,31 +112,17 @@ impl CsvReader {
 
     /// Whether the run kept a table of what it did and cost, step by step.
     pub(super) fn has_facts(&self) -> bool {
-        self.facts.is_some()
+        self.files.has_steps()
     }
 
     pub(super) fn bytes_read(&self) -> u64 {
-        let of_facts = self.facts.as_ref().map_or(0, |(_, facts)| facts.bytes_read());
-        self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_facts
+        self.files.bytes_read()
     }
 }
 
 fn warn_once(warnings: &mut Vec<String>, warning: String) {
     if !warnings.contains(&warning) {
         warnings.push(warning);
-    }
-}
-
-/// The kinds that rows of a file may be of.
-fn kinds_of(prefix: &str) -> Vec<Kind> {
-    match prefix {
-        MIXED_PREFIX => vec![Kind::MgDirection],
-        "module" => vec![Kind::Actv, Kind::ActvGrad],
-        "weight_grad" => vec![Kind::GradUnreduced, Kind::GradReduced],
-        "param" => vec![Kind::ParamOrigin, Kind::ParamUpdated],
-        "cc" => vec![Kind::Comm],
-        "optimizer" => Kind::ALL.into_iter().filter(|kind| kind.is_moment()).collect(),
-        prefix => Kind::from_name(prefix).into_iter().collect(),
     }
 }
 

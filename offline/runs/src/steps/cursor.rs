@@ -1,12 +1,11 @@
 //! Rows of a run's tables as records.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use trainmon_core::{Kind, MicroStep, Record, Statistic, TensorId, TensorInfo};
-
-use super::columns::NumberColumns;
-use crate::run::{RowLayout, RunError, Table, TableCursor};
+use trainmon_run_files::{NumberColumns, ReadRow, RowLayout, RunError, Table, is_optimizer};
 
 /// The names of all tensors, by their ids.
 #[derive(Debug, Default)]
@@ -33,19 +32,9 @@ pub(super) struct Kept {
     /// Rows count micro-batches from this number on.
     first_micro_step: u32,
     /// When the table was last written, in Unix seconds.
-    written: f64,
+    pub(super) written: f64,
     pub(super) columns: NumberColumns,
     /// The statistics it has columns for: other ones after they were changed while the training ran.
-    ops: Arc<[Statistic]>,
-}
-
-/// A row that was handed out.
-pub(super) struct Taken {
-    /// None of a kind that trainmon does not know.
-    pub(super) record: Option<Record>,
-    /// When it was written at the latest, in Unix seconds.
-    pub(super) written: f64,
-    /// The statistics of its table.
     pub(super) ops: Arc<[Statistic]>,
 }
 
@@ -57,27 +46,20 @@ impl Kept {
     }
 }
 
-/// Hands out the row that the cursor stands at, if there is one.
-pub(super) fn take(
-    cursor: &mut TableCursor<Kept>,
-    names: &mut Names,
-    warn: &mut dyn FnMut(String),
-) -> Result<Option<Taken>, RunError> {
-    let is_optimizer = cursor.prefix() == "optimizer";
-    cursor.take(|path, Kept { first_micro_step, written, columns, ops }, row, of| {
-        let taken = |record| Taken { record, written: *written, ops: Arc::clone(ops) };
-        let (kind, name) = match Kind::from_name(of.kind) {
-            Some(kind) => (kind, of.name.to_owned()),
-            // The state of an optimizer that nobody knows by name.
-            None if is_optimizer => (Kind::OptimizerState, format!("{}.{}", of.name, of.kind)),
-            None => {
-                let what = format!("`{}`: rows of `{}`, which is no kind of tensor", path.display(), of.kind);
-                warn(format!("{what}: left out"));
-                return Ok(taken(None));
-            }
-        };
-        let reading = columns.reading(kind, of, row)?;
-        let micro_step = MicroStep(of.micro_step.map_or(0, |number| number.saturating_sub(*first_micro_step)));
-        Ok(taken(Some(Record { tensor: names.id(of.vpp_stage, &name), kind, micro_step, reading })))
-    })
+/// The record that a row was made of; none of a kind that trainmon does not know.
+pub(super) fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names) -> Result<Option<Record>, RunError> {
+    let ReadRow { of, kept: Kept { first_micro_step, columns, .. }, .. } = row;
+    let (kind, name) = match Kind::from_name(of.kind) {
+        Some(kind) => (kind, Cow::Borrowed(of.name)),
+        // The state of an optimizer that nobody knows by name.
+        None if is_optimizer(row.prefix) => (Kind::OptimizerState, Cow::Owned(format!("{}.{}", of.name, of.kind))),
+        None => {
+            let what = format!("`{}`: rows of `{}`, which is no kind of tensor", row.path.display(), of.kind);
+            (row.warn)(format!("{what}: left out"));
+            return Ok(None);
+        }
+    };
+    let reading = columns.reading(kind, of, row.cells)?;
+    let micro_step = MicroStep(of.micro_step.map_or(0, |number| number.saturating_sub(*first_micro_step)));
+    Ok(Some(Record { tensor: names.id(of.vpp_stage, &name), kind, micro_step, reading }))
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use trainmon_logs::{FORMATS, LogError};
 use trainmon_report::Advise;
 
-use crate::run::{RanksError, RunError};
+use trainmon_baseline::ReadRunError as RanksError;
+use trainmon_run_files::RunError;
 
 /// What is wrong with a run, or with what was asked of it.
 #[derive(Debug, thiserror::Error)]

@@ -9,11 +9,9 @@
 //! Memory holds one step and the names, whatever the run's length. A run that is still at work is read as far as it got.
 
 mod alerts;
-mod columns;
 mod csv;
 mod cursor;
 mod error;
-mod facts;
 mod log;
 mod reader;
 mod recorded_run;
@@ -22,7 +20,6 @@ mod times;
 pub use trainmon_logs::{ColumnNames, Log, LogColumns, LogFormat, PickedColumn};
 
 pub use self::alerts::RankAlerts;
-pub(crate) use self::columns::UNKNOWN_ELEMENTS;
 pub(crate) use self::cursor::Names;
 pub use self::error::ReadRunError;
 pub use self::log::log_as_json;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use trainmon_core::config::Config;
 use trainmon_core::{Kind, StatisticSet, StepBatch, TensorInfo};
-use trainmon_dump::journal::Recovered;
 use trainmon_exporters::MeasuredStatistics;
+use trainmon_journal::Recovered;
 use trainmon_logs::Log;
 
 use super::csv::CsvReader;
@@ -14,7 +14,8 @@ use super::cursor::Names;
 use super::error::ReadRunError;
 use super::log::LogReader;
 use super::times::StepTimes;
-use crate::run::{FileUse, RanksError, RunDirectory};
+use trainmon_baseline::ReadRunError as RanksError;
+use trainmon_run_files::{FileUse, RunDirectory};
 
 /// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
 pub struct StepReader {

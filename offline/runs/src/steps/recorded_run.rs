@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trainmon_core::{RUN_FILE, Rank, RunFile, RunInfo};
-use trainmon_dump::journal::Recovered;
+use trainmon_journal::Recovered;
 use trainmon_logs::{ColumnNames, Log};
 use trainmon_report::first_of;
 
@@ -14,7 +14,8 @@ use super::alerts::{self, RankAlerts};
 use super::error::ReadRunError;
 use super::log::alerts_of_log;
 use super::reader::StepReader;
-use crate::run::{FileUse, Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
+use trainmon_baseline::{Files, NewestRun, RankSource, ReadRunError as RanksError, ranks_in};
+use trainmon_run_files::{FileUse, file_name, is_rank_directory};
 
 /// Which of a run's ranks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +226,7 @@ fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError
 /// The directory's name; of a rank's directory that of the directory above.
 fn name_of(directory: &Path, path: &Path) -> String {
     let absolute = directory.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let is_rank = file_name(&absolute).starts_with("rank_");
+    let is_rank = is_rank_directory(file_name(&absolute));
     let named = if is_rank { absolute.parent().unwrap_or(&absolute) } else { &absolute };
     file_name(named).to_owned()
 }

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use trainmon_capture_files::{CaptureError, find};
 use trainmon_compare::{CompareError, RequestError};
-use trainmon_dump::capture::{CaptureError, find};
 use trainmon_report::{Outcome, Printer};
 
 use super::arguments::{Arguments, FailOn, level, paths};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts, Value};
 
 use crate::deviation::deviation;
 use crate::item::Item;

@@ -5,7 +5,7 @@
 //! groups there are stands in no capture, but only a few numbers divide all parts, and of these the right one alone puts the
 //! parts where the fused weight has them.
 
-use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_tensor_files::StoredTensor;
 
 use crate::joined::Layout;
 
@@ -105,7 +105,7 @@ fn number(tensor: &StoredTensor, at: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use trainmon_core::{Dtype, Shape};
-    use trainmon_dump::tensor_file::FileBytes;
+    use trainmon_tensor_files::FileBytes;
 
     use super::*;
 

@@ -13,8 +13,8 @@ mod layout;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use trainmon_dump::capture::Operator;
-use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_capture_files::Operator;
+use trainmon_tensor_files::StoredTensor;
 
 use self::facts::{FusedOperator, is_permuted, put_together, telling};
 use self::layout::layout;

@@ -1,0 +1,114 @@
+//! What there is to read: run directories, and the tables in them in the order in which they were written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use trainmon_core::LeftOut;
+
+use crate::error::RunError;
+use crate::left_out::read_left_out;
+use crate::names::{STACKS_FILE, STEPS_FILE, TableName, file_name, rank_of};
+
+/// The directory of one run and rank, of ours or of msprobe's.
+#[derive(Debug)]
+pub struct RunDirectory {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it is called: `rank3`; by its directory if another has that name.
+    pub name: String,
+    /// The tables of each prefix, the earliest steps first.
+    pub tables: BTreeMap<String, Vec<PathBuf>>,
+    /// The table about the run itself.
+    pub steps: Option<PathBuf>,
+    /// CSV files that are no table of a monitor.
+    pub strangers: Vec<PathBuf>,
+    /// Rows that are left out since others say the same.
+    pub left_out: LeftOut,
+}
+
+/// The ranks' directories of a path: itself, or those it holds, by rank; several of one rank have other names.
+///
+/// # Errors
+/// A directory cannot be read, or it is no run's.
+pub fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
+    let entries = entries(path)?;
+    if let Some(run) = RunDirectory::open(path, &entries) {
+        return Ok(vec![run]);
+    }
+    let mut runs = Vec::new();
+    for directory in entries.iter().filter(|entry| entry.is_dir() && rank_of(entry).is_some()) {
+        runs.extend(RunDirectory::open(directory, &self::entries(directory)?));
+    }
+    if runs.is_empty() {
+        let found = match &entries[..] {
+            [] => "it is empty",
+            _ => "neither it nor a directory of a rank in it has CSV files of a monitor",
+        };
+        return Err(RunError::NotARun { path: path.to_path_buf(), found });
+    }
+    name_apart(&mut runs);
+    runs.sort_by_key(|run| (rank_of(&run.path), run.path.clone()));
+    Ok(runs)
+}
+
+/// Several runs of one rank are called by their directories.
+fn name_apart(runs: &mut [RunDirectory]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = file_name(&run.path).to_owned();
+        }
+    }
+}
+
+impl RunDirectory {
+    /// `None` if no table of a monitor is in it.
+    fn open(path: &Path, entries: &[PathBuf]) -> Option<Self> {
+        let mut tables: BTreeMap<String, Vec<(Place, PathBuf)>> = BTreeMap::new();
+        let (mut steps, mut strangers) = (None, Vec::new());
+        for entry in entries.iter().filter(|entry| entry.is_file()) {
+            let name = file_name(entry);
+            if let Some(table) = TableName::of(entry) {
+                tables.entry(table.prefix.to_owned()).or_default().push((place(table), entry.clone()));
+            } else if name == STEPS_FILE {
+                steps = Some(entry.clone());
+            } else if name != STACKS_FILE && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
+                strangers.push(entry.clone());
+            }
+        }
+        if tables.is_empty() && steps.is_none() {
+            return None;
+        }
+        let in_order = |mut files: Vec<(Place, PathBuf)>| {
+            files.sort();
+            files.into_iter().map(|(_, path)| path).collect()
+        };
+        let tables = tables.into_iter().map(|(prefix, files)| (prefix, in_order(files))).collect();
+        let name = format!("rank{}", rank_of(path).unwrap_or(0));
+        // A file that cannot be read says nothing.
+        let left_out = read_left_out(path).unwrap_or_default();
+        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers, left_out })
+    }
+
+    /// Every file that will be read.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tables.values().flatten().chain(&self.steps)
+    }
+}
+
+/// Where a table stands among those of its prefix: by its first step; of one that was set aside (`.old`, `.old.2`), in
+/// mid-run, before the one that took its place.
+type Place = (u64, u32);
+
+fn place(table: TableName<'_>) -> Place {
+    (table.first, table.set_aside.unwrap_or(u32::MAX))
+}
+
+/// What a directory holds, by name.
+fn entries(path: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let failed = |source| RunError::ReadDirectory { path: path.to_path_buf(), source };
+    let listed = std::fs::read_dir(path).map_err(failed)?;
+    let mut found = listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    found.sort();
+    Ok(found)
+}

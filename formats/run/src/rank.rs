@@ -1,0 +1,135 @@
+//! A rank's files, a step at a time.
+//!
+//! ```text
+//! one cursor per kind of file, one for steps.csv ─▶ the lowest step any of them stands at ─▶ its rows, of all of them
+//! ```
+
+use trainmon_core::StepBatch;
+
+use crate::cursor::{ReadRow, TableCursor};
+use crate::directory::RunDirectory;
+use crate::error::RunError;
+use crate::file_use::FileUse;
+use crate::rows::RowLayout;
+use crate::steps::{StepColumn, StepsReader};
+use crate::table::Table;
+
+/// What is read of a rank's files.
+pub struct Selection<'a> {
+    /// By prefix, whether tables are read.
+    pub tables: &'a dyn Fn(&str) -> bool,
+    /// By prefix, whether V1's rows for hooks that were given no tensor are handed out.
+    pub empty_rows: &'a dyn Fn(&str) -> bool,
+    /// The columns of `steps.csv`; without any the file is not opened.
+    pub steps: &'a [StepColumn],
+    /// Whether files stay open between reads.
+    pub file_use: FileUse,
+}
+
+/// Reads a rank's tables and `steps.csv`. Memory holds a row of each. `F` is what a reader keeps of each table.
+pub struct RankFiles<F> {
+    cursors: Vec<TableCursor<F>>,
+    steps: Option<StepsReader>,
+}
+
+impl<F> RankFiles<F> {
+    /// Before the first step. `keep` makes what is kept of a table when it is opened; `warn` hears what is left out.
+    ///
+    /// # Errors
+    /// `steps.csv` cannot be read or has no column `step`.
+    pub fn open(
+        run: &RunDirectory,
+        selection: &Selection<'_>,
+        keep: fn(&Table, &RowLayout) -> F,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Self, RunError> {
+        let tables = run.tables.iter().filter(|(prefix, _)| (selection.tables)(prefix));
+        let cursors = tables
+            .map(|(prefix, paths)| {
+                TableCursor::new(prefix, paths, (selection.empty_rows)(prefix), selection.file_use, keep)
+            })
+            .collect();
+        let steps = match &run.steps {
+            Some(path) if !selection.steps.is_empty() => {
+                StepsReader::open(path, selection.file_use, selection.steps, warn)?
+            }
+            _ => None,
+        };
+        Ok(Self { cursors, steps })
+    }
+
+    /// Opens the first table of each prefix; `each` hears the prefix and what is kept of it.
+    ///
+    /// # Errors
+    /// A table cannot be read or has not the columns that every table has.
+    pub fn begin(&mut self, warn: &mut dyn FnMut(String), mut each: impl FnMut(&str, &F)) -> Result<(), RunError> {
+        for cursor in &mut self.cursors {
+            let prefix = cursor.prefix().to_owned();
+            if let Some(kept) = cursor.begin(warn)? {
+                each(&prefix, kept);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `steps.csv` is read.
+    pub fn has_steps(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// The number of the next step; `None` at the end.
+    ///
+    /// # Errors
+    /// A table cannot be read, or a row is damaged.
+    pub fn peek(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<u64>, RunError> {
+        let mut lowest = self.steps.as_mut().map_or(Ok(None), StepsReader::peek)?;
+        for cursor in &mut self.cursors {
+            lowest = [lowest, cursor.peek(warn)?].into_iter().flatten().min();
+        }
+        Ok(lowest)
+    }
+
+    /// Hands the rows of the step that [`Self::peek`] found to `read`, table by table.
+    ///
+    /// # Errors
+    /// As [`Self::peek`]; `read` refuses a row.
+    pub fn rows(
+        &mut self,
+        step: u64,
+        warn: &mut dyn FnMut(String),
+        mut read: impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        for (number, cursor) in self.cursors.iter_mut().enumerate() {
+            while cursor.peek(warn)? == Some(step) {
+                cursor.take(number, warn, &mut read)?;
+            }
+            cursor.finish_step(step);
+        }
+        Ok(())
+    }
+
+    /// Puts what `steps.csv` says of the step into a batch that was reset before. Whether it told the time.
+    ///
+    /// # Errors
+    /// The line is damaged.
+    pub fn numbers(&mut self, step: u64, batch: &mut StepBatch) -> Result<bool, RunError> {
+        let Some(steps) = &mut self.steps else { return Ok(false) };
+        if steps.peek()? == Some(step) { steps.take(batch) } else { Ok(false) }
+    }
+
+    /// What is said of lines of `steps.csv` whose steps came again, once.
+    pub fn steps_came_again(&mut self) -> Option<String> {
+        self.steps.as_mut().and_then(StepsReader::came_again)
+    }
+
+    /// Goes on behind the tables that end before a step, as their names say.
+    pub fn pass_over(&mut self, step: u64) {
+        self.cursors.iter_mut().for_each(|cursor| cursor.pass_over(step));
+    }
+
+    /// Bytes that were read or passed over so far.
+    pub fn bytes_read(&self) -> u64 {
+        let of_steps = self.steps.as_ref().map_or(0, StepsReader::bytes_read);
+        self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_steps
+    }
+}

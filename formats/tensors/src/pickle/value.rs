@@ -1,0 +1,61 @@
+//! The table of values a pickle makes.
+
+/// A value's place in the table. Values name each other, also in circles, so nothing here follows names by recursion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id(pub(super) u32);
+
+#[derive(Debug)]
+pub(super) enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer of more than 64 bits: two's complement, little-endian.
+    Long(Box<[u8]>),
+    Float(f64),
+    Bytes(Box<[u8]>),
+    Text(Box<str>),
+    Tuple(Box<[Id]>),
+    List(Vec<Id>),
+    Set(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    Global(Box<Global>),
+    Object(Box<Object>),
+    /// What the pickle leaves to its reader to look up: for torch a storage.
+    Persistent(Id),
+}
+
+/// A class or function, by name.
+#[derive(Debug)]
+pub(super) struct Global {
+    pub(super) module: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+/// What the pickle would have made by a call.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) callable: Id,
+    pub(super) args: Id,
+    pub(super) state: Option<Id>,
+    pub(super) items: Vec<Id>,
+    pub(super) pairs: Vec<(Id, Id)>,
+}
+
+/// What a pickle says, as data.
+#[derive(Debug)]
+pub struct Pickled {
+    pub(super) values: Vec<Value>,
+    pub(super) root: Id,
+}
+
+impl Pickled {
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Never: there is a root.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
