@@ -38,6 +38,8 @@
 //!
 //! A config that asks for an output whose feature is off gets a warning that names the feature.
 
+#![forbid(unsafe_code)]
+
 pub use trainmon_agent::core::config::{Config, ConfigErrors, FileLayout};
 pub use trainmon_agent::{
     CollectiveCall, CollectiveGroup, CollectiveGuard, ConfigFile, Monitor, Notice, Notices, Options, PendingStep,
