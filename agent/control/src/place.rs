@@ -33,6 +33,8 @@ pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Pa
         (true, _) => format!("-{}", std::process::id()),
         (_, port) => {
             let job = JOB_NUMBERS.iter().find_map(|name| environment::variable(name));
+            // A run that nobody named may be called so.
+            let job = job.filter(|job| run != job);
             port.into_iter().chain(job).fold(String::new(), |all, one| format!("{all}-{}", as_word(&one)))
         }
     };

@@ -7,9 +7,7 @@ compares. Nobody waits for another rank, and the training's thread writes a few 
 
 from __future__ import annotations
 
-import atexit
 import statistics
-import threading
 import time
 import weakref
 import zlib
@@ -21,18 +19,19 @@ from trainmon._trainmon import Collectives, Monitor
 from trainmon.collectives.latecomers import Latecomers
 from trainmon.ranks.exchange import digest_of_ranks
 from trainmon.ranks.own_store import FileStoreError, OwnStore
+from trainmon.ranks.store_thread import Pause, Ring, StoreThread, get_all
 
 #: Steps that are compared at once.
 WINDOW = 16
-#: Keys are used again after so many windows, so the store does not grow.
-_RING = 8
+#: Keys are used again after so many windows.
+_RING_SIZE = 8
+_RING = Ring(_RING_SIZE)
 #: After this many seconds a window is given up: a rank has died, or is not watched.
 _PATIENCE_S = 30.0
 #: Windows in a row in which ranks are missing before that is said.
 _UNHEARD = 3
 #: Between looks at the store: at first, and at most. Each look doubles it.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_AT_EXIT_S = 1.0
 
 #: `(group, its ranks, operations, seconds inside)` since the start.
 Times = list[tuple[str, list[int], int, float]]
@@ -51,7 +50,7 @@ class _Window:
     step_seconds: float
     seconds: dict[int, float] = field(default_factory=dict)
     """By rank, those that have come."""
-    pause: float = _PAUSE_S
+    pause: Pause = field(default_factory=lambda: Pause(_PAUSE_S, _LONGEST_PAUSE_S))
     look_at: float = 0.0
 
 
@@ -93,10 +92,14 @@ class Stragglers:
         self._comparer.stop(seconds)
 
 
-class _Comparer:
+class _Comparer(StoreThread):
     """What the thread works on."""
 
+    thread_name = "straggler"
+    call_s = 1.0
+
     def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None) -> None:
+        super().__init__()
         self._monitor = monitor
         self._hooks = hooks
         self._told_from = told_from
@@ -104,39 +107,24 @@ class _Comparer:
         #: Windows in a row, by group, in which ranks were missing.
         self._missing: dict[str, int] = {}
         self._rank = monitor.rank
-        self._changed = threading.Condition()
         self._submitted: list[tuple[_Window, float]] = []
-        self._thread: threading.Thread | None = None
-        self._stop_at: float | None = None
         self._is_off = False
         self._latecomers = Latecomers()
         #: By group the rank that an alert is on for, and in how many windows since.
         self._told: dict[str, tuple[int, int]] = {}
-        _comparers.add(self)
 
     def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
         """Hands over what this rank measured of a window: seconds per step."""
         number = step // WINDOW
         # Groups over the same ranks are several: Megatron's `dp` and `dp_cp`, say.
         of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
-        key = f"trainmon/straggler/{of}/{number % _RING}"
+        key = f"trainmon/straggler/{of}/{_RING.place(number)}"
         window = _Window(number, step, group, list(ranks), key, time.monotonic() + _PATIENCE_S, step_seconds)
         with self._changed:
             if self._is_off or self._stop_at is not None:
                 return
             self._submitted.append((window, inside))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trainmon-straggler", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def stop(self, seconds: float) -> None:
-        with self._changed:
-            self._stop_at = time.monotonic() + seconds
-            thread = self._thread
-            self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(seconds + _AT_EXIT_S)
+            self._start()
 
     # The thread.
 
@@ -152,9 +140,9 @@ class _Comparer:
                         window.seconds[self._rank] = inside
                         under_way.append(window)
                     else:
-                        store.set(f"{window.key}/{self._rank}", f"{window.number} {inside.hex()}")
+                        store.set(f"{window.key}/{self._rank}", _RING.packed(window.number, inside))
                         # Where the first rank is not there to do so.
-                        store.delete_key(f"{window.key}/come/{window.number - _RING}")
+                        store.delete_key(f"{window.key}/come/{window.number - _RING_SIZE}")
                         # After the number itself: who counts all of them finds all of them.
                         store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]
@@ -187,7 +175,7 @@ class _Comparer:
         come = f"{window.key}/come/{window.number}"
         # One short call until all have come, however many they are.
         if store.add(come, 0) < len(window.ranks) - 1:
-            window.look_at, window.pause = now + window.pause, min(2 * window.pause, _LONGEST_PAUSE_S)
+            window.look_at = now + window.pause.next()
             is_late = now > window.deadline
             if is_late:
                 store.delete_key(come)
@@ -195,13 +183,12 @@ class _Comparer:
             return is_late
         self._missing.pop(window.group, None)
         others = [rank for rank in window.ranks if rank != self._rank]
-        keys = [f"{window.key}/{rank}" for rank in others]
-        found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
+        found = get_all(store, [f"{window.key}/{rank}" for rank in others])
         store.delete_key(come)
         for rank, value in zip(others, found, strict=True):
-            number, _, seconds = value.decode().partition(" ")
-            if int(number) == window.number:
-                window.seconds[rank] = float.fromhex(seconds)
+            seconds = _RING.unpacked(value, window.number)
+            if seconds is not None:
+                window.seconds[rank] = seconds
         # A rank that is a ring of windows ahead has written another's: nothing is said of this one.
         if len(window.seconds) == len(window.ranks):
             self._compare(window)
@@ -254,13 +241,3 @@ class _Comparer:
             findings.count_straggler()
         else:
             findings.raise_straggler(True, 1, window.step, group, lag, allowed, message)
-
-
-_comparers: weakref.WeakSet[_Comparer] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A thread inside torch's store must not meet the end of the interpreter."""
-    for comparer in list(_comparers):
-        comparer.stop(0.0)

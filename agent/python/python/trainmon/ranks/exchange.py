@@ -7,7 +7,6 @@ with, from a thread of our own.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 import weakref
@@ -17,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
+from trainmon.ranks.store_thread import Ring, StoreThread, get_all
 
-#: Keys are reused after this many steps, so the store does not grow.
-_RING = 64
+#: Keys are reused after this many steps.
+_RING = Ring(64)
 #: A batch is held open for this many later steps at most (`MAX_STEPS_FOR_NORM` of `recorder.rs`): then the sum is of no
 #: use. Where the monitor's queue is shorter the batch leaves earlier; the monitor counts it then, and says so.
 _LATEST = 32
@@ -29,8 +29,6 @@ _PATIENCE_S = 10.0
 _TRIES = 8
 #: Between looks at the store: at first, per rank of the group, and at most. A store serves all its ranks in one thread.
 _PAUSE_S, _PAUSE_PER_RANK_S, _LONGEST_PAUSE_S = 0.002, 0.0002, 0.25
-#: How long the end of a watch waits for a look at the store to return, and the end of the process for sums under way.
-_LOOK_S, _AT_EXIT_S = 2.0, 1.0
 
 Done = Callable[[float | None], None]
 
@@ -52,7 +50,6 @@ class StoreExchange:
     def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str = "") -> None:
         self._adder = adder = _Adder(monitor, sorted(set(ranks)), label)
         weakref.finalize(self, adder.stop, 0.0, 0.0).atexit = False
-        _adders.add(adder)
 
     def submit(self, step: int, squares: float, done: Done) -> None:
         """Gives this rank's part of a step; `done` gets the sum or None, from the exchange's thread."""
@@ -60,7 +57,7 @@ class StoreExchange:
 
     def close(self, seconds: float) -> None:
         """Waits at most this long for sums under way, then gives up on them."""
-        self._adder.stop(seconds, _LOOK_S)
+        self._adder.stop(seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,20 +73,21 @@ class _Sum:
     """On the rank that adds up: by rank, those that have come."""
 
 
-class _Adder:
+class _Adder(StoreThread):
     """What the thread works on."""
 
+    thread_name = "norm"
+    at_exit_s = 1.0
+
     def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str) -> None:
+        super().__init__()
         self._monitor = monitor
         self._ranks = list(ranks)
         self._rank = _own_rank()
         self._leader = self._ranks[0]
         self._prefix = _prefix(self._ranks, label)
-        self._changed = threading.Condition()
         self._submitted: list[_Sum] = []
         self._under_way: list[_Sum] = []
-        self._thread: threading.Thread | None = None
-        self._stop_at: float | None = None
         self._is_off = self._rank not in self._ranks
         self._failures = 0
         self._has_said = False
@@ -106,21 +104,9 @@ class _Adder:
         with self._changed:
             if not self._is_off and self._stop_at is None:
                 self._submitted.append(_Sum(step, squares, done, time.monotonic() + _PATIENCE_S))
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="trainmon-norm", daemon=True)
-                    self._thread.start()
-                self._changed.notify()
+                self._start()
                 return
         done(None)
-
-    def stop(self, seconds: float, further: float) -> None:
-        """Lets the thread work on for `seconds`, then waits `further` for it to end."""
-        with self._changed:
-            self._stop_at = time.monotonic() + seconds
-            thread = self._thread
-            self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(seconds + further)
 
     # The thread.
 
@@ -205,18 +191,18 @@ class _Adder:
         """Publishes this rank's part and looks for the sum."""
         if not one.is_published:
             one.is_published = True
-            store.set(_key(one.step, self._rank), _packed(one.step, one.squares))
+            store.set(_key(one.step, self._rank), _RING.packed(one.step, one.squares))
             # The sum is not there yet: the rank that adds up has to look first.
             return None
         (found,) = self._read(store, [_key(one.step, "sum")])
-        return _unpacked(found, one.step)
+        return _RING.unpacked(found, one.step)
 
     def _add_up(self, store: Any, one: _Sum) -> float | None:
         """Looks for the other ranks' parts, and publishes the sum when all are there."""
         one.parts[self._rank] = one.squares
         missing = [rank for rank in self._ranks if rank not in one.parts]
         for rank, found in zip(missing, self._read(store, [_key(one.step, r) for r in missing]), strict=True):
-            part = _unpacked(found, one.step)
+            part = _RING.unpacked(found, one.step)
             if part is not None:
                 one.parts[rank] = part
         if len(one.parts) < len(self._ranks):
@@ -224,7 +210,7 @@ class _Adder:
         total = 0.0
         for rank in self._ranks:
             total += one.parts[rank]
-        store.set(_key(one.step, "sum"), _packed(one.step, total))
+        store.set(_key(one.step, "sum"), _RING.packed(one.step, total))
         return total
 
     def _read(self, store: Any, keys: Sequence[str]) -> list[bytes | None]:
@@ -236,10 +222,7 @@ class _Adder:
             # Once, to tell who is missing.
             self._existing.update(key for key in unseen if store.check([key]))
         seen = [key for key in keys if key in self._existing]
-        if len(seen) > 1 and store.has_extended_api():
-            found = dict(zip(seen, store.multi_get(seen), strict=True))
-        else:
-            found = {key: store.get(key) for key in seen}
+        found = dict(zip(seen, get_all(store, seen), strict=True))
         return [found.get(key) for key in keys]
 
     def _is_late(self) -> bool:
@@ -279,16 +262,6 @@ def is_file(store: Any) -> bool:
     return isinstance(store, FileStore)
 
 
-_adders: weakref.WeakSet[_Adder] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A thread inside torch's store must not meet the end of the interpreter."""
-    for adder in list(_adders):
-        adder.stop(_AT_EXIT_S, _LOOK_S)
-
-
 _ordinals: dict[str, int] = {}
 _ordinals_lock = threading.Lock()
 
@@ -315,19 +288,7 @@ def _own_rank() -> int:
 
 
 def _key(step: int, what: int | str) -> str:
-    return f"{step % _RING}/{what}"
-
-
-def _packed(step: int, value: float) -> str:
-    return f"{step} {value.hex()}"
-
-
-def _unpacked(found: bytes | None, step: int) -> float | None:
-    """The value if it is this step's, and not that of a turn of the ring earlier or later."""
-    if found is None:
-        return None
-    number, _, value = found.decode().partition(" ")
-    return float.fromhex(value) if int(number) == step else None
+    return f"{_RING.place(step)}/{what}"
 
 
 def _resolve(one: _Sum, total: float | None) -> None:

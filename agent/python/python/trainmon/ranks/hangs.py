@@ -8,11 +8,8 @@ here takes part in a collective, and nobody is waited for.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +19,7 @@ from trainmon.common.settings import Settings
 from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.ranks.own_store import FileStoreError, OwnStore
+from trainmon.ranks.store_thread import StoreThread
 
 #: Between looks; shorter where a stall is one sooner.
 _LOOK_S = 1.0
@@ -36,21 +34,22 @@ _LATER = 0.05
 _MOST_LOOKED_UP = 256
 #: Step times that the usual one is the median of.
 _STEPS_KEPT = 32
-#: The end of a watch waits so long for a call of the store.
-_CALL_S = 2.0
 
 
 #: What gives, by group and its ranks, how many operations this rank has begun; None when the watch is gone.
 Begun = Callable[[], Callable[[], Sequence[tuple[str, Sequence[int], int]]] | None]
 
 
-class HangWatch:
+class HangWatch(StoreThread):
     """Of one watch. There is no thread without the rule `Stall`, where there is one process, and where collective
     operations are not measured (`cc_distribution`): nothing is known then of what a rank is inside of."""
+
+    thread_name = "hangs"
 
     def __init__(
         self, monitor: Monitor, settings: Settings, begun: Begun, open_store: Callable[[], Any] | None = None
     ) -> None:
+        super().__init__()
         self._monitor = monitor
         self._begun = begun
         self._limits = settings.stall if settings.collectives is not None else None
@@ -60,11 +59,8 @@ class HangWatch:
         self._store = PromptHangStore(self._open_store)
         #: Stands for a store that cannot be reached.
         self._files: HangStore | None = None
-        self._changed = threading.Condition()
         self._durations: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._last_step: float | None = None
-        self._thread: threading.Thread | None = None
-        self._is_over = False
         #: Looks since the stall in progress was noticed.
         self._looks = 0
         #: In how many looks in a row an operation was too long in progress, by its key.
@@ -79,7 +75,6 @@ class HangWatch:
         #: What was found in this stall, and in the one before: a job may go on and hang again a step later.
         self._found: str | None = None
         self._found_before: str | None = None
-        _watches.add(self)
 
     def step_made(self) -> None:
         """A step has ended."""
@@ -97,9 +92,8 @@ class HangWatch:
                 if self._store.is_silent:
                     self._store = PromptHangStore(self._open_store)
             self._forget_stall()
-            if self._thread is None and not self._is_over:
-                self._thread = threading.Thread(target=self._run, name="trainmon-hangs", daemon=True)
-                self._thread.start()
+            if self._stop_at is None and self._thread is None:
+                self._start()
 
     def _forget_stall(self) -> None:
         self._looks, self._has_told = 0, False
@@ -111,12 +105,7 @@ class HangWatch:
 
     def close(self) -> None:
         """Ends the thread."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join(_CALL_S)
+        self.stop(0.0)
 
     @property
     def allowed(self) -> float:
@@ -149,7 +138,7 @@ class HangWatch:
     def _take_files(self, error: Exception) -> bool:
         """Whether the ranks can go on without the store. They find each other in the next looks."""
         files = shared_store(self._monitor) if self._files is None else None
-        if files is None and not self._is_over and not self._has_said:
+        if files is None and self._stop_at is None and not self._has_said:
             self._has_said = True
             is_file = isinstance(error, FileStoreError)
             why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
@@ -162,9 +151,9 @@ class HangWatch:
 
     def _await_look(self) -> bool:
         with self._changed:
-            if not self._is_over:
+            if self._stop_at is None:
                 self._changed.wait(min(_LOOK_S, max(0.05, self.allowed / 4)))
-            return not self._is_over and self._begun() is not None
+            return self._stop_at is None and self._begun() is not None
 
     def _look(self) -> None:
         with self._changed:
@@ -267,13 +256,3 @@ _VERDICT = "hangs/verdict"
 
 def _key(rank: int) -> str:
     return f"hangs/{rank}"
-
-
-_watches: weakref.WeakSet[HangWatch] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A thread inside torch's store must not meet the end of the interpreter."""
-    for one in list(_watches):
-        one.close()

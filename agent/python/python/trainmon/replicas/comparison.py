@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trainmon.ranks.store_thread import get_all
 from trainmon.replicas.verdict import Copy, Variant, Verdict, digest_of, judge, packed, unpacked
 
 #: Camps whose fingerprints are shown: where every rank is on its own, the store must not be flooded.
@@ -178,9 +179,7 @@ class Comparison:
             return []
         if not self._store.check(keys):
             return [self._store.get(key) if self._store.check([key]) else None for key in keys]
-        if self._store.has_extended_api():
-            return list(self._store.multi_get(keys))
-        return [self._store.get(key) for key in keys]
+        return [*get_all(self._store, keys)]
 
     def _remember(self, keys: list[str]) -> None:
         self._made_keys += [key for key in keys if key not in self._made_keys]

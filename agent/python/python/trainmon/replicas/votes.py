@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from typing import Any
 
 from trainmon._trainmon import Monitor
 from trainmon.ranks.own_store import FileStoreError, OwnStore
+from trainmon.ranks.store_thread import StoreThread
 from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.verdict import Copy, Verdict
 
@@ -27,8 +26,6 @@ _SETTLED = 3
 _PAUSE_S = 0.1
 #: The end of a watch waits so long for the ranks that have not shown theirs.
 _AT_END_S = 1.0
-#: The end of the process waits so long for a call of the store.
-_CALL_S = 2.0
 #: Comparisons in which ranks are missing before that is said.
 _UNHEARD = 3
 
@@ -71,26 +68,25 @@ class _Group:
     has_said: bool = False
 
 
-class ReplicaVotes:
+class ReplicaVotes(StoreThread):
     """Compares, on a thread of its own, what `submit` is given. Nobody waits for another rank, and nothing raises."""
 
+    thread_name = "replicas"
+
     def __init__(self, monitor: Monitor, rank: int, label: str, open_store: OpenStore | None = None) -> None:
+        super().__init__()
         self._monitor = monitor
         self._rank = rank
         self._label = _numbered(label)
         own = OwnStore()
         self._open_store = open_store or own.get
         self._close_store = own.close
-        self._changed = threading.Condition()
         self._submitted: list[Submission] = []
         #: Whether there is something that was not looked at yet.
         self._is_fresh = False
         self._groups: dict[tuple[int, ...], _Group] = {}
-        self._thread: threading.Thread | None = None
         self._closed_at = 0.0
-        self._stop_at: float | None = None
         self._is_off = False
-        _all.add(self)
 
     # Called from the training.
 
@@ -101,21 +97,16 @@ class ReplicaVotes:
                 return
             self._submitted.append(submission)
             self._is_fresh = True
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trainmon-replicas", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._start()
 
     def close(self, seconds: float) -> None:
         """Waits for the ranks that are about to show theirs, a second at most; where copies differ, for the verdict, at
         most this long."""
-        with self._changed:
-            self._closed_at = time.monotonic()
-            self._stop_at = self._closed_at + seconds
-            thread = self._thread
-            self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(seconds + _CALL_S)
+        self.stop(seconds)
+
+    def stop(self, seconds: float, further: float | None = None) -> None:
+        self._closed_at = time.monotonic()
+        super().stop(seconds, further)
 
     # The thread.
 
@@ -299,16 +290,6 @@ class ReplicaVotes:
 
     def _say(self, why: str, hint: str | None) -> None:
         self._monitor.say("info", f"copies of parameters on several ranks are not compared: {why}", hint)
-
-
-_all: weakref.WeakSet[ReplicaVotes] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A thread inside torch's store must not meet the end of the interpreter."""
-    for one in list(_all):
-        one.close(0.0)
 
 
 _ordinals: dict[str, int] = {}
