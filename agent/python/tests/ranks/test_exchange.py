@@ -16,6 +16,7 @@ from torch.distributed import distributed_c10d
 
 from trainmon.ranks import exchange
 from trainmon.ranks.exchange import StoreExchange
+from trainmon.ranks.store_thread import StoreThread
 
 
 class Voice:
@@ -79,13 +80,13 @@ def of_rank(
 def test_every_rank_gets_the_same_sum_of_every_step(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [2, 5, 7]
     members = [of_rank(monkeypatch, rank, [7, 2, 5], "model") for rank in ranks]
-    parts = {step: [0.1 * step, 1e-30, 3.0 + step] for step in range(3 * exchange._RING)}
+    parts = {step: [0.1 * step, 1e-30, 3.0 + step] for step in range(3 * exchange._RING.size)}
     for step, values in parts.items():
         for (member, _, sums), value in zip(members, values, strict=True):
             member.submit(step, value, sums.done(step))
         for _, _, sums in members:
             sums.await_all(step + 1)
-        if step == 2 * exchange._RING:
+        if step == 2 * exchange._RING.size:
             keys = store.num_keys()
     assert store.num_keys() == keys, "the store grows"
     expected = {step: sum(values) for step, values in parts.items()}
@@ -219,7 +220,7 @@ def test_a_store_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.Monkey
         raise RuntimeError("too late")
 
     monkeypatch.setattr(distributed_c10d, "_get_default_store", silent)
-    monkeypatch.setattr(exchange, "_LOOK_S", 0.1)
+    monkeypatch.setattr(StoreThread, "call_s", 0.1)
     member, _, sums = of_rank(monkeypatch, 0, [0, 1], "model")
     member.submit(0, 1.0, sums.done(0))
     member.close(0.1)

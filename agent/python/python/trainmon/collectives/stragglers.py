@@ -24,8 +24,7 @@ from trainmon.ranks.store_thread import Pause, Ring, StoreThread, get_all
 #: Steps that are compared at once.
 WINDOW = 16
 #: Keys are used again after so many windows.
-_RING_SIZE = 8
-_RING = Ring(_RING_SIZE)
+_RING = Ring(8)
 #: After this many seconds a window is given up: a rank has died, or is not watched.
 _PATIENCE_S = 30.0
 #: Windows in a row in which ranks are missing before that is said.
@@ -142,7 +141,7 @@ class _Comparer(StoreThread):
                     else:
                         store.set(f"{window.key}/{self._rank}", _RING.packed(window.number, inside))
                         # Where the first rank is not there to do so.
-                        store.delete_key(f"{window.key}/come/{window.number - _RING_SIZE}")
+                        store.delete_key(f"{window.key}/come/{window.number - _RING.size}")
                         # After the number itself: who counts all of them finds all of them.
                         store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]

@@ -66,11 +66,12 @@ class Ring:
     """Keys that are used again after so many steps, so that the store does not grow. A value carries its step."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        #: Steps after which a key is used again.
+        self.size = size
 
     def place(self, step: int) -> int:
         """Which place of the ring is a step's."""
-        return step % self._size
+        return step % self.size
 
     @staticmethod
     def packed(step: int, value: float) -> str:
