@@ -33,6 +33,10 @@ const UNSAFE_MODULES: &[&str] = &[
     "integration-tests/src/bin/trainer/main.rs",
 ];
 
+/// Where the walks of a gradient, a value, a call and a key are, file by file.
+const ARCHITECTURE: &str = "docs/architecture.md";
+/// Folders that a path on that page begins with.
+const TOP_FOLDERS: [&str; 8] = ["agent", "configs", "dashboards", "docs", "exporters", "formats", "offline", "xtask"];
 /// The page that lists the names.
 const GLOSSARY: &str = "docs/glossary.md";
 /// A glossary of more is none.
@@ -69,6 +73,13 @@ pub enum Violation {
         /// The line of its fence, from 1.
         line: usize,
     },
+    /// The page of the architecture names a file or folder that is not there.
+    Gone {
+        /// The line, from 1.
+        line: usize,
+        /// As it is named.
+        path: String,
+    },
     /// The glossary is too long.
     Glossary {
         /// How many terms it has.
@@ -97,6 +108,7 @@ impl fmt::Display for Violation {
                     "{file}:{line}: no test runs this example: take `doctest = false` out of the crate's Cargo.toml"
                 )
             }
+            Self::Gone { line, path } => write!(f, "{ARCHITECTURE}:{line}: there is no `{path}`"),
             Self::Glossary { terms } => write!(f, "{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"),
         }
     }
@@ -113,7 +125,9 @@ pub fn violations(root: &Path) -> Result<Vec<Violation>> {
     // A file that was removed and not yet committed is still listed.
     let files = listing.lines().filter(|file| root.join(file).exists());
     let sources = files.map(|file| Ok((file.to_owned(), read(file)?))).collect::<Result<Vec<(String, String)>>>()?;
-    Ok(broken(&sources, &read(GLOSSARY)?))
+    let mut found = broken(&sources, &read(GLOSSARY)?);
+    found.extend(gone(&read(ARCHITECTURE)?, |path| root.join(path).exists()));
+    Ok(found)
 }
 
 fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
@@ -144,6 +158,22 @@ fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
 }
 
 /// Tests may do what a library must not: they count allocations and fork.
+/// What a page names in backticks as a path from the repository's root, and is not there.
+fn gone(page: &str, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
+    let named = page.lines().enumerate().flat_map(|(index, line)| {
+        line.split('`').skip(1).step_by(2).filter(|text| is_path(text)).map(move |text| (index + 1, text))
+    });
+    let missing = named.filter(|(_, path)| !exists(path));
+    missing.map(|(line, path)| Violation::Gone { line, path: path.to_owned() }).collect()
+}
+
+/// `agent/src/worker.rs`, `offline/compare/src/first`.
+fn is_path(text: &str) -> bool {
+    let is_of_path = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '/' | '_' | '-' | '.');
+    let first = text.split('/').next().unwrap_or_default();
+    text.contains('/') && text.chars().all(is_of_path) && TOP_FOLDERS.contains(&first)
+}
+
 fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
     let (place, module) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
     let is_listed = |path: &str| UNSAFE_MODULES.iter().any(|listed| path.starts_with(listed));
@@ -255,6 +285,14 @@ mod tests {
         }
         assert_eq!(found(without, "/// ```text\n/// a, b\n/// ```\n/// ```json\n/// ```\n"), []);
         assert_eq!(found(without, "/// ```text\n/// ```\n/// ```\n").len(), 1, "the third fence begins a block");
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_refused() {
+        let page = "1. `agent/src/a.rs`, `a::b/c`: a `f/x.rs`\n2. `docs/b.md` and `offline/c` ```agent/src/d.rs```\n";
+        let found: Vec<String> = gone(page, |path| path == "docs/b.md").iter().map(ToString::to_string).collect();
+        let expected = ["1: there is no `agent/src/a.rs`", "2: there is no `offline/c`"];
+        assert_eq!(found[..2], expected.map(|rest| format!("{ARCHITECTURE}:{rest}")), "{found:?}");
     }
 
     #[test]
