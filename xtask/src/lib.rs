@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod graph;
 pub mod hint;
 pub mod load;
+mod packages;
 pub mod process;
 pub mod provision;
 mod python_circles;

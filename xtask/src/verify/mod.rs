@@ -22,7 +22,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::graph::Graph;
 use crate::provision::Matrix;
-use crate::{arrows, circles, dependencies, dist, hint, process, provision, python_circles, sources, workspace};
+use crate::{
+    arrows, circles, dependencies, dist, hint, packages, process, provision, python_circles, sources, workspace,
+};
 pub use check::{Check, Selection};
 use compile::Compiler;
 use process::Captured;
@@ -96,7 +98,7 @@ impl CheckRun {
         let outcome = match check {
             Check::Format => self.cargo(&["fmt", "--all", "--", "--check"], &[]),
             Check::Arrows => arrows(&self.root).map(|()| Tests::default()),
-            Check::Dependencies => foreign_crates(&self.root).map(|()| Tests::default()),
+            Check::Dependencies => foreign_crates(&self.root, self.matrix).map(|()| Tests::default()),
             Check::Sources => check_sources(&self.root).map(|()| Tests::default()).map_err(Failure::from),
             Check::Provision => self.provision().map(|()| Tests::default()),
             Check::Clippy => self.lint(),
@@ -226,8 +228,12 @@ pub fn check_arrows(root: &Path) -> Result<()> {
     refuse(&arrows::violations(&Graph::of_workspace(root)?))
 }
 
-fn foreign_crates(root: &Path) -> Result<(), Failure> {
-    Ok(check_dependencies(root)?)
+fn foreign_crates(root: &Path, matrix: Matrix) -> Result<(), Failure> {
+    check_dependencies(root)?;
+    if matrix == Matrix::Full {
+        packages::package(root)?;
+    }
+    Ok(())
 }
 
 /// `cargo xtask check dependencies`.
@@ -239,7 +245,8 @@ pub fn check_dependencies(root: &Path) -> Result<()> {
     for duplicate in dependencies::duplicates(&graph) {
         eprintln!("  note: compiled more than once: {duplicate}");
     }
-    refuse(&dependencies::violations(&graph))
+    refuse(&dependencies::violations(&graph))?;
+    refuse(&packages::violations(root)?)
 }
 
 /// `cargo xtask check sources`.
