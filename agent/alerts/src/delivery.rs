@@ -54,16 +54,8 @@ impl Message for Arc<Payload> {
 }
 
 impl Payload {
-    /// Of an alert that is about several ranks of a job.
-    pub(crate) fn of_job(alert: &Alert, run: &str, ranks: &[u32]) -> Self {
-        Self::with(alert, run, Some(ranks))
-    }
-
-    pub(crate) fn new(alert: &Alert, run: &str) -> Self {
-        Self::with(alert, run, None)
-    }
-
-    fn with(alert: &Alert, run: &str, ranks: Option<&[u32]>) -> Self {
+    /// `ranks`: in a job of several ranks, those that the alert is about.
+    pub(crate) fn new(alert: &Alert, run: &str, ranks: Option<&[u32]>) -> Self {
         // An alert has numbers and texts only: nothing JSON could refuse.
         let mut fields = serde_json::Map::new();
         fields.insert("run".to_owned(), run.into());

@@ -159,12 +159,12 @@ pub(crate) struct Sending {
 
 impl Sending {
     /// The ways among `wanted` by which nothing was sent that covers an alert.
-    pub(crate) fn lacking<'a>(
-        sent: impl IntoIterator<Item = &'a Self>,
+    pub(crate) fn lacking(
+        sent: impl Iterator<Item = Self>,
         alert: (AlertSeverity, AlertRule, Step),
         wanted: Channels,
     ) -> Channels {
-        let covering = sent.into_iter().filter(|sent| sent.covers(alert));
+        let covering = sent.filter(|sent| sent.covers(alert));
         wanted.without(covering.fold(Channels::default(), |all, sent| all.with(sent.channels)))
     }
 
@@ -247,8 +247,8 @@ impl Incidents {
             self.0.len() - 1
         });
         let open = &mut self.0[place];
-        let sent: Vec<Sending> = open.sent.iter().map(Sent::sending).collect();
-        let channels = Sending::lacking(&sent, (severity, member.watch.rule, step), wanted);
+        let channels =
+            Sending::lacking(open.sent.iter().map(Sent::sending), (severity, member.watch.rule, step), wanted);
         let headline = open.alerts == 0 || channels.is_any();
         open.latest = open.latest.max(step);
         open.alerts += 1;

@@ -78,7 +78,7 @@ impl Notifiers {
             _ if *outlet == Outlet::Written => Vec::new(),
             Out::Own(senders) => {
                 let channels = senders.among(wanted);
-                let payload = channels.is_any().then(|| Arc::new(Payload::new(alert, &self.run)));
+                let payload = channels.is_any().then(|| Arc::new(Payload::new(alert, &self.run, None)));
                 payload.map(|payload| senders.send(&payload, channels)).unwrap_or_default()
             }
             Out::Job(job, ways) => {

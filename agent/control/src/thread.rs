@@ -318,7 +318,7 @@ impl Part {
         loop {
             let request = select! {
                 recv(stopped) -> _ => {
-                    // The other ranks are told what became of their last messages.
+                    // Publishes the receipts of the last messages.
                     self.tick(None, Instant::now());
                     return;
                 }

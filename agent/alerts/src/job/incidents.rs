@@ -33,7 +33,6 @@ struct Held {
     channels: Channels,
     /// The most severe alert.
     worst: Alert,
-    ranks: BTreeSet<u32>,
     /// The messages that are part of it.
     numbers: Vec<(Rank, u64)>,
     until: Instant,
@@ -42,7 +41,6 @@ struct Held {
 impl Held {
     fn add(&mut self, SentAlert { alert, channels }: SentAlert, number: u64) {
         self.numbers.push((alert.rank, number));
-        self.ranks.insert(alert.rank.0);
         self.channels = self.channels.with(channels);
         if alert.severity > self.worst.severity {
             self.worst = alert.clone();
@@ -103,7 +101,8 @@ impl Open {
         self.latest = self.latest.max(alert.step);
         self.ranks.insert(alert.rank.0);
         self.ongoing.insert(member(alert));
-        sent.channels = Sending::lacking(&self.sent, (alert.severity, alert.rule, alert.step), sent.channels);
+        sent.channels =
+            Sending::lacking(self.sent.iter().copied(), (alert.severity, alert.rule, alert.step), sent.channels);
         if !sent.channels.is_any() {
             return;
         }
@@ -112,8 +111,8 @@ impl Open {
             return;
         }
         let SentAlert { alert, channels } = sent;
-        let (ranks, numbers) = (BTreeSet::from([alert.rank.0]), vec![(alert.rank, number)]);
-        self.held = Some(Held { worst: alert.clone(), headline: alert, channels, ranks, numbers, until });
+        let numbers = vec![(alert.rank, number)];
+        self.held = Some(Held { worst: alert.clone(), headline: alert, channels, numbers, until });
     }
 
     fn end(&mut self, sent: SentAlert, now: Instant, gathering: Duration) {
@@ -146,9 +145,10 @@ impl Open {
     /// The message whose time has come; there may be another behind it.
     fn send(&mut self) -> Option<JobMessage> {
         let ranks = self.ranks.iter().copied().collect();
-        if let Some(Held { headline: mut alert, channels, worst, ranks: of, .. }) = self.held.take() {
+        if let Some(Held { headline: mut alert, channels, worst, numbers, .. }) = self.held.take() {
             self.sent.push(Sending { severity: worst.severity, rule: worst.rule, step: worst.step, channels });
             self.headline.get_or_insert_with(|| member(&alert));
+            let of: BTreeSet<u32> = numbers.into_iter().map(|(rank, _)| rank.0).collect();
             let others: Vec<u32> = of.into_iter().filter(|rank| *rank != alert.rank.0).collect();
             let is_worse = worst.severity > alert.severity && worst.rule != alert.rule;
             let rest = match (is_worse, others.as_slice()) {

@@ -1,6 +1,6 @@
 //! One message for all ranks of a job: every rank hands the alerts that are to be sent to rank 0, which sends one for each incident.
 //!
-//! Another rank keeps an alert until rank 0 has it (`handover`), and sends it by itself where rank 0 does not answer. Rank 0 puts
+//! Another rank keeps an alert until rank 0 has sent it (`handover`), and sends it by itself where rank 0 does not answer. Rank 0 puts
 //! the alerts of all ranks together (`incidents`). What carries them is a [`Relay`]: nothing here knows of stores or files.
 
 mod handover;
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
-use trainmon_core::AlertTotals;
-use trainmon_core::{Alert, Rank};
+use trainmon_core::{Alert, AlertTotals, Rank};
 use trainmon_service::{Notices, RANKS_PER_LOOK, Receipt, Relay, RelayedMessage, between_looks, receive_by, step_back};
 
 use self::handover::Handover;
@@ -238,6 +237,7 @@ impl Relay for Shared {
             incidents.forget(Rank(rank));
         }
         let taken = taken.entry(of).or_default();
+        let before = *taken;
         for RelayedMessage { number, text } in messages.iter().filter(|_| !*is_closed) {
             // What another version wrote, and what this rank has no way for, is left to that rank.
             let Ok(sent) = serde_json::from_str::<SentAlert>(text) else { break };
@@ -250,8 +250,11 @@ impl Relay for Shared {
             }
         }
         let receipt = Receipt { taken: *taken, sent: incidents.sent_of(Rank(rank), *taken) };
+        let is_news = *taken > before;
         drop(state);
-        self.change.notify_all();
+        if is_news {
+            self.change.notify_all();
+        }
         receipt
     }
 }
@@ -288,7 +291,7 @@ impl JobQueue {
             step_back();
             let Ok(senders) = senders_of_thread.recv() else { return };
             of_thread.run(|JobMessage { alert, channels, ranks }| {
-                let payload = Arc::new(Payload::of_job(&alert, &run, &ranks));
+                let payload = Arc::new(Payload::new(&alert, &run, Some(&ranks)));
                 senders.send(&payload, channels).into_iter().for_each(|complaint| voice.warn(complaint, None));
             });
             let deadline = of_thread.state.lock().deadline.unwrap_or_else(Instant::now);

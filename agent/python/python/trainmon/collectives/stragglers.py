@@ -18,8 +18,8 @@ from typing import Any
 from trainmon._trainmon import Collectives, Monitor
 from trainmon.collectives.latecomers import Latecomers
 from trainmon.ranks.exchange import digest_of_ranks
-from trainmon.ranks.own_store import FileStoreError, OwnStore
-from trainmon.ranks.store_thread import Pause, Ring, StoreThread, get_all
+from trainmon.ranks.own_store import OwnStore
+from trainmon.ranks.store_thread import FileStoreError, Pause, Ring, StoreThread, get_all
 
 #: Steps that are compared at once.
 WINDOW = 16

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
-from trainmon.ranks.store_thread import Ring, StoreThread, get_all
+from trainmon.ranks.store_thread import FileStoreError, Ring, StoreThread, default_store, get_all
 
 #: Keys are reused after this many steps.
 _RING = Ring(64)
@@ -114,7 +114,7 @@ class _Adder(StoreThread):
         try:
             while self._await_work():
                 self._advance()
-        except _IsFileError:
+        except FileStoreError:
             self._say(
                 "torch.distributed was started with a file as its store, which would grow with every step",
                 'start it with `init_method="env://"` (torchrun does) or "tcp://"; everything else is measured all the '
@@ -164,11 +164,8 @@ class _Adder(StoreThread):
         """The store, under our prefix. Not kept: whoever destroys the process group expects the store, and its port, to
         be free; who makes it anew expects nothing of ours in the new one."""
         from torch.distributed import PrefixStore
-        from torch.distributed.distributed_c10d import _get_default_store
 
-        store = _get_default_store()
-        if is_file(store):
-            raise _IsFileError
+        store = default_store()
         if self._store is None or self._store() is not store:
             self._existing.clear()
             self._store = weakref.ref(store)
@@ -247,19 +244,6 @@ class _Adder(StoreThread):
             or f"it is added up over ranks {_shown(self._ranks)}: each of them must be watched; everything else is "
             "measured all the same",
         )
-
-
-class _IsFileError(Exception):
-    """The store is a file."""
-
-
-def is_file(store: Any) -> bool:
-    """Whether a store, under whatever prefixes, appends to a file."""
-    from torch.distributed import FileStore, PrefixStore
-
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return isinstance(store, FileStore)
 
 
 _ordinals: dict[str, int] = {}

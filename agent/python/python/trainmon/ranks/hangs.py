@@ -18,8 +18,8 @@ from trainmon._trainmon import Monitor
 from trainmon.common.settings import Settings
 from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
-from trainmon.ranks.own_store import FileStoreError, OwnStore
-from trainmon.ranks.store_thread import StoreThread
+from trainmon.ranks.own_store import OwnStore
+from trainmon.ranks.store_thread import FileStoreError, StoreThread
 
 #: Between looks; shorter where a stall is one sooner.
 _LOOK_S = 1.0

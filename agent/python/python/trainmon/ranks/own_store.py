@@ -8,14 +8,10 @@ import weakref
 from datetime import timedelta
 from typing import Any
 
-from trainmon.ranks.exchange import is_file
+from trainmon.ranks.store_thread import default_store
 
 #: A call to the store may take so long; then it is given up, and the check with it.
 _TIMEOUT = timedelta(seconds=10)
-
-
-class FileStoreError(Exception):
-    """The store is a file, which would grow with every comparison."""
 
 
 class OwnStore:
@@ -36,13 +32,10 @@ class OwnStore:
     def get(self) -> Any:
         """The store, under a prefix of ours that no other job or attempt has."""
         from torch.distributed import PrefixStore, TCPStore
-        from torch.distributed.distributed_c10d import _get_default_store
 
-        default = _get_default_store()
+        default = default_store()
         if self._of is not None and self._of() is default:
             return self._store
-        if is_file(default):
-            raise FileStoreError
         # Under torch's own prefixes, which tell attempts apart: the first to come names ours.
         nonce = default.compare_set("trainmon/replicas", "", secrets.token_hex(8)).decode()
         base = default

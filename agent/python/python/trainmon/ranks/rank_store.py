@@ -10,7 +10,7 @@ import itertools
 from typing import Any
 
 from trainmon._trainmon import ParsedConfig
-from trainmon.ranks.exchange import is_file
+from trainmon.ranks.store_thread import is_file
 
 #: Under which this run's keys are.
 _PREFIX = "trainmon/control"

@@ -105,3 +105,26 @@ def get_all(store: Any, keys: Sequence[str]) -> list[bytes]:
     if len(keys) > 1 and store.has_extended_api():
         return list(store.multi_get(list(keys)))
     return [store.get(key) for key in keys]
+
+
+class FileStoreError(Exception):
+    """The store is a file, which would grow with everything that is exchanged."""
+
+
+def default_store() -> Any:
+    """The store that torch.distributed was started with. Raises `FileStoreError` where that is a file."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store = _get_default_store()
+    if is_file(store):
+        raise FileStoreError
+    return store
+
+
+def is_file(store: Any) -> bool:
+    """Whether a store, under whatever prefixes, appends to a file."""
+    from torch.distributed import FileStore, PrefixStore
+
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return isinstance(store, FileStore)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
-from trainmon.ranks.own_store import FileStoreError, OwnStore
-from trainmon.ranks.store_thread import StoreThread
+from trainmon.ranks.exchange import digest_of_ranks
+from trainmon.ranks.own_store import OwnStore
+from trainmon.ranks.store_thread import FileStoreError, StoreThread
 from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.verdict import Copy, Verdict
 
@@ -305,5 +306,4 @@ def _numbered(label: str) -> str:
 
 def _prefix(ranks: Sequence[int], label: str) -> str:
     """Where the keys of these ranks' comparisons are."""
-    text = ",".join(map(str, ranks))
-    return f"{text if len(ranks) <= 8 else f'{len(ranks)}x{zlib.crc32(text.encode()):08x}'}/{label}"
+    return f"{digest_of_ranks(ranks)}/{label}"
