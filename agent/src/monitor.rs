@@ -1,7 +1,6 @@
 //! The public face: show it tensors, end steps, shut it down. `start` opens it.
 
-use std::convert::Infallible;
-use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -13,7 +12,7 @@ use trainmon_core::{
     AlertBookSnapshot, AlertRule, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats,
     TensorView,
 };
-use trainmon_service::{Notice, Notices, Severity};
+use trainmon_service::{Notice, Notices, Severity, panic_text};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
@@ -97,6 +96,11 @@ impl Monitor {
         let id = self.inner.tensors.register(info.clone());
         self.inner.rotation.register(id, &info);
         id
+    }
+
+    /// A tensor's name, and its model's number.
+    pub fn tensor(&self, id: TensorId) -> Option<TensorInfo> {
+        self.inner.tensors.get(id)
     }
 
     /// The step in progress.
@@ -194,10 +198,11 @@ impl Monitor {
         micro_step: MicroStep,
         view: &TensorView<'_>,
     ) -> Option<TensorStats> {
+        let start = Instant::now();
         let label = Label { tensor, kind, micro_step };
-        self.request_now(label)?;
-        let read = |request| Ok::<_, Infallible>(measure(view, request));
-        self.observe_with(label, Instant::now(), view.size_in_bytes() as u64, read).map(|(reading, _)| reading)
+        let request = self.request_now(label)?;
+        let cost = (start, view.size_in_bytes() as u64);
+        self.record_read(label, request, cost, |request| measure(view, request)).map(|(reading, _)| reading)
     }
 
     /// What is measured of a tensor that is shown now. One that is not measured in this step is counted here.
@@ -214,26 +219,18 @@ impl Monitor {
         None
     }
 
-    /// Records what `read` finds, and says what that was a reading of. For a tensor that
-    /// [`request_now`](Self::request_now) has let through, `read` is given what is measured; should that change while it
-    /// reads, it is asked again. The time since `start` and `bytes_read` are booked with the record; a tensor that cannot
-    /// be read is counted and told.
-    pub fn observe_with<E: Display>(
+    /// Records what `read` finds of a tensor that [`request_now`](Self::request_now) has let through, and says what that was
+    /// a reading of. Should what is asked for change while it reads, it is asked again. The time since the start and the
+    /// bytes read are booked with the record.
+    pub(crate) fn record_read(
         &self,
         label: Label,
-        start: Instant,
-        bytes_read: u64,
-        mut read: impl FnMut(Request) -> Result<TensorStats, E>,
+        mut request: Request,
+        (start, bytes_read): (Instant, u64),
+        mut read: impl FnMut(Request) -> TensorStats,
     ) -> Option<(TensorStats, Request)> {
-        let mut request = self.request(label.kind)?;
         let (reading, pushed) = loop {
-            let reading = match read(request) {
-                Ok(reading) => reading,
-                Err(why) => {
-                    self.observe_unsupported(label.tensor, label.kind, &why.to_string());
-                    return None;
-                }
-            };
+            let reading = read(request);
             let mut recorder = self.inner.recorder();
             // The statistics change under this lock only: a reading of others would stand under the wrong columns.
             let now = self.request(label.kind)?;
@@ -274,7 +271,7 @@ impl Monitor {
         }
         told.push(reason);
         drop(told);
-        let name = self.inner.tensors.get(tensor).map_or_else(|| "?".to_owned(), |info| info.name.to_string());
+        let name = self.tensor(tensor).map_or_else(|| "?".to_owned(), |info| info.name.to_string());
         self.inner.notices.warn(format!("{kind} of `{name}` is not measured: {why}"), None);
     }
 
@@ -432,7 +429,10 @@ impl Monitor {
     /// Runs a hook so that nothing it does reaches the host. A hook that panics is disabled and says so once; `None`
     /// then and from then on.
     pub fn guard<R>(&self, hook: &'static str, body: impl FnOnce() -> R) -> Option<R> {
-        self.inner.guard.run(hook, body)
+        if self.inner.guard.is_disabled(hook) {
+            return None;
+        }
+        catch_unwind(AssertUnwindSafe(body)).map_err(|panic| self.inner.guard.disable(hook, &panic_text(&*panic))).ok()
     }
 
     /// What the monitor cost so far.

@@ -3,9 +3,8 @@
 //! Wraps `trainmon-agent` and knows neither torch's library nor any framework: tensors come as Python objects, whose
 //! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
 //!
-//! `monitor` and `pending_step` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what
-//! Python passes. `reading_cache` spares a second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's notices
-//! and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
+//! `monitor` and `pending_step` are the classes, `shared` holds the meter that measures for them, `start` opens a monitor,
+//! `arguments` reads what Python passes. `listener` is the monitor's notices and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
 //! Biases or MLflow. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
 
@@ -16,7 +15,6 @@ mod capture_ticket;
 mod collectives;
 mod config;
 mod config_error;
-mod copies;
 mod device;
 mod device_block;
 mod discard_error;
@@ -24,16 +22,13 @@ mod exit;
 mod findings;
 mod hangs;
 mod interruptible;
-mod latest_readings;
 mod listener;
 mod monitor;
 mod parts;
 mod pending_step;
 mod program;
 mod rank_store;
-mod reading_cache;
 mod replicas;
-mod scaled;
 mod shared;
 mod start;
 mod tensor;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
-use trainmon_agent::front::Label;
+use trainmon_agent::front::{Label, Shown};
 use trainmon_agent::{Monitor, ReplayOutcome, StepFacts, wait_as_usual, wait_at_most};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
@@ -23,6 +23,7 @@ use crate::interruptible::interruptibly;
 use crate::pending_step::PyPendingStep;
 use crate::shared::Shared;
 use crate::start::{StartOptions, start};
+use crate::tensor::HostTensor;
 use crate::{alert_state, parts, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
@@ -215,12 +216,10 @@ impl PyMonitor {
     }
 
     fn register(&self, name: &str, vpp_stage: u32) -> u32 {
-        let id = self.monitor().register(name, vpp_stage);
-        self.0.latest.name(id, name, vpp_stage);
-        id.0
+        self.monitor().register(name, vpp_stage).0
     }
 
-    #[pyo3(signature = (tensor_id, kind, micro_step, tensor, factor = 1.0))]
+    #[pyo3(signature = (tensor_id, kind, micro_step, tensor, factor = 1.0, once = false))]
     fn observe(
         &self,
         tensor_id: u32,
@@ -228,33 +227,22 @@ impl PyMonitor {
         micro_step: u32,
         tensor: &Bound<'_, PyAny>,
         factor: f64,
+        once: bool,
     ) -> Option<f64> {
-        let label = label(tensor_id, kind, micro_step);
-        self.monitor().guard("observe", || self.0.observe(label, tensor, factor))?
-    }
-
-    #[pyo3(signature = (tensor_id, kind, micro_step, tensor, factor = 1.0))]
-    fn observe_once(
-        &self,
-        tensor_id: u32,
-        kind: KindNumber,
-        micro_step: u32,
-        tensor: &Bound<'_, PyAny>,
-        factor: f64,
-    ) -> Option<f64> {
-        let label = label(tensor_id, kind, micro_step);
-        self.monitor().guard("observe_once", || self.0.observe_once(label, tensor, factor))?
+        let shown = Shown { label: label(tensor_id, kind, micro_step), factor, may_be_known: once };
+        self.monitor().guard("observe", || self.0.meter.measure(shown, || HostTensor::found(tensor)))??.norm()
     }
 
     fn observe_all(&self, shown: Vec<((u32, KindNumber, u32), Bound<'_, PyAny>)>) {
-        let labelled = |((id, kind, micro_step), tensor)| (label(id, kind, micro_step), tensor);
-        let shown: Vec<_> = shown.into_iter().map(labelled).collect();
-        self.monitor().guard("observe_all", || self.0.observe_all(&shown));
+        let found = shown
+            .iter()
+            .map(|((id, kind, micro_step), tensor)| (label(*id, *kind, *micro_step), || HostTensor::found(tensor)));
+        self.monitor().guard("observe_all", || self.0.meter.measure_all(found));
     }
 
     fn record_again(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, of_tensor_id: u32) -> bool {
         let label = label(tensor_id, kind, micro_step);
-        self.monitor().guard("record_again", || self.0.record_again(label, TensorId(of_tensor_id))).unwrap_or(false)
+        self.monitor().guard("record_again", || self.0.meter.repeat(label, TensorId(of_tensor_id))).unwrap_or(false)
     }
 
     fn fingerprints(&self, tensors: Vec<Bound<'_, PyAny>>) -> Vec<Option<u64>> {
@@ -295,7 +283,7 @@ impl PyMonitor {
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {
         let label = label(tensor_id, kind, micro_step);
         let reading = reading_of(label.kind, &values)?;
-        self.monitor().guard("record_values", || self.0.record_value(label, reading));
+        self.monitor().guard("record_values", || self.0.meter.record(label, reading, Instant::now(), 0));
         Ok(())
     }
 
@@ -312,11 +300,12 @@ impl PyMonitor {
     }
 
     fn keep_copy(&self, tensor_id: u32, tensor: &Bound<'_, PyAny>) {
-        self.monitor().guard("keep_copy", || self.0.keep_copy(TensorId(tensor_id), tensor));
+        self.monitor().guard("keep_copy", || self.0.meter.keep_copy(TensorId(tensor_id), || HostTensor::found(tensor)));
     }
 
     fn observe_update(&self, tensor_id: u32, tensor: &Bound<'_, PyAny>) {
-        self.monitor().guard("observe_update", || self.0.observe_update(TensorId(tensor_id), tensor));
+        let id = TensorId(tensor_id);
+        self.monitor().guard("observe_update", || self.0.meter.measure_change(id, || HostTensor::found(tensor)));
     }
 
     #[pyo3(signature = (describe, failed, *, caller = None, device_clock = None, measure_on_device = None))]
@@ -360,7 +349,7 @@ impl PyMonitor {
 
     fn retract(&self, kind: KindNumber, tensor_ids: Vec<u32>, keep_last: bool) {
         let tensors: Vec<_> = tensor_ids.into_iter().map(TensorId).collect();
-        self.monitor().guard("retract", || self.0.retract(kind.0, &tensors, keep_last));
+        self.monitor().guard("retract", || self.0.meter.retract(kind.0, &tensors, keep_last));
     }
 
     fn skip_step(&self) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step, TensorStats};
-use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
+use trainmon_agent::front::{DeviceColumn, DeviceRow, Label, Readable as _};
 use trainmon_agent::{LateNumber, PendingStep, stacked_shape};
 
 use crate::arguments::{KindNumber, label, reading_of};
@@ -68,7 +68,7 @@ impl<'a, 'py> Table<'a, 'py> {
             let message = format!("table: expected {count} rows from row {first} on, found {} rows in all", self.rows);
             return Err(PyValueError::new_err(message));
         }
-        let read = self.tensor.read_few(|view| {
+        let read = self.tensor.view().map(|view| {
             // SAFETY: the view is contiguous, and every element is inside of the tensor's storage.
             #[expect(unsafe_code, reason = "float64 memory of a tensor")]
             let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.size_in_bytes()) };
@@ -116,9 +116,11 @@ impl PyPendingStep {
             let why = "it was delivered after its step had been released";
             return found.for_each(|(label, _)| self.refuse(label, why));
         };
-        let mut latest = state.shared.latest.of_step(state.step);
+        let mut latest = state.shared.meter.latest().map(|latest| latest.of_step(state.step));
         pending.record_all(found.map(|(label, reading)| {
-            latest.remember(label, state.statistics[label.kind as usize], reading);
+            if let Some(latest) = &mut latest {
+                latest.remember(label, state.statistics[label.kind as usize], reading);
+            }
             label.with(reading)
         }));
     }

@@ -4,6 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trainmon_agent::core::{Dtype, MAX_DIMS, Shape, ShapeError, TensorView, ViewError};
+use trainmon_agent::front::{Found, Readable};
 
 use crate::discard_error::discard;
 use crate::torch::{Class, Torch};
@@ -102,17 +103,6 @@ impl Layout {
             .map(reach)
             .try_fold(i128::from(storage_offset), |sum, next| sum.checked_add(next?))?;
         u128::try_from(last + 1).ok()?.checked_mul(self.dtype.size() as u128)
-    }
-
-    /// The memory.
-    ///
-    /// # Safety
-    /// For `'a` the tensor this was read from is alive, its storage not resized, and nobody writes into it.
-    #[expect(unsafe_code, reason = "the memory is torch's")]
-    unsafe fn view<'a>(&self) -> Result<TensorView<'a>, ViewError> {
-        let data = std::ptr::with_exposed_provenance(self.address);
-        // SAFETY: `HostTensor::describe` found every element inside the storage; the rest is the caller's promise.
-        unsafe { TensorView::from_raw_parts(data, self.dtype, self.shape.dims(), self.strides()) }
     }
 }
 
@@ -233,72 +223,39 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         Ok(Ok((layout, version)))
     }
 
+    /// What is measured of this object, for a meter: none is a tensor that is missing.
+    pub(crate) fn found(object: &'a Bound<'py, PyAny>) -> Result<Found<Self>, Unreadable> {
+        if object.is_none() { Ok(Found::Missing) } else { Self::describe(object).map(Found::Here) }
+    }
+
     /// Hands the memory to `work`; the interpreter is given away meanwhile if there is much of it.
     pub(crate) fn read<R: Send>(&self, work: impl FnOnce(&TensorView<'_>) -> R + Send) -> Result<R, Unreadable> {
-        let layout = self.layout;
-        let run = move || {
-            // SAFETY: see `detached_if`.
-            #[expect(unsafe_code, reason = "the memory is torch's")]
-            let view = unsafe { layout.view() }?;
-            Ok(work(&view))
-        };
-        self.detached_if(layout.shape.elements() >= LARGE, run)
+        let view = self.view()?;
+        Ok(self.run(view.elements(), || work(&view)))
+    }
+}
+
+impl Readable for HostTensor<'_, '_> {
+    type Unreadable = Unreadable;
+
+    /// Why it is sound: `describe` found every element inside the storage just now. `self` borrows the object, so neither the
+    /// tensor nor its storage goes before the view does. Resizing a storage or writing into it from another thread while a
+    /// hook looks at it would break the training itself: hooks run where torch runs them, between the operators that write.
+    #[expect(unsafe_code, reason = "the memory is torch's")]
+    fn view(&self) -> Result<TensorView<'_>, Unreadable> {
+        let Layout { address, dtype, shape, .. } = &self.layout;
+        let data = std::ptr::with_exposed_provenance(*address);
+        // SAFETY: see above.
+        Ok(unsafe { TensorView::from_raw_parts(data, *dtype, shape.dims(), self.layout.strides()) }?)
     }
 
-    /// Hands the memory to `work`, which looks at a few elements only: the interpreter is kept.
-    pub(crate) fn read_few<R>(&self, work: impl FnOnce(&TensorView<'_>) -> R) -> Result<R, Unreadable> {
-        // SAFETY: see `detached_if`.
-        #[expect(unsafe_code, reason = "the memory is torch's")]
-        let view = unsafe { self.layout.view() }?;
-        Ok(work(&view))
+    fn version(&self) -> Option<i64> {
+        self.version
     }
 
-    /// As [`read`](Self::read), two tensors at once.
-    pub(crate) fn read_with<R: Send>(
-        &self,
-        other: &HostTensor<'_, '_>,
-        work: impl FnOnce(&TensorView<'_>, &TensorView<'_>) -> R + Send,
-    ) -> Result<R, Unreadable> {
-        let layouts = (self.layout, other.layout);
-        let run = move || {
-            // SAFETY: see `detached_if`.
-            #[expect(unsafe_code, reason = "the memory is torch's")]
-            let (first, second) = unsafe { (layouts.0.view()?, layouts.1.view()?) };
-            Ok(work(&first, &second))
-        };
-        self.detached_if(self.layout.shape.elements() >= LARGE, run)
-    }
-
-    /// As [`read`](Self::read), many tensors at once.
-    pub(crate) fn read_all<R: Send>(
-        tensors: &[Self],
-        work: impl FnOnce(&[TensorView<'_>]) -> R + Send,
-    ) -> Result<Option<R>, Unreadable> {
-        let Some(one) = tensors.first() else { return Ok(None) };
-        let layouts: Vec<Layout> = tensors.iter().map(|tensor| tensor.layout).collect();
-        let elements: usize = layouts.iter().map(|layout| layout.shape.elements()).sum();
-        let run = move || {
-            // SAFETY: see `detached_if`.
-            #[expect(unsafe_code, reason = "the memory is torch's")]
-            let views: Result<Vec<_>, _> = layouts.iter().map(|layout| unsafe { layout.view() }).collect();
-            Ok(Some(work(&views?)))
-        };
-        one.detached_if(elements >= LARGE, run)
-    }
-
-    /// Whether the memory can be handed to `read`.
-    pub(crate) fn check(&self) -> Result<(), Unreadable> {
-        self.read_few(|_view| ())
-    }
-
-    /// Runs `body`, the interpreter given away meanwhile if `is_long`.
-    ///
-    /// Why a view made in `body` is sound: `describe` found every element inside the storage just now. `self` borrows
-    /// the object, so neither the tensor nor its storage goes before `body` returns. Resizing a storage or writing into
-    /// it from another thread while a hook looks at it would break the training itself: hooks run where torch runs
-    /// them, between the operators that write.
-    fn detached_if<R: Send>(&self, is_long: bool, body: impl FnOnce() -> R + Send) -> R {
-        if is_long { self.object.py().detach(body) } else { body() }
+    /// The interpreter is given away meanwhile if that is long.
+    fn run<R: Send>(&self, elements: usize, body: impl FnOnce() -> R + Send) -> R {
+        if elements >= LARGE { self.object.py().detach(body) } else { body() }
     }
 }
 

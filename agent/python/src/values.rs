@@ -3,10 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict};
 use trainmon_agent::Report;
-use trainmon_agent::core::{Kind, Statistic, Step};
+use trainmon_agent::core::{Kind, Statistic, Step, TensorInfo};
+use trainmon_agent::front::Latest;
 use trainmon_agent::stats::{Request, measure};
 
-use crate::latest_readings::NamedReading;
 use crate::shared::Shared;
 use crate::tensor::HostTensor;
 
@@ -27,19 +27,20 @@ pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyRes
     let columns = kind.value_columns();
     let statistics = shared.statistics_of(kind);
     let oldest = Step(shared.monitor.step().0.saturating_sub(1));
-    let mut rows = shared.latest.of(kind, oldest);
+    let mut rows = shared.meter.latest().map(|latest| latest.of(kind, oldest)).unwrap_or_default();
     // A reading from before live control asked for other statistics says nothing of these.
-    rows.retain(|(.., measured, _)| !columns.is_empty() || statistics.iter().any(|&it| measured.contains(it)));
-    let row = |(name, vpp_stage, micro_step, measured, reading): NamedReading| {
+    rows.retain(|(_, latest)| !columns.is_empty() || statistics.iter().any(|&it| latest.statistics.contains(it)));
+    let row = |(TensorInfo { name, vpp_stage }, Latest { micro_step, statistics: measured, reading, .. })| {
         let values = if columns.is_empty() {
             let there = statistics.iter().filter(|&&it| measured.contains(it));
             there.map(|&it: &Statistic| (it.name(), reading.value(it))).into_py_dict(py)?
         } else {
             columns.iter().zip(reading.values()).into_py_dict(py)?
         };
-        Ok((name, vpp_stage, micro_step.0, values))
+        Ok((name.to_string(), vpp_stage, micro_step.0, values))
     };
-    rows.into_iter().map(row).collect()
+    let named = |(tensor, latest)| Some((shared.monitor.tensor(tensor)?, latest));
+    rows.into_iter().filter_map(named).map(row).collect()
 }
 
 /// How many records there were, and what became of them.

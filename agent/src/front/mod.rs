@@ -1,14 +1,20 @@
-//! What both fronts (tch, Python) do alike: name a measurement ([`Label`]), keep a reading that still holds
-//! ([`CachedReading`]), measure what a step changed ([`Snapshot`]), and read what a device computed ([`DevicePlan`],
-//! [`DeviceRow`]). [`Monitor::request_now`](crate::Monitor::request_now) and
-//! [`Monitor::observe_with`](crate::Monitor::observe_with) are how every tensor gets measured.
+//! What both fronts (tch, Python) do alike: name a measurement ([`Label`]), measure what they show ([`Meter`]: request,
+//! loss scale, readings that still hold, the latest readings, changes since a copy), and read what a device computed
+//! ([`DevicePlan`], [`DeviceRow`]).
 
-mod cached;
+mod copies;
 mod device;
+mod factor;
+mod known;
 mod label;
+mod latest;
+mod meter;
+mod readable;
 mod snapshot;
 
-pub use cached::CachedReading;
 pub use device::{DeviceColumn, DevicePlan, DeviceRow};
 pub use label::Label;
-pub use snapshot::{Change, NoChange, Snapshot};
+pub use latest::{Latest, LatestReadings, Remembering};
+pub use meter::{Measured, Meter, Shown};
+pub use readable::{Found, Readable};
+use snapshot::Snapshot;

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes as _;
 
 /// A copy of a parameter from before the step. Its memory is made at the first use and kept.
 #[derive(Default)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     /// 64-bit words: aligned for every dtype.
     words: Vec<u64>,
     /// What the copy is of; `None` where it is of an earlier step.
@@ -14,27 +14,30 @@ pub struct Snapshot {
 }
 
 /// What a step did to a parameter.
-pub struct Change {
+pub(super) struct Change {
     /// The difference.
-    pub update: TensorStats,
+    pub(super) update: TensorStats,
     /// Its norm over the parameter's before the step.
-    pub ratio: f64,
+    pub(super) ratio: f64,
 }
 
 /// Why a parameter has no update.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NoChange {
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum NoChange {
     /// There is no copy of this step.
+    #[error("there is no copy of the parameter from before the step")]
     NoCopy,
-    /// Its type or sizes changed; what they were before the step.
-    Reshaped(Dtype, Shape),
+    /// Its type or sizes changed; what they were before the step, and are now.
+    #[error("the parameter was {was} before the step and is {is} now")]
+    Reshaped { was: String, is: String },
     /// Integers, bool, complex numbers.
+    #[error("only real floats have an update, this parameter is {0}")]
     NotReal(Dtype),
 }
 
 impl Snapshot {
     /// Copies a parameter. Cost: one pass; memory for the copy the first time.
-    pub fn fill(&mut self, view: &TensorView<'_>) {
+    pub(super) fn fill(&mut self, view: &TensorView<'_>) {
         let bytes = view.size_in_bytes();
         self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
         copy_contiguous(view, &mut self.words.as_mut_bytes()[..bytes]);
@@ -42,12 +45,12 @@ impl Snapshot {
     }
 
     /// Whether there is a copy of this step.
-    pub fn is_filled(&self) -> bool {
+    pub(super) fn is_filled(&self) -> bool {
         self.of.is_some()
     }
 
     /// Makes sure that the copy is not taken for that of another step.
-    pub fn discard(&mut self) {
+    pub(super) fn discard(&mut self) {
         self.of = None;
     }
 
@@ -56,10 +59,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// There is no update, and why.
-    pub fn change(&self, after: &TensorView<'_>, request: Request) -> Result<Change, NoChange> {
+    pub(super) fn change(&self, after: &TensorView<'_>, request: Request) -> Result<Change, NoChange> {
         let (was, is) = (self.of.ok_or(NoChange::NoCopy)?, (after.dtype(), after.shape()));
         if was != is {
-            return Err(NoChange::Reshaped(was.0, was.1));
+            let [was, is] = [was, is].map(|(dtype, shape)| format!("{dtype} {shape}"));
+            return Err(NoChange::Reshaped { was, is });
         }
         let (dtype, shape) = is;
         let bytes = shape.elements() * dtype.size();

@@ -52,6 +52,7 @@ mod measure;
 mod pair;
 mod partial;
 mod pool;
+mod sample;
 mod team;
 
 pub use copy::{contiguous_bytes, copy_contiguous};
@@ -64,6 +65,7 @@ pub use many::measure_all;
 pub use measure::{measure, measure_and_copy};
 pub use pair::{difference, sign_agreement};
 pub use pool::{set_threads, start_threads, threads, with_at_most};
+pub use sample::sample;
 
 use trainmon_core::StatisticSet;
 

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod late;
+mod meter;
 mod probe;
 mod shutdown;
 
@@ -15,6 +16,13 @@ use probe::*;
 use trainmon_agent::StepFacts;
 use trainmon_agent::core::config::{Config, Window};
 use trainmon_agent::core::{Kind, MicroStep, Record, Step, TensorView};
+
+/// As [`config`], of parameters.
+fn with_parameters() -> Config {
+    let text = r#"{"param_distribution": true, "ops": ["norm"]}"#;
+    let parsed = Config::parse(text, "test.json", &|_| None).unwrap().config;
+    Config { csv: None, prometheus: None, pipeline: config().pipeline, ..parsed }
+}
 
 #[test]
 fn every_step_arrives_in_order_and_the_books_balance() {

@@ -333,17 +333,15 @@ class Monitor:
         """The row name of the `index`-th of `of` tensors at one end of a module, in the config's dialect."""
     def register(self, name: str, vpp_stage: int) -> int:
         """Gives a tensor its id. Once per name."""
-    def observe(self, tensor_id: int, kind: int, micro_step: int, tensor: Any, factor: float = 1.0) -> float | None:
+    def observe(
+        self, tensor_id: int, kind: int, micro_step: int, tensor: Any, factor: float = 1.0, once: bool = False
+    ) -> float | None:
         """Measures a host tensor in place, the GIL released for larger ones, and records it. Returns its norm (if norms
         of this kind are measured); None if it was not measured. Every value is meant times `factor` (1 / loss scale; a
-        power of two keeps all digits): the reading is that of the scaled tensor, `zeros` included. Cost: one pass over
-        the tensor, no copy."""
-    def observe_once(
-        self, tensor_id: int, kind: int, micro_step: int, tensor: Any, factor: float = 1.0
-    ) -> float | None:
-        """As `observe`, but a tensor measured before under this id (a gradient in this step, a parameter ever) at the
-        same address, with the same `_version` and the same contents at a few sampled places is not read again. Only for
-        tensors that nobody writes behind torch's back."""
+        power of two keeps all digits): the reading is that of the scaled tensor, `zeros` included. With `once` a tensor
+        measured before under this id (a gradient in this step, a parameter ever) at the same address, with the same
+        `_version` and the same contents at a few sampled places is not read again: only for tensors that nobody writes
+        behind torch's back. Cost: one pass over the tensor, no copy."""
     def observe_all(self, shown: Sequence[tuple[tuple[int, int, int], Any]]) -> None:
         """Measures host tensors, each with its `(tensor_id, kind, micro_step)`, as `observe` would one by one: the same
         readings, in less time. For many tensors that are not in the cache. One that cannot be measured is counted, the

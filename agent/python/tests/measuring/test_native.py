@@ -285,8 +285,8 @@ def test_what_cannot_be_measured_is_counted_and_told_once(open_monitor: Open, sa
     make, why = UNSUPPORTED[what]
     monitor = open_monitor()
     identity, it = monitor.register("it", 0), make()
-    for method in (monitor.observe, monitor.observe_once):
-        assert method(identity, GRAD, 0, it) is None
+    for once in (False, True):
+        assert monitor.observe(identity, GRAD, 0, it, once=once) is None
     assert monitor.sign_agreement(it, it) is None
     assert monitor.measure(it) == {}
     books = monitor.books()
@@ -352,9 +352,9 @@ def bytes_read(monitor: Monitor) -> str:
 
 def measured_twice(monitor: Monitor, first: int, then: int, tensor: torch.Tensor, change: Callable[[], Any]) -> float:
     identity = monitor.register("it", 0)
-    monitor.observe_once(identity, first, 0, tensor)
+    monitor.observe(identity, first, 0, tensor, once=True)
     change()
-    norm = monitor.observe_once(identity, then, 0, tensor)
+    norm = monitor.observe(identity, then, 0, tensor, once=True)
     assert norm is not None
     return norm
 
@@ -415,11 +415,11 @@ def test_other_statistics_may_be_asked_for_in_mid_run(open_monitor: Open, said: 
     monitor, tensor = open_monitor(ops=["min"]), torch.tensor([3.0, -4.0])
     identity = monitor.register("it", 0)
     assert monitor.ops() == ["min"]
-    monitor.observe_once(identity, PARAM, 0, tensor)
+    monitor.observe(identity, PARAM, 0, tensor, once=True)
     monitor.end_step()
     assert monitor.set_ops(["max", "shape", "nrm", "norm"]) == monitor.ops() == ["max", "norm"]
     assert [message for _, message, _ in said] == ["op `nrm`: unknown, left out"]
-    assert monitor.observe_once(identity, PARAM, 0, tensor) == 5, "the old reading has no norm"
+    assert monitor.observe(identity, PARAM, 0, tensor, once=True) == 5, "the old reading has no norm"
     assert monitor.latest(PARAM)[0][3] == {"max": 3, "norm": 5}
     assert monitor.set_ops([]) == ["norm"]
 
@@ -637,7 +637,7 @@ def test_threads_may_observe_at_once(open_monitor: Open) -> None:
     def work(identity: int) -> None:
         for size in (10, 20_000):
             for _ in range(200):
-                assert monitor.observe_once(identity, GRAD, 0, torch.ones(size)) == pytest.approx(math.sqrt(size))
+                assert monitor.observe(identity, GRAD, 0, torch.ones(size), once=True) == pytest.approx(math.sqrt(size))
 
     threads = [threading.Thread(target=work, args=(identity,)) for identity in identities]
     for thread in threads:

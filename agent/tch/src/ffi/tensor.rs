@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use tch::Tensor;
 use torch_sys::C_tensor;
 use trainmon_agent::core::{Dtype, TensorView, ViewError};
+use trainmon_agent::front::Readable;
 
 use super::check;
 
@@ -160,11 +161,6 @@ impl<'a> Description<'a> {
         slice(self.raw.strides, self.raw.dims)
     }
 
-    /// How often torch wrote into the tensor; `None` where it does not count.
-    pub(crate) fn version(&self) -> Option<i64> {
-        (self.raw.version >= 0).then_some(self.raw.version)
-    }
-
     pub(crate) fn is_on_host(&self) -> bool {
         self.raw.device_type == CPU
     }
@@ -198,13 +194,25 @@ impl<'a> Description<'a> {
         if !self.is_on_host() {
             return Err(Unreadable::OnDevice);
         }
-        if self.raw.resolved == 0 {
+        if !self.is_resolved() {
             return Err(Unreadable::NotResolved);
         }
         let strides = self.strides();
         // SAFETY: torch keeps sizes and strides inside the storage, and the storage alive with the tensor ('a). The
         // callers read in the training thread, between the operators that write.
         Ok(unsafe { TensorView::from_raw_parts(self.raw.data.cast(), self.dtype()?, self.dims(), strides)? })
+    }
+}
+
+impl Readable for Description<'_> {
+    type Unreadable = Unreadable;
+
+    fn view(&self) -> Result<TensorView<'_>, Unreadable> {
+        self.view()
+    }
+
+    fn version(&self) -> Option<i64> {
+        (self.raw.version >= 0).then_some(self.raw.version)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to step.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use trainmon_agent::core::{Kind, MicroStep};
 use trainmon_agent::front::Label;
 
 use super::WatchError;
-use super::parameter::{GradientSlot, Parameter};
+use super::parameter::Parameter;
 use super::shared::Shared;
 use crate::ffi::{AccumulatedHook, TensorRef, after_backward};
 
@@ -20,10 +21,10 @@ pub(super) fn hook(shared: &Arc<Shared>, parameters: &mut [Parameter]) -> Result
         if !parameter.tensor.requires_grad() {
             continue;
         }
-        let (shared, slot) = (Arc::clone(shared), Arc::clone(&parameter.gradient));
+        let (shared, firings) = (Arc::clone(shared), Arc::clone(&parameter.firings));
         let label = Label::new(parameter.id, Kind::GradUnreduced);
         let on_added = move |leaf: TensorRef<'_>| {
-            shared.monitor.guard("weight gradients", || gradient_added(&shared, &slot, label, leaf));
+            shared.monitor.guard("weight gradients", || gradient_added(&shared, &firings, label, leaf));
         };
         let hook = AccumulatedHook::new(&parameter.tensor, on_added);
         let refused = |message| WatchError::Hook { parameter: parameter.name.to_string(), message };
@@ -33,16 +34,16 @@ pub(super) fn hook(shared: &Arc<Shared>, parameters: &mut [Parameter]) -> Result
 }
 
 /// The k-th addition of a step is micro-batch k. The gradient is in the cache now, and nobody aggregated it yet.
-fn gradient_added(shared: &Arc<Shared>, slot: &GradientSlot, label: Label, leaf: TensorRef<'_>) {
-    let mut firings = slot.lock();
-    let micro_step = firings.count;
-    firings.count += 1;
-    firings.known.forget();
+fn gradient_added(shared: &Arc<Shared>, firings: &AtomicU32, label: Label, leaf: TensorRef<'_>) {
+    // Relaxed: the backward passes of a parameter follow each other, and the optimizer's step follows them.
+    let micro_step = firings.fetch_add(1, Ordering::Relaxed);
+    // A gradient that was made anew may lie where the last one did.
+    shared.meter.forget(label);
     if !shared.wants(label.kind) || !is_measured(shared, micro_step) {
         return;
     }
     let label = Label { micro_step: MicroStep(micro_step), ..label };
-    let was_queued = leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut firings.known).is_none());
+    let was_queued = leaf.with_grad(|grad| shared.measure_unless_known(label, grad).is_none());
     if was_queued == Some(true) {
         launch_after_backward(shared);
     }
@@ -74,7 +75,7 @@ pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
         let micro_step = MicroStep(shared.micro_batches - 1);
         let label = Label { micro_step, ..Label::new(parameter.id, Kind::GradReduced) };
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
-        leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut parameter.gradient.lock().known));
+        leaf.with_grad(|grad| shared.measure_unless_known(label, grad));
     }
 }
 
@@ -86,7 +87,7 @@ pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
         return;
     }
     for parameter in parameters {
-        let came = parameter.gradient.lock().count;
+        let came = parameter.firings.load(Ordering::Relaxed);
         if came != 0 && came != announced {
             let label = Label::new(parameter.id, Kind::GradUnreduced);
             let why = format!("{announced} backward passes per step were announced (grad_acc_steps), {came} came");
@@ -98,9 +99,7 @@ pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
 /// The next gradient belongs to the next step. Parameters that were unfrozen meanwhile are hooked now.
 pub(super) fn begin_next_step(shared: &Arc<Shared>, parameters: &mut [Parameter]) {
     for parameter in &*parameters {
-        let mut firings = parameter.gradient.lock();
-        firings.count = 0;
-        firings.known.forget();
+        parameter.firings.store(0, Ordering::Relaxed);
     }
     let hooked = shared.monitor.guard("weight gradients", || hook(shared, parameters));
     if let Some(Err(WatchError::Hook { message, .. })) = hooked

@@ -1,25 +1,17 @@
 //! The watched parameters of every model.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, PoisonError};
 
 use tch::Tensor;
 use tch::nn::VarStore;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::TensorId;
 use trainmon_agent::core::config::{Targets, squash_name};
-use trainmon_agent::front::{CachedReading, Snapshot};
 
-use super::shared::Contents;
 use crate::ffi::{AccumulatedHook, TensorRef};
 use crate::names;
-
-/// A parameter as it was before the step, where it lies.
-#[derive(Default)]
-pub(super) struct BeforeStep {
-    pub(super) on_host: Snapshot,
-    pub(super) on_device: Option<Tensor>,
-}
 
 /// One parameter of one model.
 pub(super) struct Parameter {
@@ -33,12 +25,10 @@ pub(super) struct Parameter {
     /// Its place among all parameters.
     place: usize,
     pub(super) tensor: Tensor,
-    /// What its gradient hook leaves behind; shared with the hook.
-    pub(super) gradient: Arc<GradientSlot>,
-    /// The parameter as last measured.
-    pub(super) values: CachedReading<Contents>,
-    /// The parameter before the step.
-    pub(super) before: BeforeStep,
+    /// How often a gradient was added in this step, which is the number of the next micro-batch; shared with its hook.
+    pub(super) firings: Arc<AtomicU32>,
+    /// The parameter before the step, if it lies on a device: what lies on the host is with the meter.
+    pub(super) before: Option<Tensor>,
     /// Whether a step with a gradient was taken under this watch.
     pub(super) was_stepped: bool,
 }
@@ -46,24 +36,6 @@ pub(super) struct Parameter {
 /// Whether a backward pass gave it a gradient.
 pub(super) fn has_gradient(parameter: &Tensor) -> bool {
     TensorRef::new(parameter).and_then(|leaf| leaf.with_grad(|_| ())).is_some()
-}
-
-/// What a parameter's gradient hook leaves behind within one step.
-#[derive(Default)]
-pub(super) struct GradientSlot(Mutex<Firings>);
-
-#[derive(Default)]
-pub(super) struct Firings {
-    /// How often a gradient was added in this step: the number of the next micro-batch.
-    pub(super) count: u32,
-    /// The gradient as last measured.
-    pub(super) known: CachedReading<Contents>,
-}
-
-impl GradientSlot {
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Firings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The parameters of all models, in creation order, model by model.
@@ -91,9 +63,8 @@ impl Parameters {
                     vpp_stage,
                     place: all.len(),
                     tensor: parameter.tensor,
-                    gradient: Arc::default(),
-                    values: CachedReading::default(),
-                    before: BeforeStep::default(),
+                    firings: Arc::default(),
+                    before: None,
                     was_stepped: false,
                 });
             }

@@ -1,35 +1,19 @@
-//! What the hooks and the watch share: the monitor, and the one way a tensor gets measured.
+//! What the hooks and the watch share: the monitor, and where a tensor is measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Kind, TensorStats};
-use trainmon_agent::front::{CachedReading, Label};
+use trainmon_agent::core::Kind;
+use trainmon_agent::front::{Found, Label, Measured, Meter, Shown};
 
 use crate::device::{DeviceQueue, Target};
-use crate::ffi::{Description, TensorRef};
-
-/// Which contents of which tensor: torch counts every write it makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Contents {
-    identity: usize,
-    address: usize,
-    version: i64,
-}
-
-impl Contents {
-    /// `None` where torch does not count writes.
-    fn of(description: &Description<'_>) -> Option<Self> {
-        let (identity, address) = (description.identity(), description.address());
-        Some(Self { identity, address, version: description.version()? })
-    }
-}
+use crate::ffi::{Description, TensorRef, Unreadable};
 
 /// Shared by the watch, the gradient hooks and the watched modules.
 pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
+    pub(super) meter: Meter,
     /// Micro-batches per optimizer step, at least 1.
     pub(crate) micro_batches: u32,
     /// Whether gradients and parameters may be written behind torch's back (by a communication library, say).
@@ -55,7 +39,8 @@ impl Shared {
         monitor.follow_targets();
         let every_micro_batch = AtomicBool::new(every_micro_batch(&monitor));
         let (met, queue) = (Mutex::new(Some(Vec::new())), Mutex::new(queue));
-        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, queue }
+        let meter = Meter::new(monitor.clone());
+        Self { monitor, meter, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, queue }
     }
 
     /// Notes a module, or a tensor with a name, for the look at the targets in the first step.
@@ -104,75 +89,24 @@ impl Shared {
     }
 
     /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
-    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<TensorStats> {
-        if !self.admits(label) {
-            return None;
-        }
-        let description = self.describe(label, tensor)?;
-        self.measure_described(label, tensor, &description)
+    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Measured> {
+        self.meter.measure(Shown::new(label), || self.find(label, tensor))
     }
 
-    /// As [`measure`](Self::measure); takes the known reading if the tensor was not written since, and remembers it.
-    pub(super) fn measure_unless_known(
-        &self,
-        label: Label,
-        tensor: TensorRef<'_>,
-        known: &mut CachedReading<Contents>,
-    ) -> Option<TensorStats> {
-        let request = self.monitor.request(label.kind)?;
-        if !self.admits(label) {
-            return None;
-        }
-        let description = self.describe(label, tensor)?;
-        let contents = Contents::of(&description);
-        if !self.foreign_writes
-            && let Some(reading) = known.recall(contents.as_ref(), request)
-        {
-            self.monitor.record(label.with(reading), Duration::ZERO, 0);
-            return Some(reading);
-        }
-        let reading = self.measure_described(label, tensor, &description);
-        match reading {
-            Some(reading) => known.remember(contents, request, reading),
-            None => known.forget(),
-        }
-        reading
+    /// As [`measure`](Self::measure); a reading that still holds is used again.
+    pub(super) fn measure_unless_known(&self, label: Label, tensor: TensorRef<'_>) -> Option<Measured> {
+        let shown = Shown { may_be_known: !self.foreign_writes, ..Shown::new(label) };
+        self.meter.measure(shown, || self.find(label, tensor))
     }
 
-    /// Where the tensor lies. `None` is recorded as missing or unsupported already.
-    fn describe<'a>(&self, label: Label, tensor: TensorRef<'a>) -> Option<Description<'a>> {
-        match tensor.describe() {
-            Ok(Some(description)) => Some(description),
-            Ok(None) => {
-                self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
-                None
-            }
-            Err(why) => {
-                self.unsupported(label, &why);
-                None
-            }
+    /// Where the tensor lies. One for the device is in its queue then.
+    fn find<'a>(&self, label: Label, tensor: TensorRef<'a>) -> Result<Found<Description<'a>>, Unreadable> {
+        let Some(description) = tensor.describe()? else { return Ok(Found::Missing) };
+        if self.is_on_device_path(&description) && description.is_strided() {
+            self.queue().enqueue(Target::measured(label, tensor, &description)?);
+            return Ok(Found::Queued);
         }
-    }
-
-    fn measure_described(
-        &self,
-        label: Label,
-        tensor: TensorRef<'_>,
-        description: &Description<'_>,
-    ) -> Option<TensorStats> {
-        if self.is_on_device_path(description) && description.is_strided() {
-            if let Err(why) = Target::measured(label, tensor, description).map(|target| self.queue().enqueue(target)) {
-                self.unsupported(label, &why);
-            }
-            return None;
-        }
-        match description.view() {
-            Ok(view) => self.monitor.observe(label.tensor, label.kind, label.micro_step, &view),
-            Err(why) => {
-                self.unsupported(label, &why);
-                None
-            }
-        }
+        Ok(Found::Here(description))
     }
 
     pub(crate) fn unsupported(&self, label: Label, why: &dyn std::fmt::Display) {

@@ -71,10 +71,10 @@ fn measure_moments(shared: &Shared, parameters: &[Parameter], moments: &dyn Mome
     }
 }
 
-fn measure_parameters(shared: &Shared, parameters: &mut [Parameter], kind: Kind) {
+fn measure_parameters(shared: &Shared, parameters: &[Parameter], kind: Kind) {
     for parameter in parameters {
         if let Some(tensor) = TensorRef::new(&parameter.tensor) {
-            shared.measure_unless_known(Label::new(parameter.id, kind), tensor, &mut parameter.values);
+            shared.measure_unless_known(Label::new(parameter.id, kind), tensor);
         }
     }
 }

@@ -126,26 +126,27 @@ class Measurer:
         factor: float | torch.Tensor = UNSCALED,
         norm: StepNorm | None = None,
     ) -> None:
-        """Measures a tensor and records it. `once`: it may be known from before (see `Monitor.observe_once`). `factor`:
+        """Measures a tensor and records it. `once`: it may be known from before (see `Monitor.observe`). `factor`:
         every value is meant times this (1 / loss scale; a 0-d tensor where that lies on a device). Its norm is added to
         `norm`."""
         if type(tensor) not in self._plain_types:
             tensor = local_part(tensor)
         if tensor.is_cpu and not self._device_only:
-            observe = self.monitor.observe_once if once else self.monitor.observe
-            if factor is UNSCALED:
-                value = observe(label.tensor_id, label.kind, label.micro_step, tensor)
-            else:
-                value = observe(label.tensor_id, label.kind, label.micro_step, tensor, float(factor))
-            if norm is not None and value is not None:
-                norm.add(value)
-            elif norm is not None and self.monitor.sampling_stride > 1:
-                norm.leave_out()
-            elif norm is not None:
-                norm.is_partial = True
-                norm.squares = math.nan
+            self._count_in(norm, self.monitor.observe(*label, tensor, float(factor), once))
         else:
             self.queue.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
+
+    def _count_in(self, norm: StepNorm | None, found: float | None) -> None:
+        """Adds the norm that was found of a tensor on the host."""
+        if norm is None:
+            return
+        if found is not None:
+            norm.add(found)
+        elif self.monitor.sampling_stride > 1:
+            norm.leave_out()
+        else:
+            norm.is_partial = True
+            norm.squares = math.nan
 
     def add_norm(self, tensor: torch.Tensor, factor: float | torch.Tensor, norm: StepNorm) -> None:
         """Adds a tensor's norm that has no record."""
@@ -197,7 +198,7 @@ class Measurer:
             if type(tensor) not in self._plain_types:
                 tensor = local_part(tensor)  # noqa: PLW2901
             if tensor.is_cpu and not self._device_only:
-                self.measure(label, tensor, once=once, factor=factor, norm=norm if counts else None)
+                self._count_in(norm if counts else None, self.monitor.observe(*label, tensor, float(factor), once))
                 continue
             if not counts:
                 uncounted.append(len(elsewhere))
