@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use trainmon_agent::StepFacts;
-use trainmon_agent::core::{Kind, MicroStep, TensorView};
+use trainmon_agent::core::{Kind, MicroStep, TensorView, ViewError};
 use trainmon_agent::front::{Found, Label, Meter, Readable, Shown};
 
 use super::common::config;
@@ -23,17 +23,22 @@ impl Tensor {
         Self { data, version: Some(0), found: Cell::new(0) }
     }
 
-    fn find(&self) -> Result<Found<&Self>, Infallible> {
+    fn find(&self) -> Result<Found<&Self>, ViewError> {
         self.found.set(self.found.get() + 1);
+        self.view()?;
         Ok(Found::Here(self))
+    }
+
+    fn view(&self) -> Result<TensorView<'_>, ViewError> {
+        TensorView::from_slice(&self.data, &[self.data.len() as i64])
     }
 }
 
 impl Readable for &Tensor {
-    type Unreadable = &'static str;
+    type Unreadable = ViewError;
 
-    fn view(&self) -> Result<TensorView<'_>, &'static str> {
-        TensorView::from_slice(&self.data, &[self.data.len() as i64]).map_err(|_| "no tensor")
+    fn view(&self) -> Result<TensorView<'_>, ViewError> {
+        Tensor::view(self)
     }
 
     fn version(&self) -> Option<i64> {
