@@ -36,7 +36,7 @@ fn a_good_config_is_shown_whole_on_request() {
     let workspace = Workspace::with("{\n  // norms only\n  \"wg_distribution\": true,\n}\n");
     let said = workspace.run(&["check-config", "train.json", "--full"]);
     assert_eq!(said.err, "");
-    assert_eq!(said.out, include_str!("snapshots/good.stdout"));
+    insta::assert_snapshot!(said.out);
     assert_eq!(said.code, Some(0));
 }
 
@@ -88,10 +88,10 @@ fn a_config_of_a_capture_is_known_by_its_task_and_judged_wholly() {
 
 #[test]
 fn every_fault_of_a_bad_config_is_shown_at_once_in_the_order_of_the_file() {
-    let workspace = Workspace::with(include_str!("snapshots/bad.json"));
+    let workspace = Workspace::with(include_str!("data/bad_config.json"));
     let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(said.out, "");
-    assert_eq!(said.err, include_str!("snapshots/bad.stderr"));
+    insta::assert_snapshot!(said.err);
     assert_eq!(said.code, Some(2));
 }
 
@@ -185,17 +185,12 @@ fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
 }
 
 #[test]
-fn a_usage_error_exits_with_two_and_help_with_zero() {
+fn a_usage_error_exits_with_two_and_names_what_was_meant() {
     let workspace = Workspace::with("{}");
     let wrong = workspace.run(&["check-confg"]);
     assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""));
     assert!(wrong.err.starts_with("error: unrecognized subcommand 'check-confg'"), "{}", wrong.err);
     assert!(wrong.err.contains("'check-config'"), "{}", wrong.err);
-    let help = workspace.run(&["--help"]);
-    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for example in ["trainmon check-config configs/demo.json", "trainmon config-schema >", "Exit codes: 0 fine"] {
-        assert!(help.out.contains(example), "{}", help.out);
-    }
 }
 
 #[test]

@@ -151,6 +151,8 @@ impl CheckRun {
         let mut command = process::cargo();
         command.args(arguments).current_dir(&self.root).env(SKIP_LOG, &self.skip_log);
         command.envs(variables.iter().copied());
+        // A snapshot that differs fails, whatever the environment says, and nothing is written into the checkout.
+        command.env("INSTA_UPDATE", "no").env_remove("INSTA_FORCE_PASS").env_remove("INSTA_FORCE_UPDATE");
         process::with_environment(&mut command, self.compiler.get().map(|c| &c.libtorch[..]).unwrap_or_default());
         let line = process::shown(&command);
         let captured = process::capture(command)?;

@@ -110,8 +110,9 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
         let tests = Tests::of_pytest(&captured.text);
         judged(&line, &captured, tests)
     };
-    // Most tests wait for processes of their own. What a file makes for all its tests is made once: a file stays together.
-    let processes = thread::available_parallelism().map_or(2, NonZero::get);
+    // Most tests wait for processes of their own: one more than there are cores keeps these busy. What a file makes for all
+    // its tests is made once: a file stays together.
+    let processes = thread::available_parallelism().map_or(2, NonZero::get) + 1;
     let processes = format!("--numprocesses={processes}");
     let mut ignored = OsString::from("--ignore=");
     ignored.push(package.join(LIVE_SERVERS));

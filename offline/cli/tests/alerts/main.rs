@@ -2,6 +2,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/transcript.rs"]
+mod transcript;
 
 #[path = "../support/golden.rs"]
 mod golden;

@@ -27,6 +27,8 @@ mod small;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
+#[path = "../support/transcript.rs"]
+mod transcript;
 mod unwritten;
 
 use recorded::skip;

@@ -12,4 +12,6 @@ mod recorded;
 mod report;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/transcript.rs"]
+mod transcript;
 mod workspace;
