@@ -23,7 +23,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Without tch, a loop gives a [`Monitor`] views of its tensors ([`front`]); nothing of libtorch is linked then.
+//! Without tch, a loop gives a [`Meter`](front::Meter) views of its tensors; nothing of libtorch is linked then.
 //!
 //! # Features
 //!
@@ -54,11 +54,16 @@ pub use trainmon_capture as capture;
 pub use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
 #[cfg(feature = "tch")]
 pub use trainmon_tch::{
-    Capture, CaptureBeginError, CaptureOptions, DeviceStatistics, MomentSource, Observer, Optimizer, OptimizerError,
-    Watch, WatchBuilder, WatchError, Watched, WatchedT,
+    Capture, CaptureBeginError, CaptureOptions, DeviceStatistics, LibtorchStatistics, MomentSource, Observer,
+    Optimizer, OptimizerError, Watch, WatchBuilder, WatchError, Watched, WatchedT,
 };
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "tch"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So do those of the guide, which shows every type.
+#[cfg(all(doctest, feature = "tch"))]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;
