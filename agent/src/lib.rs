@@ -43,6 +43,7 @@ pub mod front;
 mod guard;
 mod inner;
 mod journal;
+mod label;
 mod late;
 mod monitor;
 mod opening;

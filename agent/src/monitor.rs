@@ -16,8 +16,8 @@ use trainmon_service::{Notice, Notices, Severity, panic_text};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
-use crate::front::Label;
 use crate::inner::{Inner, Parts};
+use crate::label::Label;
 use crate::pending_step::PendingStep;
 use crate::rank::Ranks;
 use crate::recorder::Pushed;

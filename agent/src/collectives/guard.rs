@@ -12,7 +12,7 @@ use trainmon_stats::{Request, measure};
 use super::HOOK;
 use super::call::Slot;
 use super::operation::Operation;
-use crate::front::Label;
+use crate::label::Label;
 use crate::monitor::Monitor;
 use crate::pending_step::PendingStep;
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use foldhash::fast::RandomState;
 use trainmon_core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
 
-use super::Label;
+use crate::label::Label;
 
 /// One tensor's latest reading of one kind.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use trainmon_stats::{Request, measure, measure_all};
 use super::copies::Copies;
 use super::factor::Factor;
 use super::known::{Contents, Family, Known};
-use super::{Found, Label, LatestReadings, Readable};
+use super::{Found, LatestReadings, Readable};
+use crate::label::Label;
 use crate::monitor::Monitor;
 
 /// What is shown, and how.

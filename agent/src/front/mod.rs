@@ -6,14 +6,13 @@ mod copies;
 mod device;
 mod factor;
 mod known;
-mod label;
 mod latest;
 mod meter;
 mod readable;
 mod snapshot;
 
+pub use crate::label::Label;
 pub use device::{DeviceColumn, DevicePlan, DeviceRow};
-pub use label::Label;
 pub use latest::{Latest, LatestReadings, Remembering};
 pub use meter::{Measured, Meter, Shown};
 pub use readable::{Found, Readable};
