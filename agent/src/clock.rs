@@ -58,7 +58,9 @@ impl StepClock {
 mod tests {
     use super::*;
 
-    const WINDOW: Window = Window { start_step: 1, stop_step: None, step_interval: 2, collect_times: 2 };
+    fn window() -> Window {
+        Window { start_step: 1, step_interval: 2, collect_times: 2, ..Window::default() }
+    }
 
     fn collected(mut clock: StepClock, steps: u64) -> Vec<u64> {
         let mut collected = Vec::new();
@@ -73,18 +75,18 @@ mod tests {
 
     #[test]
     fn the_window_counts_measured_steps_only() {
-        assert_eq!(collected(StepClock::new(WINDOW, true, Step(0)), 10), [1, 3]);
-        assert_eq!(collected(StepClock::new(WINDOW, true, Step(100)), 10), [101, 103]);
+        assert_eq!(collected(StepClock::new(window(), true, Step(0)), 10), [1, 3]);
+        assert_eq!(collected(StepClock::new(window(), true, Step(100)), 10), [101, 103]);
     }
 
     #[test]
     fn a_new_window_counts_anew_and_a_pause_counts_nothing() {
-        let mut clock = StepClock::new(WINDOW, true, Step(0));
+        let mut clock = StepClock::new(window(), true, Step(0));
         for _ in 0..4 {
             clock.advance();
         }
         assert_eq!(collected(clock, 10), [0u64; 0]);
-        clock.set_window(Window { start_step: 4, step_interval: 3, ..WINDOW }, true, true);
+        clock.set_window(Window { start_step: 4, step_interval: 3, ..window() }, true, true);
         assert_eq!(collected(clock, 10), [4, 7]);
         clock.set_paused(true);
         assert_eq!(collected(clock, 10), [0u64; 0]);
@@ -93,6 +95,6 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_not_listed_measures_nothing() {
-        assert_eq!(collected(StepClock::new(WINDOW, false, Step(0)), 10), [0u64; 0]);
+        assert_eq!(collected(StepClock::new(window(), false, Step(0)), 10), [0u64; 0]);
     }
 }

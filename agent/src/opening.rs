@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use trainmon_core::config::{Activations, Config, Plan, Window};
+use trainmon_core::config::{Activations, Config, Plan};
 use trainmon_core::{Statistic, shell_word};
 
 use crate::monitor::Monitor;
@@ -113,7 +113,7 @@ impl fmt::Display for Opening<'_> {
             if !statistics.is_empty() {
                 write!(f, "; {statistics}")?;
             }
-            write!(f, "; {}", steps(self.plan.window))?;
+            write!(f, "; {}", self.plan.window)?;
             if self.plan.paused {
                 write!(f, ", once the config says `dynamic_on`")?;
             }
@@ -162,18 +162,6 @@ fn activations(wanted: &Activations) -> &'static str {
         (true, false) => "inputs and outputs of modules",
         (false, _) => "gradients of modules' inputs and outputs",
     }
-}
-
-/// More steps than any training has: msprobe's "no end".
-const NO_END: u64 = 100_000_000;
-
-fn steps(window: Window) -> String {
-    let Window { start_step, stop_step, step_interval, collect_times } = window;
-    let every = if step_interval == 1 { "every step".to_owned() } else { format!("one step in {step_interval}") };
-    let from = if start_step > 0 { format!(" from step {start_step} on") } else { String::new() };
-    let before = stop_step.map(|stop| format!(" before step {stop}")).unwrap_or_default();
-    let most = if collect_times < NO_END { format!(", {collect_times} at most") } else { String::new() };
-    every + &from + &before + &most
 }
 
 #[cfg(test)]

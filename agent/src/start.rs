@@ -71,7 +71,7 @@ impl Monitor {
 
     /// A monitor that measures nothing and writes nothing.
     pub fn inert(notices: Notices) -> Self {
-        let window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: 0 };
+        let window = Window { collect_times: 0, ..Window::default() };
         let config = Config {
             window,
             signals: Signals::default(),

@@ -528,7 +528,7 @@ fn a_plan_changed_in_mid_run_changes_the_detail() {
     let (sender, calls) = channel();
     let otlp = Otlp { per_parameter: true, ..settings(serve(sender)) };
     let (mut exporter, _) = start(&otlp, &config, None);
-    let change = PlanChange { ops: Some(vec![Statistic::Nans]), ..PlanChange::default() };
+    let change = PlanChange::parse(r#"{"ops": ["nans"]}"#, "request").unwrap();
     let plan = Arc::new(change.applied_to(&Plan::of(&config), &config));
     exporter.export(&names(), &step(0)).unwrap();
     exporter.export(&names(), &StepBatch { plan: Some(plan), ..step(1) }).unwrap();

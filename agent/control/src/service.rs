@@ -12,9 +12,6 @@ use super::progress::ProgressBook;
 use super::status::Sources;
 use crate::captures::AskedBy;
 
-/// Has every step in it.
-const ENDLESS: Window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: u64::MAX };
-
 /// Takes requests.
 pub(super) struct ControlService {
     pub(super) sources: Sources,
@@ -106,8 +103,8 @@ impl ControlService {
         if change.restarts_window() {
             let live = &self.sources.live;
             // What a change under way makes of the rest is known only when this one has its turn: it is looked at again then.
-            let rest = if self.book.is_settled() { live.plan().window } else { ENDLESS };
-            EmptyWindow::of(change.window_after(rest), live.step().0 + 1)?;
+            let rest = if self.book.is_settled() { live.plan().window } else { Window::default() };
+            EmptyWindow::of(change.window.applied_to(rest), live.step().0 + 1)?;
         }
         let what = format!("set {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
         self.request(what, Change::Set(change))

@@ -154,11 +154,11 @@ fn a_rule_on_what_is_not_measured_is_told() {
 
 #[test]
 fn copies_are_compared_every_hundred_steps_and_all_of_them() {
-    let interval = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config.replica_interval;
+    let interval = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config.general.replica_interval;
     assert_eq!(interval(r#"{"wg_distribution": true}"#), 100);
     assert_eq!(interval(r#"{"wg_distribution": true, "replica_interval": 7}"#), 7);
     assert_eq!(interval(r#"{"monitors": {"weight_grad": {"enabled": true}}, "replica_interval": 0}"#), 0);
-    assert_eq!(Config::default().replica_interval, 100);
+    assert_eq!(Config::default().general.replica_interval, 100);
     for on in [r#"{"scope": "layer"}"#, r#"{"signal": "exp_avg"}"#, r#"{"targets": ["h."]}"#] {
         let rule = format!(r#"{{"rules": [{{"rule_name": "ReplicaMismatch", "on": {on}}}]}}"#);
         assert_refused(&rule, &["alert.rules[0].on", "looks at every copy"]);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use trainmon_core::config::{
-    CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, ConfigErrors, DataMode, Diagnostic, DiagnosticKind,
-    ParsedCapture, Precision, RiskLevel, Slice, Summary, TensorFormat,
+    CaptureConfig, CaptureDialect, CaptureFiles, CaptureLevel, CaptureTask, ConfigErrors, DataMode, Diagnostic,
+    DiagnosticKind, ParsedCapture, Precision, RiskLevel, Slice, Summary, TensorFormat,
 };
 
 fn parse(text: &str) -> Result<ParsedCapture, ConfigErrors> {
@@ -87,11 +87,13 @@ fn every_key_reaches_the_config() {
         diff_nums: None,
         overflow_nums: Some(4),
         file_format: TensorFormat::Safetensors,
-        compress: true,
-        share_files: false,
-        disk_budget_mib: Some(10),
-        pool_mib: 20,
-        durable: true,
+        files: CaptureFiles {
+            compress: true,
+            share_files: false,
+            disk_budget_mib: Some(10),
+            pool_mib: 20,
+            durable: true,
+        },
         ..config(r#"{"task": "tensor", "dump_path": "d", "rank": ["0-3", 7], "step": [1]}"#)
     };
     assert_eq!(config(text), expected);

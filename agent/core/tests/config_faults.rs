@@ -387,16 +387,16 @@ fn the_overhead_budget_is_a_percentage() {
 
 #[test]
 fn a_change_is_checked_like_a_config_and_refused_for_a_single_unknown_key() {
-    use trainmon_core::config::{PlanChange, SignalName};
+    use trainmon_core::config::{PlanChange, SignalSwitches};
     let change = PlanChange::parse(
         r#"{"targets": {"a": {}, "b": {}}, "stop_step": null, "ops": ["norm", "max", "norm"], "kinds": {"param": false}}"#,
         "request",
     )
     .expect("a change");
     assert_eq!(change.targets, Some(vec!["a".to_owned(), "b".to_owned()]));
-    assert_eq!((change.stop_step, change.start_step), (Some(None), None));
-    assert_eq!(change.ops.expect("given").len(), 2);
-    assert_eq!(change.kinds, [(SignalName::Param, false)]);
+    assert_eq!((change.window.stop_step, change.window.start_step), (Some(None), None));
+    assert_eq!(change.signal.ops.expect("given").len(), 2);
+    assert_eq!(change.kinds, Some(SignalSwitches { param: Some(false), ..SignalSwitches::default() }));
     let refused = PlanChange::parse("{\"step_interval\": 0,\n\"kind\": {}, \"z\": 1}", "request").expect_err("faulty");
     let said: Vec<String> = refused.errors.iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -118,7 +118,7 @@ impl PySettings {
             kept_steps: config.capture.as_ref().map_or(0, CaptureOnDemand::kept_steps),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
-            replica_interval: config.replica_interval,
+            replica_interval: config.general.replica_interval,
             stall: rule(AlertRule::Stall).map(|args| (args.threshold.unwrap_or_default(), args.seconds)),
             straggler: rule(AlertRule::Straggler).and_then(|args| args.threshold),
             collectives: config

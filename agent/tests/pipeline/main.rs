@@ -103,7 +103,7 @@ fn an_exporter_that_panics_loses_its_batch_only() {
 #[test]
 fn the_window_stops_the_measuring_and_says_so_in_the_books() {
     let probe = Probe::default();
-    let window = Window { start_step: 1, stop_step: None, step_interval: 2, collect_times: 2 };
+    let window = Window { start_step: 1, step_interval: 2, collect_times: 2, ..Window::default() };
     let (monitor, _heard) = start(Config { window, ..config() }, &probe);
     let tensor = monitor.register("fc.weight", 0);
     let mut collecting = Vec::new();

@@ -99,7 +99,7 @@ impl FileFacts {
         let v1 = self.dialect == DialectName::V1;
         Config {
             dialect: if v1 { Dialect::V1 } else { Dialect::V2 },
-            window: Window { start_step: self.start_step, stop_step: None, step_interval: 1, collect_times: u64::MAX },
+            window: Window { start_step: self.start_step, ..Window::default() },
             targets: Targets { names: Vec::new(), rule: if v1 { TargetRule::Prefix } else { TargetRule::Substring } },
             signals: Signals {
                 weight_grad: signal(Kind::GradReduced).map(|signal| WeightGrad {

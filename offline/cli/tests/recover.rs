@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use trainmon_capture_files::{EntryRecord, Frames, Header, RankDirectory, RankName, Recorder};
-use trainmon_core::config::{Config, Plan, PlanChange, SignalName};
+use trainmon_core::config::{Config, Plan, PlanChange};
 use trainmon_core::{
     Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Statistic, Step, StepBatch, TensorId, TensorInfo,
     TensorStats,
@@ -119,7 +119,7 @@ fn only(records: &[Record], tensors: u32) -> Vec<Record> {
 fn batch(config: &Config, step: u64) -> StepBatch {
     let kinds = Kind::ALL.into_iter().filter(|&kind| config.measures(kind));
     let records = kinds.flat_map(|kind| (0..TENSORS).map(move |tensor| record(step, kind, tensor))).collect();
-    let change = PlanChange { kinds: vec![(SignalName::WeightGrad, false)], ..PlanChange::default() };
+    let change = PlanChange::parse(r#"{"kinds": {"weight_grad": false}}"#, "request").expect("a change");
     let plan = (step >= 12).then(|| Arc::new(change.applied_to(&Plan::of(config), config)));
     StepBatch {
         step: Step(step),

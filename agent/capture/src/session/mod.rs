@@ -143,7 +143,7 @@ impl Session {
             files: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
-            budget: config.disk_budget_mib.map_or(u64::MAX, |budget| budget << 20),
+            budget: config.files.disk_budget_mib.map_or(u64::MAX, |budget| budget << 20),
         };
         Ok(Self {
             plan,

@@ -21,7 +21,7 @@ impl Session {
         let Some(files) = self.files() else { return };
         let config = self.plan.config();
         let mut name = file_name(file.path, config.file_format.extension());
-        if config.compress {
+        if config.files.compress {
             name.push_str(".zst");
         }
         if !self.state.lock().files.insert(name.clone()) {
@@ -61,11 +61,11 @@ impl Session {
         let started = self.directory.lock().tensors().and_then(|directory| {
             let writing = Writing {
                 format: config.file_format,
-                compress: config.compress,
-                shares: config.share_files,
-                durable: config.durable,
+                compress: config.files.compress,
+                shares: config.files.share_files,
+                durable: config.files.durable,
             };
-            let bound = usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX);
+            let bound = usize::try_from(config.files.pool_mib << 20).unwrap_or(usize::MAX);
             let records = Arc::clone(&self.records);
             let done =
                 Box::new(move |hole: Hole, written: Result<(&str, WrittenFile), _>| records.file_done(hole, written));

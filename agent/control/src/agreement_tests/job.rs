@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use trainmon_core::Step;
-use trainmon_core::config::{CaptureOnDemand, CaptureRequest, Config, Plan, PlanChange};
+use trainmon_core::config::{CaptureOnDemand, CaptureRequest, Config, Plan, PlanChange, WindowChange};
 
 use crate::capture_requests::{self, CaptureRequests};
 use crate::captures::AskedBy;
@@ -184,7 +184,8 @@ impl Job {
     }
 
     pub(super) fn set_interval(&mut self, id: u64, interval: u64) {
-        self.request(id, Change::Set(PlanChange { step_interval: Some(interval), ..PlanChange::default() }));
+        let window = WindowChange { step_interval: Some(interval), ..WindowChange::default() };
+        self.request(id, Change::Set(PlanChange { window, ..PlanChange::default() }));
     }
 
     /// A tenth of a second: one look of every control thread that is `awake`, and `steps` of each rank's training.

@@ -6,7 +6,7 @@ mod job;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use trainmon_core::config::{Plan, PlanChange};
+use trainmon_core::config::{Plan, PlanChange, WindowChange};
 use trainmon_service::{Receipt, Relay, RelayedMessage};
 
 use self::job::*;
@@ -285,7 +285,8 @@ fn a_window_without_a_step_in_it_is_withdrawn() {
     let mut job = Job::new(2);
     job.tenths(30, &[1, 1]);
     let set = |stop_step: Option<u64>, start_step: Option<u64>| {
-        Change::Set(PlanChange { stop_step: stop_step.map(Some), start_step, ..PlanChange::default() })
+        let window = WindowChange { stop_step: stop_step.map(Some), start_step, ..WindowChange::default() };
+        Change::Set(PlanChange { window, ..PlanChange::default() })
     };
     // Over before the ranks can agree; over before it begins, together with the one before; both in order.
     job.request(1, set(Some(35), None));

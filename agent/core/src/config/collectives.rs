@@ -20,7 +20,7 @@ pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<
 }
 
 /// What the monitor `cc` asks for, given that it is on. Its keys may stand in an object `cc_distribution` of its own.
-pub(super) fn of_v2(file: &CcFile, signal: Signal, report: &mut Report<'_>) -> Collectives {
+pub(super) fn of_v2(file: &CcFile, report: &mut Report<'_>) -> Collectives {
     let nested = file.cc_distribution.clone().unwrap_or_default();
     check_lines(&file.cc_codeline, "monitors.cc.cc_codeline", report);
     check_lines(&nested.cc_codeline, "monitors.cc.cc_distribution.cc_codeline", report);
@@ -30,7 +30,7 @@ pub(super) fn of_v2(file: &CcFile, signal: Signal, report: &mut Report<'_>) -> C
         code_lines: file.cc_codeline.iter().chain(&nested.cc_codeline).cloned().collect(),
         log_only: file.cc_log_only || nested.cc_log_only,
         ranks: file.module_ranks.clone(),
-        ..Collectives::of(signal)
+        ..Collectives::of(file.signal.clone())
     }
 }
 

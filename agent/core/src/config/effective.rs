@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::alert::Alerting;
 use super::control::Control;
+use super::general::{General, Pipeline};
 use super::journal::Journal;
 use super::on_demand::CaptureOnDemand;
 use super::otlp::Otlp;
@@ -15,20 +17,23 @@ use super::signals::{Signal, Signals};
 use super::tensorboard::TensorBoard;
 use super::time_tag::TimeWindow;
 use super::tracker::{Mlflow, Wandb};
-use crate::{Kind, Step};
+use super::window::Window;
+use crate::Kind;
 
 /// Which of msprobe's two file layouts the config asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
     /// `TrainerMon`: flat keys, one CSV per kind, moments read before the optimizer step.
+    #[default]
     V1,
     /// `TrainerMonitorV2`: a `monitors` object, one CSV per monitor, moments read after the optimizer step.
     V2,
 }
 
-/// The effective configuration of one monitor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The effective configuration of one monitor. Its default is that of a run without a config file: it measures weight gradients,
+/// moments and parameters of everything, on every step, into CSV files, and opens no port.
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
 pub struct Config {
     /// The dialect of the file.
     pub dialect: Dialect,
@@ -42,6 +47,7 @@ pub struct Config {
     pub squash_name: bool,
     /// What is measured of tensors.
     #[serde(flatten)]
+    #[default(Signals::usual())]
     pub signals: Signals,
     /// Tensors that the training's script shows of its own accord: no key of a file asks for them.
     #[serde(skip)]
@@ -57,6 +63,7 @@ pub struct Config {
     /// V2: whether the front finds the end of a step in the optimizer; `None` if the file does not say.
     pub patch_optimizer_step: Option<bool>,
     /// The CSV files, if written.
+    #[default(Some(Csv::default()))]
     pub csv: Option<Csv>,
     /// What CSV files are to be like, whether the run writes any or not: other outputs lie beside them, and they can be
     /// recovered from a journal.
@@ -81,8 +88,9 @@ pub struct Config {
     pub dynamic_on: Option<bool>,
     /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.
     pub overhead_budget: Option<f64>,
-    /// After one step in this many, copies on several ranks are compared; 0: never.
-    pub replica_interval: u64,
+    /// Keys that mean here what they mean in the file.
+    #[serde(flatten)]
+    pub general: General,
     /// What is looked out for, and what is done then.
     pub alert: Alerting,
     /// Queue lengths and deadlines.
@@ -187,31 +195,6 @@ impl FrontTask {
     }
 }
 
-/// Which steps are measured: `start_step`, then every `step_interval`-th, at most `collect_times` of them, none from
-/// `stop_step` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
-    /// The first step measured.
-    pub start_step: u64,
-    /// The first step no longer measured.
-    pub stop_step: Option<u64>,
-    /// One step in this many is measured; at least 1.
-    pub step_interval: u64,
-    /// At most this many steps are measured.
-    pub collect_times: u64,
-}
-
-impl Window {
-    /// Whether `step` is measured, given how many steps were measured before it.
-    #[inline]
-    pub fn includes(&self, step: Step, collected_before: u64) -> bool {
-        step.0 >= self.start_step
-            && self.stop_step.is_none_or(|stop| step.0 < stop)
-            && (step.0 - self.start_step).is_multiple_of(self.step_interval.max(1))
-            && collected_before < self.collect_times
-    }
-}
-
 /// Collective operations: what each sends and receives, how long it takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Collectives {
@@ -299,7 +282,7 @@ impl AttentionOrder {
 }
 
 /// Which parameters and modules are measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Targets {
     /// The names given; empty means everything.
     pub names: Vec<String>,
@@ -308,10 +291,11 @@ pub struct Targets {
 }
 
 /// How a target name is matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetRule {
     /// V1: parameters by prefix, modules by exact name.
+    #[default]
     Prefix,
     /// V2: modules by substring, parameters always.
     Substring,
@@ -334,7 +318,7 @@ const RUN_STEPS_PER_FILE: u64 = 10_000;
 const RUN_BUDGET_MIB: u64 = 10_240;
 
 /// The CSV files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Csv {
     /// Where run directories are made. `None`: `MONITOR_OUTPUT_DIR` or `./monitor_output`; `./` for V2 in msprobe's layout.
     pub output_dir: Option<PathBuf>,
@@ -366,48 +350,5 @@ impl Csv {
             Some(FileLayout::Run) => RUN_STEPS_PER_FILE,
             Some(FileLayout::Msprobe) | None => 1,
         })
-    }
-}
-
-/// Queue lengths and deadlines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Pipeline {
-    /// Steps that may wait for the worker, and for each exporter.
-    pub queue_steps: usize,
-    /// How long shutdown waits for what is queued.
-    pub shutdown_timeout_ms: u64,
-}
-
-/// Sixteen steps bridge a slow disk; with 10 k records of about 200 bytes that is 32 MiB.
-pub const DEFAULT_QUEUE_STEPS: usize = 16;
-/// A read of all parameters and moments, of which each step makes several.
-pub const DEFAULT_REPLICA_INTERVAL: u64 = 100;
-/// Long enough for a full queue on a slow disk, short enough for a job that must leave its node.
-pub const DEFAULT_SHUTDOWN_TIMEOUT_MS: u64 = 10_000;
-
-impl Default for Pipeline {
-    fn default() -> Self {
-        Self { queue_steps: DEFAULT_QUEUE_STEPS, shutdown_timeout_ms: DEFAULT_SHUTDOWN_TIMEOUT_MS }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_starts_strides_and_stops() {
-        let window = Window { start_step: 3, stop_step: Some(9), step_interval: 2, collect_times: 2 };
-        let mut collected = 0;
-        let steps: Vec<u64> = (0..12)
-            .filter(|&step| {
-                let included = window.includes(Step(step), collected);
-                collected += u64::from(included);
-                included
-            })
-            .collect();
-        assert_eq!(steps, [3, 5]);
-        assert!(!Window { collect_times: 0, ..window }.includes(Step(3), 0));
-        assert!(!window.includes(Step(9), 0));
     }
 }

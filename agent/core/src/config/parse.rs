@@ -221,7 +221,7 @@ impl PlanChange {
     ///
     /// Every fault of the text at once.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        parse_request(text, name, change_schema()).map(normalise::change)
+        parse_request(text, name, change_schema())
     }
 }
 

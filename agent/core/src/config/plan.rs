@@ -1,10 +1,13 @@
 //! What is measured at the moment: the part of a config that may change while the training runs.
 
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-use super::effective::{Config, TargetRule, Targets, Window};
-use super::signals::{DEFAULT_EPS, Signal, SignalName, Signals};
-use crate::{Kind, Statistic};
+use super::effective::{Config, TargetRule, Targets};
+use super::signals::{Signal, SignalChange, SignalSwitches, Signals};
+use super::window::{Window, WindowChange};
+use crate::Kind;
 
 /// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
 /// of those before.
@@ -59,43 +62,47 @@ impl Config {
     }
 }
 
-/// A change of what is measured; `None` leaves as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A change of what is measured, as a request writes it. What it does not name stays.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct PlanChange {
-    /// The names measured; empty means everything.
+    /// The names measured, as a list or as in a config (`{"name": {}}`); empty means everything.
+    #[serde(deserialize_with = "names")]
+    #[schemars(with = "Option<TargetNames>")]
     pub targets: Option<Vec<String>>,
-    /// The first step measured.
-    pub start_step: Option<u64>,
-    /// The first step no longer measured, or none.
-    pub stop_step: Option<Option<u64>>,
-    /// One step in this many is measured.
-    pub step_interval: Option<u64>,
-    /// At most this many steps from the switch on.
-    pub collect_times: Option<u64>,
-    /// The statistics of every signal, without repetition.
-    pub ops: Option<Vec<Statistic>>,
-    /// The magnitude below which an element counts as zero.
-    pub eps: Option<f64>,
-    /// Kinds switched on or off: one of each signal.
-    pub kinds: Vec<(SignalName, bool)>,
+    /// Other steps. Any key begins the window anew at the switch: a `start_step` that is past means the step of the switch,
+    /// `collect_times` counts from there.
+    #[serde(flatten)]
+    pub window: WindowChange,
+    /// Other statistics.
+    #[serde(flatten)]
+    pub signal: SignalChange,
+    /// Signals switched on or off.
+    pub kinds: Option<SignalSwitches>,
+}
+
+/// Names, in either way of writing them.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum TargetNames {
+    /// `["layers.0"]`.
+    List(Vec<String>),
+    /// `{"layers.0": {}}`.
+    Config(Map<String, Value>),
+}
+
+fn names<'de, D: Deserializer<'de>>(targets: D) -> Result<Option<Vec<String>>, D::Error> {
+    Ok(Option::deserialize(targets)?.map(|names| match names {
+        TargetNames::List(names) => names,
+        TargetNames::Config(object) => object.into_iter().map(|(name, _)| name).collect(),
+    }))
 }
 
 impl PlanChange {
     /// Whether the change names a key of the window: counting then starts anew at the switch.
     pub fn restarts_window(&self) -> bool {
-        let Self { start_step, stop_step, step_interval, collect_times, .. } = self;
-        start_step.is_some() || stop_step.is_some() || step_interval.is_some() || collect_times.is_some()
-    }
-
-    /// The window after this change.
-    #[must_use]
-    pub fn window_after(&self, window: Window) -> Window {
-        Window {
-            start_step: self.start_step.unwrap_or(window.start_step),
-            stop_step: self.stop_step.unwrap_or(window.stop_step),
-            step_interval: self.step_interval.unwrap_or(window.step_interval),
-            collect_times: self.collect_times.unwrap_or(window.collect_times),
-        }
+        self.window != WindowChange::default()
     }
 
     /// The plan after this change. A signal that is switched on is what `config`, the one of the start, says of it;
@@ -103,22 +110,12 @@ impl PlanChange {
     #[must_use]
     pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
         let mut plan = plan.clone();
-        let template = plan.signals.first().or_else(|| config.signals.first()).cloned();
-        let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: DEFAULT_EPS });
-        let every_module = plan.targets.is_empty();
-        for &(name, is_on) in &self.kinds {
-            plan.signals.switch(name, is_on, &config.signals, &template, every_module);
-        }
+        plan.signals.switch(self.kinds.unwrap_or_default(), &config.signals, plan.targets.is_empty());
         if let Some(targets) = &self.targets {
             plan.aim(targets.clone(), config);
         }
-        plan.window = self.window_after(plan.window);
-        for signal in plan.signals.iter_mut() {
-            if let Some(ops) = &self.ops {
-                signal.ops.clone_from(ops);
-            }
-            signal.eps = self.eps.unwrap_or(signal.eps);
-        }
+        plan.window = self.window.applied_to(plan.window);
+        plan.signals.iter_mut().for_each(|signal| *signal = self.signal.applied_to(signal));
         plan
     }
 }
@@ -139,6 +136,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Statistic;
 
     fn config(text: &str) -> Config {
         Config::parse(text, "test.json", &|_| None).unwrap().config
@@ -157,13 +155,14 @@ mod tests {
     fn a_signal_switched_off_and_on_is_what_the_config_said() {
         let config = config(r#"{"wg_distribution": true, "monitor_mbs_grad": true, "ops": ["min"]}"#);
         let plan = Plan::of(&config);
-        let off = PlanChange { kinds: vec![(SignalName::WeightGrad, false)], ..PlanChange::default() };
-        let without = off.applied_to(&plan, &config);
+        let after =
+            |plan: &Plan, kinds| PlanChange { kinds: Some(kinds), ..PlanChange::default() }.applied_to(plan, &config);
+        let weight_grad = |is_on| SignalSwitches { weight_grad: Some(is_on), ..SignalSwitches::default() };
+        let without = after(&plan, weight_grad(false));
         assert_eq!(without.signals.weight_grad, None);
-        let on = PlanChange { kinds: vec![(SignalName::WeightGrad, true)], ..PlanChange::default() };
-        assert_eq!(on.applied_to(&without, &config), plan);
-        let more = PlanChange { kinds: vec![(SignalName::Moments, true)], ..PlanChange::default() };
-        assert_eq!(more.applied_to(&without, &config).signals.moments.unwrap().ops, [Statistic::Min]);
+        assert_eq!(after(&without, weight_grad(true)), plan);
+        let more = after(&without, SignalSwitches { moments: Some(true), ..SignalSwitches::default() });
+        assert_eq!(more.signals.moments.unwrap().ops, [Statistic::Min]);
     }
 
     #[test]

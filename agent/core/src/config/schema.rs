@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::capture::CaptureFile;
 use super::effective::Dialect;
-use super::file::{ChangeFile, V1File, V2File};
+use super::file::{V1File, V2File};
 use super::on_demand::CaptureRequest;
+use super::plan::PlanChange;
 
 /// The JSON Schema of a config file, of a monitor in either dialect or of a capture: draft 2020-12, generated from the types the file is read into.
 ///
@@ -46,7 +47,7 @@ fn generate() -> Value {
 /// Built on the first call.
 pub(super) fn change_schema() -> &'static Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ChangeFile>().to_value()
+        SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<PlanChange>().to_value()
     });
     &SCHEMA
 }

@@ -1,28 +1,14 @@
 //! What is measured of tensors: the part of a config and of a plan that says which signals are on.
 
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use smart_default::SmartDefault;
 
+use super::ops::{Op, statistics};
 use crate::{Kind, Statistic, StatisticSet};
 
 /// msprobe's threshold for `zeros`.
 pub(super) const DEFAULT_EPS: f64 = 1e-8;
-
-/// A signal that can be switched on and off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalName {
-    /// Weight gradients.
-    WeightGrad,
-    /// Optimizer moments.
-    Moments,
-    /// Parameters.
-    Param,
-    /// Module inputs and outputs.
-    Activations,
-    /// Agreement of gradient and first moment.
-    MgDirection,
-    /// Updates.
-    Update,
-}
 
 /// The signals, each with its statistics; `None` is off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +28,14 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Those of a run without a config file: weight gradients, moments and parameters.
+    pub(super) fn usual() -> Self {
+        let signal = Signal::default();
+        let weight_grad = WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None };
+        let (moments, param) = (Some(signal.clone()), Some(signal));
+        Self { weight_grad: Some(weight_grad), moments, param, ..Self::default() }
+    }
+
     /// What is measured of a kind of tensor; `None` if nothing is, and for kinds that belong to no signal.
     #[inline]
     pub fn of(&self, kind: Kind) -> Option<&Signal> {
@@ -75,54 +69,110 @@ impl Signals {
         nested.into_iter().chain(plain).flatten()
     }
 
-    /// Switches a signal. One that was off is then what `configured` says of it; if that has it off too, it has the
-    /// statistics of `template`, and `every_module` says whether activations are those of all modules.
-    pub(super) fn switch(
-        &mut self,
-        name: SignalName,
-        is_on: bool,
-        configured: &Self,
-        template: &Signal,
-        every_module: bool,
-    ) {
-        #[inline]
-        fn set<T: Clone>(now: &mut Option<T>, is_on: bool, configured: Option<&T>, fresh: impl FnOnce() -> T) {
-            match (is_on, &now) {
-                (false, _) => *now = None,
-                (true, Some(_)) => {}
-                (true, None) => *now = Some(configured.cloned().unwrap_or_else(fresh)),
+    /// Switches signals. One that was off is then what `configured` says of it; if that has it off too, it has the statistics
+    /// of another signal, the norm if there is none, and `every_module` says whether activations are those of all modules.
+    pub(super) fn switch(&mut self, switches: SignalSwitches, configured: &Self, every_module: bool) {
+        fn set<T: Clone>(now: &mut Option<T>, is_on: Option<bool>, configured: Option<&T>, fresh: impl FnOnce() -> T) {
+            match is_on {
+                Some(false) => *now = None,
+                Some(true) if now.is_none() => *now = Some(configured.cloned().unwrap_or_else(fresh)),
+                Some(true) | None => {}
             }
         }
+        let template = self.first().or_else(|| configured.first()).cloned();
+        let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: DEFAULT_EPS });
         let signal = || template.clone();
-        match name {
-            SignalName::WeightGrad => set(&mut self.weight_grad, is_on, configured.weight_grad.as_ref(), || {
-                WeightGrad { signal: signal(), every_micro_batch: false, micro_batches: None }
-            }),
-            SignalName::Moments => set(&mut self.moments, is_on, configured.moments.as_ref(), signal),
-            SignalName::Param => set(&mut self.param, is_on, configured.param.as_ref(), signal),
-            SignalName::Activations => {
-                let fresh = || Activations { signal: signal(), forward: true, backward: true, all: every_module };
-                set(&mut self.activations, is_on, configured.activations.as_ref(), fresh);
-            }
-            SignalName::MgDirection => set(&mut self.mg_direction, is_on, configured.mg_direction.as_ref(), signal),
-            SignalName::Update => set(&mut self.update, is_on, configured.update.as_ref(), signal),
-        }
+        let SignalSwitches { weight_grad, moments, param, activations, mg_direction, update } = switches;
+        set(&mut self.weight_grad, weight_grad, configured.weight_grad.as_ref(), || WeightGrad {
+            signal: signal(),
+            every_micro_batch: false,
+            micro_batches: None,
+        });
+        set(&mut self.moments, moments, configured.moments.as_ref(), signal);
+        set(&mut self.param, param, configured.param.as_ref(), signal);
+        set(&mut self.activations, activations, configured.activations.as_ref(), || Activations {
+            signal: signal(),
+            forward: true,
+            backward: true,
+            all: every_module,
+        });
+        set(&mut self.mg_direction, mg_direction, configured.mg_direction.as_ref(), signal);
+        set(&mut self.update, update, configured.update.as_ref(), signal);
     }
 }
 
-/// What is measured of one signal, in CSV column order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Signals that are switched on or off; `None` leaves as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct SignalSwitches {
+    /// Weight gradients.
+    pub weight_grad: Option<bool>,
+    /// Optimizer moments.
+    pub moments: Option<bool>,
+    /// Parameters before and after each step.
+    pub param: Option<bool>,
+    /// Inputs and outputs of modules and their gradients.
+    pub activations: Option<bool>,
+    /// The share of elements whose gradient and first moment agree in sign.
+    pub mg_direction: Option<bool>,
+    /// The change each step makes to a parameter.
+    pub update: Option<bool>,
+}
+
+/// The statistics of a monitor of a `TrainerMonitorV2` file, and of a run without a file.
+const USUAL_STATISTICS: [Statistic; 5] =
+    [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
+
+/// What is measured of one signal, in CSV column order. Keys of every monitor of a `TrainerMonitorV2` file; the flat form has its
+/// own words and default for them.
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Signal {
-    /// The statistics, in the order asked for, without repetition.
+    /// The statistics, in column order. Those of a complex tensor are of the magnitudes of its elements.
+    #[schemars(extend("x-msprobe" = "has min, max, mean, norm, nans"))]
+    #[serde(deserialize_with = "ops")]
+    #[schemars(with = "Vec<Op>")]
+    #[default(USUAL_STATISTICS.to_vec())]
     pub ops: Vec<Statistic>,
-    /// The magnitude below which an element counts as zero.
+    /// An element with a magnitude below this counts as zero in `zeros`.
+    #[schemars(range(min = 0))]
+    #[default(DEFAULT_EPS)]
     pub eps: f64,
+}
+
+fn ops<'de, D: Deserializer<'de>>(ops: D) -> Result<Vec<Statistic>, D::Error> {
+    Vec::deserialize(ops).map(|ops: Vec<Op>| statistics(&ops, &USUAL_STATISTICS))
 }
 
 impl Signal {
     /// The statistics as a set.
     pub fn set(&self) -> StatisticSet {
         self.ops.iter().copied().collect()
+    }
+}
+
+/// A change of every signal; `None` leaves as it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SignalChange {
+    /// The statistics, in column order; none of them means the norm.
+    #[serde(deserialize_with = "changed_ops")]
+    #[schemars(with = "Option<Vec<Op>>")]
+    pub ops: Option<Vec<Statistic>>,
+    /// The magnitude below which an element counts as zero.
+    #[schemars(range(min = 0))]
+    pub eps: Option<f64>,
+}
+
+fn changed_ops<'de, D: Deserializer<'de>>(ops: D) -> Result<Option<Vec<Statistic>>, D::Error> {
+    Option::deserialize(ops).map(|ops: Option<Vec<Op>>| ops.map(|ops| statistics(&ops, &[Statistic::Norm])))
+}
+
+impl SignalChange {
+    /// The signal after this change.
+    pub(super) fn applied_to(&self, signal: &Signal) -> Signal {
+        Signal { ops: self.ops.clone().unwrap_or_else(|| signal.ops.clone()), eps: self.eps.unwrap_or(signal.eps) }
     }
 }
 

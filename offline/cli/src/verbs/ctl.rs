@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trainmon_report::{Advise as _, Outcome, Printer};
 use trainmon_runs::NewestRun;
@@ -100,30 +101,32 @@ struct Waiting {
     json: bool,
 }
 
-#[derive(Args, Debug)]
+/// What is changed. Each flag that is named after its key in the request, or renamed to it, is sent by that alone.
+#[derive(Args, Debug, Serialize)]
 #[group(required = true, multiple = true)]
 struct Change {
     /// A parameter or module to measure, by the beginning of its name; may be given several times
     #[arg(long = "target", value_name = "NAME", conflicts_with = "all_targets")]
-    targets: Vec<String>,
+    targets: Option<Vec<String>>,
     /// Measure everything
     #[arg(long)]
+    #[serde(skip)]
     all_targets: bool,
     /// Measure one step in this many
-    #[arg(long, value_name = "STEPS")]
-    every: Option<u64>,
+    #[arg(long = "every", value_name = "STEPS")]
+    step_interval: Option<u64>,
     /// The first step measured
-    #[arg(long, value_name = "STEP")]
-    from: Option<u64>,
+    #[arg(long = "from", value_name = "STEP")]
+    start_step: Option<u64>,
     /// The first step no longer measured
-    #[arg(long, value_name = "STEP")]
-    until: Option<u64>,
+    #[arg(long = "until", value_name = "STEP")]
+    stop_step: Option<u64>,
     /// At most this many steps, counted from the switch
-    #[arg(long, value_name = "STEPS")]
-    collect: Option<u64>,
+    #[arg(long = "collect", value_name = "STEPS")]
+    collect_times: Option<u64>,
     /// The statistics, in column order: norm,max,mean
     #[arg(long, value_delimiter = ',')]
-    ops: Vec<String>,
+    ops: Option<Vec<String>>,
     /// Switch these signals on
     #[arg(
         long,
@@ -131,16 +134,20 @@ struct Change {
         value_name = "KINDS",
         help = "Switch on: weight_grad, moments, param, activations, mg_direction, update"
     )]
+    #[serde(skip)]
     on: Vec<String>,
     /// Switch off
     #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    #[serde(skip)]
     off: Vec<String>,
     /// The change as JSON, with the keys of `trainmon check-config`
     #[arg(long = "json-change", value_name = "JSON")]
+    #[serde(skip)]
     raw: Option<String>,
 }
 
-#[derive(Args, Debug)]
+/// What is captured. Each flag has the name of its key in the request.
+#[derive(Args, Debug, Serialize)]
 struct Capture {
     /// How many steps in a row
     #[arg(long, value_name = "STEPS")]
@@ -156,51 +163,39 @@ struct Capture {
     task: Option<String>,
     /// First and last entry captured
     #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
-    scope: Vec<String>,
+    scope: Option<Vec<String>>,
     /// A text of which an entry's name must contain one; may be given several times
     #[arg(long, value_name = "TEXT")]
-    list: Vec<String>,
+    list: Option<Vec<String>>,
     /// What is said of a tensor: statistics, md5, xor
     #[arg(long = "summary-mode", value_name = "MODE")]
     summary_mode: Option<String>,
 }
 
-impl Capture {
-    /// As the run reads it: it says what is wrong.
-    fn text(&self) -> String {
-        let mut request = Map::new();
-        let mut put = |key: &str, value: Option<Value>| request.extend(value.map(|value| (key.to_owned(), value)));
-        let words = |words: &[String]| (!words.is_empty()).then(|| json!(words));
-        put("steps", self.steps.map(Value::from));
-        put("at", self.at.map(Value::from));
-        put("level", self.level.clone().map(Value::from));
-        put("task", self.task.clone().map(Value::from));
-        put("scope", words(&self.scope));
-        put("list", words(&self.list));
-        put("summary_mode", self.summary_mode.clone().map(Value::from));
-        Value::Object(request).to_string()
-    }
+/// The flags given, as the keys of a request. The run says what is wrong with it.
+fn keys_of(flags: &impl Serialize) -> Map<String, Value> {
+    let keys = json!(flags).as_object().cloned().unwrap_or_default();
+    keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
 }
 
 impl Change {
-    /// As the run reads it. A text of the caller's own is sent as it is: the run says what is wrong with it.
+    /// As the run reads it. A text of the caller's own is sent as it is.
     fn text(&self) -> String {
         if let Some(text) = &self.raw {
             return text.clone();
         }
-        let mut change = Map::new();
-        let mut put = |key: &str, value: Option<Value>| change.extend(value.map(|value| (key.to_owned(), value)));
-        let words = |words: &[String]| (!words.is_empty()).then(|| json!(words));
-        put("targets", words(&self.targets).or_else(|| self.all_targets.then(|| json!([]))));
-        put("step_interval", self.every.map(Value::from));
-        put("start_step", self.from.map(Value::from));
-        put("stop_step", self.until.map(Value::from));
-        put("collect_times", self.collect.map(Value::from));
-        put("ops", words(&self.ops));
-        let on = self.on.iter().map(|kind| (kind.clone(), Value::Bool(true)));
-        let kinds: Map<String, Value> =
-            on.chain(self.off.iter().map(|kind| (kind.clone(), Value::Bool(false)))).collect();
-        put("kinds", (!kinds.is_empty()).then_some(Value::Object(kinds)));
+        let mut change = keys_of(self);
+        if self.all_targets {
+            change.shift_insert(0, "targets".to_owned(), json!([]));
+        }
+        let switches = [(&self.on, true), (&self.off, false)];
+        let kinds: Map<String, Value> = switches
+            .into_iter()
+            .flat_map(|(kinds, is_on)| kinds.iter().map(move |kind| (kind.clone(), Value::Bool(is_on))))
+            .collect();
+        if !kinds.is_empty() {
+            change.insert("kinds".to_owned(), Value::Object(kinds));
+        }
         Value::Object(change).to_string()
     }
 }
@@ -236,7 +231,7 @@ fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome
         }
         Order::Pause(waiting) => change(&door, "/pause", "", waiting),
         Order::Resume(waiting) => change(&door, "/resume", "", waiting),
-        Order::Dump { capture, waiting } => dump(&door, &capture.text(), waiting),
+        Order::Dump { capture, waiting } => dump(&door, &Value::Object(keys_of(capture)).to_string(), waiting),
         Order::Set { change: wanted, waiting } => change(&door, "/set", &wanted.text(), waiting),
     }
 }
@@ -258,63 +253,60 @@ fn find(arguments: &Arguments) -> Result<(Door, Option<NewestRun>), ControlError
 
 /// Orders a change and waits until its step is known, or until it rules everywhere.
 fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    let order = door.ask("POST", path, body)?;
-    let id = order["id"].as_u64().unwrap_or(0);
+    order(door, path, body, waiting, "in force everywhere", |change, _| {
+        let is_settled = change["stage"] == "switched" || (change["stage"] == "agreed" && !waiting.wait);
+        let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
+        is_settled.then(|| (change.clone(), messages::change(change), is_late))
+    })
+}
+
+/// Orders a capture and waits until its step is known, or until its files are there.
+fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    order(door, "/dump", body, waiting, "made everywhere", |change, status| {
+        if !matches!(change["stage"].as_str(), Some("agreed" | "switched")) {
+            return None;
+        }
+        if !waiting.wait {
+            return Some((change.clone(), messages::capture_agreed(change), false));
+        }
+        let capture = with_id(&status["captures"], &change["id"]).filter(|capture| is_over(capture, status))?;
+        let is_whole = capture["stage"] == "done" && capture["ranks_failed"].as_array().is_none_or(Vec::is_empty);
+        Some((capture.clone(), messages::capture(capture), !is_whole))
+    })
+}
+
+/// Orders something and asks how it is until `settled` has an answer: what it became, the same in words, and whether that is other
+/// than ordered. It is given the change and the status. `awaited`: what is waited for beyond the step.
+fn order(
+    door: &Door,
+    path: &str,
+    body: &str,
+    waiting: &Waiting,
+    awaited: &'static str,
+    settled: impl Fn(&Value, &Value) -> Option<(Value, String, bool)>,
+) -> Result<(String, Outcome), ControlError> {
+    let id = door.ask("POST", path, body)?["id"].as_u64().unwrap_or(0);
     let deadline = Instant::now() + Duration::from_secs(waiting.timeout);
     loop {
         let status = door.ask("GET", "/status", "")?;
-        let changes = status["changes"].as_array();
-        let found = changes.and_then(|changes| changes.iter().find(|change| change["id"] == id));
-        let stage = found.and_then(|change| change["stage"].as_str()).unwrap_or_default();
-        let is_settled = stage == "switched" || (stage == "agreed" && !waiting.wait);
-        match found {
-            Some(change) if stage == "withdrawn" => {
-                return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });
-            }
-            Some(change) if is_settled => {
-                let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
-                let text = if waiting.json { pretty(change) } else { messages::change(change) + "\n" };
-                return Ok((text, Outcome::of(is_late)));
-            }
-            _ => {}
+        let change = with_id(&status["changes"], &json!(id)).unwrap_or(&Value::Null);
+        if change["stage"] == "withdrawn" {
+            return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });
+        }
+        if let Some((what, words, is_other)) = settled(change, &status) {
+            let text = if waiting.json { pretty(&what) } else { words + "\n" };
+            return Ok((text, Outcome::of(is_other)));
         }
         if Instant::now() >= deadline {
-            let awaited = if waiting.wait { "in force everywhere" } else { "agreed upon" };
+            let awaited = if waiting.wait { awaited } else { "agreed upon" };
             return Err(ControlError::TooLong { id, awaited, seconds: waiting.timeout });
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Orders a capture and waits until its step is known, or until its files are there.
-fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    let order = door.ask("POST", "/dump", body)?;
-    let id = order["id"].as_u64().unwrap_or(0);
-    let deadline = Instant::now() + Duration::from_secs(waiting.timeout);
-    loop {
-        let status = door.ask("GET", "/status", "")?;
-        let of_id = |key: &str| status[key].as_array().and_then(|all| all.iter().find(|one| one["id"] == id)).cloned();
-        let (change, capture) = (of_id("changes").unwrap_or_default(), of_id("captures"));
-        let stage = change["stage"].as_str().unwrap_or_default();
-        if stage == "withdrawn" {
-            return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });
-        }
-        let is_agreed = matches!(stage, "agreed" | "switched");
-        if is_agreed && !waiting.wait {
-            let text = if waiting.json { pretty(&change) } else { messages::capture_agreed(&change) + "\n" };
-            return Ok((text, Outcome::Fine));
-        }
-        if let Some(capture) = capture.filter(|capture| is_agreed && is_over(capture, &status)) {
-            let is_whole = capture["stage"] == "done" && capture["ranks_failed"].as_array().is_none_or(Vec::is_empty);
-            let text = if waiting.json { pretty(&capture) } else { messages::capture(&capture) + "\n" };
-            return Ok((text, Outcome::of(!is_whole)));
-        }
-        if Instant::now() >= deadline {
-            let awaited = if waiting.wait { "made everywhere" } else { "agreed upon" };
-            return Err(ControlError::TooLong { id, awaited, seconds: waiting.timeout });
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+fn with_id<'a>(all: &'a Value, id: &Value) -> Option<&'a Value> {
+    all.as_array()?.iter().find(|one| one["id"] == *id)
 }
 
 /// Whether every rank has told that a capture is over.
@@ -327,4 +319,19 @@ fn is_over(capture: &Value, status: &Value) -> bool {
 
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::config::Window;
+
+    use super::*;
+
+    #[test]
+    fn every_key_of_the_window_has_a_flag_that_is_sent_by_its_name() {
+        let flags = Change::augment_args(clap::Command::new("set"));
+        for key in keys_of(&Window { stop_step: Some(1), ..Window::default() }).keys() {
+            assert!(flags.get_arguments().any(|flag| flag.get_id() == key.as_str()), "no flag for `{key}`");
+        }
+    }
 }

@@ -180,12 +180,8 @@ pub struct Slice {
     pub size: Option<u64>,
 }
 
-/// Bytes of tensors, in MiB, that may wait to be written. A training that is faster than the disk waits at this bound.
-pub const DEFAULT_CAPTURE_POOL_MIB: u64 = 512;
-
 /// A capture's effective config.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct CaptureConfig {
     /// What is kept.
     pub task: CaptureTask,
@@ -238,16 +234,36 @@ pub struct CaptureConfig {
     pub overflow_nums: Option<u64>,
     /// How tensors are written.
     pub file_format: TensorFormat,
-    /// Whether tensor files are compressed with zstd (`.zst` is appended to their names).
+    /// How files are written.
+    #[serde(flatten)]
+    pub files: CaptureFiles,
+}
+
+/// How a capture's files are written: keys that mean the same in a file and here. A new one is a field here, with its default,
+/// range and text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CaptureFiles {
+    /// Compress tensor files with zstd; `.zst` is appended to their names.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub compress: bool,
-    /// Whether tensors whose files would be the same share one.
+    /// Write a tensor whose file would be the same as one of this rank and step once: its name becomes a hard link. `false`: each
+    /// has a file of its own, which may be changed without the others.
+    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor has a file of its own"))]
     #[default = true]
     pub share_files: bool,
-    /// At most so many MiB of this rank's files in all; then the capture stops. `None`: until the disk is full.
+    /// At most so many MiB of one rank's files in a step; then the step's capture ends, and what is there is kept. Absent:
+    /// until the disk is full.
+    #[schemars(range(min = 1))]
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub disk_budget_mib: Option<u64>,
-    /// At most so many MiB of tensors wait to be written.
-    #[default(DEFAULT_CAPTURE_POOL_MIB)]
+    /// At most so many MiB of tensors wait to be written; the training waits beyond.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written before the training goes on"))]
+    // A training that is faster than the disk waits at this bound.
+    #[default = 512]
     pub pool_mib: u64,
-    /// Whether each tensor is written before the call it is of returns.
+    /// Write each tensor before the call it is of returns: a killed process loses none. The training waits for the disk.
+    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written so, unless `async_dump` is set"))]
     pub durable: bool,
 }

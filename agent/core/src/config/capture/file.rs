@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use smart_default::SmartDefault;
 
 use super::effective::{
-    CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, Precision, RiskLevel, Slice, Summary,
-    TensorFormat,
+    CaptureConfig, CaptureFiles, CaptureLevel, CaptureTask, Precision, RiskLevel, Slice, Summary, TensorFormat,
 };
 
 /// A capture's config: what `PrecisionDebugger` and `trainmon.capture` are given.
@@ -56,27 +55,9 @@ pub(in crate::config) struct CaptureFile {
     /// Namespaces of `torch.ops` whose operators are captured as functions.
     #[default(CaptureConfig::default().custom_op_namespaces)]
     pub(in crate::config) custom_op_namespaces: Vec<String>,
-    /// Compress tensor files with zstd; `.zst` is appended to their names.
-    #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) compress: bool,
-    /// Write a tensor whose file would be the same as one of this rank and step once: its name becomes a hard link. `false`: each
-    /// has a file of its own, which may be changed without the others.
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor has a file of its own"))]
-    #[default = true]
-    pub(in crate::config) share_files: bool,
-    /// At most so many MiB of one rank's files in a step; then the step's capture ends, and what is there is kept. Absent:
-    /// until the disk is full.
-    #[schemars(range(min = 1))]
-    #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) disk_budget_mib: Option<u64>,
-    /// At most so many MiB of tensors wait to be written; the training waits beyond.
-    #[schemars(range(min = 1, max = 1_048_576))]
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written before the training goes on"))]
-    #[default(DEFAULT_CAPTURE_POOL_MIB)]
-    pub(in crate::config) pool_mib: u64,
-    /// Write each tensor before the call it is of returns: a killed process loses none. The training waits for the disk.
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written so, unless `async_dump` is set"))]
-    pub(in crate::config) durable: bool,
+    /// How files are written.
+    #[serde(flatten)]
+    pub(in crate::config) files: CaptureFiles,
     /// The keys of the task `statistics`.
     pub(in crate::config) statistics: Option<BlockFile>,
     /// The keys of the task `tensor`.

@@ -6,7 +6,7 @@ pub(in crate::config) mod normalise;
 mod numbers;
 
 pub use effective::{
-    CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, Precision, RiskLevel, Slice, Summary,
+    CaptureConfig, CaptureFiles, CaptureLevel, CaptureTask, DataMode, Precision, RiskLevel, Slice, Summary,
     TensorFormat,
 };
 pub(in crate::config) use file::CaptureFile;

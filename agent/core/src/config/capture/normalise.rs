@@ -63,11 +63,7 @@ pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut
         diff_nums,
         overflow_nums,
         file_format: block.file_format,
-        compress: file.compress,
-        share_files: file.share_files,
-        disk_budget_mib: file.disk_budget_mib,
-        pool_mib: file.pool_mib,
-        durable: file.durable,
+        files: file.files,
     }
 }
 

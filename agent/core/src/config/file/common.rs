@@ -7,14 +7,11 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::alert::AlertFile;
-use crate::Statistic;
 use crate::config::{
-    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_REPLICA_INTERVAL, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout,
-    Journal, Mlflow, Otlp, Prometheus, TensorBoard, Wandb,
+    CaptureOnDemand, Control, FileLayout, General, Journal, Mlflow, Otlp, Pipeline, Prometheus, TensorBoard, Wandb,
+    Window,
 };
 
-/// msprobe's "no end": more steps than any run has.
-const UNLIMITED_STEPS: u64 = 100_000_000;
 /// The keys both dialects share.
 #[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -32,21 +29,9 @@ pub(in crate::config) struct CommonFile {
     #[schemars(length(min = 1))]
     #[schemars(extend("x-msprobe" = "V1 has only the environment variable; V2 needs the directory to exist"))]
     pub(in crate::config) output_dir: Option<PathBuf>,
-    /// The first step measured.
-    #[schemars(extend("x-msprobe" = "a bad value falls back to the default"))]
-    pub(in crate::config) start_step: u64,
-    /// The first step no longer measured.
-    #[schemars(extend("x-msprobe" = "V2 only"))]
-    pub(in crate::config) stop_step: Option<u64>,
-    /// One step in this many is measured.
-    #[schemars(range(min = 1))]
-    #[schemars(extend("x-msprobe" = "a bad value falls back to the default; skipped steps are computed all the same"))]
-    #[default = 1]
-    pub(in crate::config) step_interval: u64,
-    /// At most this many steps are measured.
-    #[schemars(extend("x-msprobe" = "0 still measures one step"))]
-    #[default(UNLIMITED_STEPS)]
-    pub(in crate::config) collect_times: u64,
+    /// Which steps are measured.
+    #[serde(flatten)]
+    pub(in crate::config) window: Window,
     /// How a run's directories and files are laid out. Absent: `msprobe` where the config has `monitors`,
     /// `step_count_per_record` or `append_output`, or the training uses msprobe's names (`TrainerMon`); else `run`.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
@@ -108,22 +93,12 @@ pub(in crate::config) struct CommonFile {
     #[schemars(range(min = 0, max = 100))]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) overhead_budget: f64,
-    /// After one step in this many, parameters and optimizer states of which several ranks hold copies are compared, bit by
-    /// bit: `ReplicaMismatch` tells of a difference. 0 switches it off.
-    #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    #[default(DEFAULT_REPLICA_INTERVAL)]
-    pub(in crate::config) replica_interval: u64,
-    /// Steps that may wait for the worker, and for each exporter. When the queue is full the newest step is dropped
-    /// and counted; training never waits.
-    #[schemars(range(min = 1, max = 4096))]
-    #[schemars(extend("x-msprobe" = "not in msprobe, which writes inside the training step"))]
-    #[default(DEFAULT_QUEUE_STEPS)]
-    pub(in crate::config) queue_steps: usize,
-    /// How long the end of the training waits for what is still queued, in milliseconds.
-    #[schemars(range(max = 600_000))]
-    #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    #[default(DEFAULT_SHUTDOWN_TIMEOUT_MS)]
-    pub(in crate::config) shutdown_timeout_ms: u64,
+    /// Keys that mean the same everywhere.
+    #[serde(flatten)]
+    pub(in crate::config) general: General,
+    /// Queue lengths and deadlines.
+    #[serde(flatten)]
+    pub(in crate::config) pipeline: Pipeline,
 }
 
 /// On or off, or how.
@@ -182,24 +157,4 @@ pub(in crate::config) enum Format {
     /// Nothing is written; the training asks for the numbers.
     #[schemars(extend("x-not-implemented" = true))]
     Api,
-}
-
-/// An entry of `ops`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(in crate::config) enum Op {
-    /// A statistic: a column.
-    Statistic(Statistic),
-    /// Always written, asked for or not.
-    Always(AlwaysWritten),
-}
-
-/// The columns that are always written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::config) enum AlwaysWritten {
-    /// The tensor's shape.
-    Shape,
-    /// The tensor's element type.
-    Dtype,
 }

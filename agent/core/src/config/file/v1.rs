@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use smart_default::SmartDefault;
 
-use super::common::{CommonFile, Op};
+use super::common::CommonFile;
+use crate::Statistic;
 use crate::config::effective::AttentionOrder;
-use crate::config::signals::DEFAULT_EPS;
+use crate::config::ops::{Op, statistics};
+use crate::config::signals::{DEFAULT_EPS, Signal};
 
 /// A `TrainerMon` config: flat keys, one CSV per kind of tensor.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the file's keys are what they are")]
@@ -24,10 +27,12 @@ pub(in crate::config) struct V1File {
     /// The statistics, in column order. `shape` and `dtype` are always written. Those of a complex tensor are of the magnitudes of its
     /// elements.
     #[schemars(extend("x-msprobe" = "has norm, min, max, mean, zeros, nans, id; an unknown name is dropped with a warning"))]
+    #[default(vec![Op::Statistic(Statistic::Norm)])]
     pub(in crate::config) ops: Vec<Op>,
     /// An element with a magnitude below this counts as zero in `zeros`.
     #[schemars(range(min = 0))]
     #[schemars(extend("x-msprobe" = "a float only: `1` is an error there"))]
+    #[default(DEFAULT_EPS)]
     pub(in crate::config) eps: f64,
     /// The ranks that measure. Empty means all.
     #[schemars(extend("x-msprobe" = "only files are limited there, statistics are computed on every rank; without distributed training nothing is written"))]
@@ -84,6 +89,7 @@ pub(in crate::config) struct V1File {
     /// With `recording_l2_features`: the order of the attention inputs' dimensions.
     #[schemars(extend("x-msprobe" = "blanks are accepted there and then misread"))]
     #[schemars(extend("x-needs" = "recording_l2_features"))]
+    #[default(AttentionOrder::SequenceFirst)]
     pub(in crate::config) sa_order: AttentionOrder,
     /// Two times like `Dec03_21-34-40`: append to this rank's newest run directory made between them, if there is one.
     #[schemars(extend("x-msprobe" = "for distributed training only"))]
@@ -99,37 +105,10 @@ pub(in crate::config) struct V1File {
     pub(in crate::config) common: CommonFile,
 }
 
-impl Default for V1File {
-    fn default() -> Self {
-        Self {
-            targets: Map::new(),
-            ops: vec![Op::Statistic(crate::Statistic::Norm)],
-            eps: DEFAULT_EPS,
-            module_ranks: Vec::new(),
-            wg_distribution: false,
-            monitor_mbs_grad: false,
-            mv_distribution: false,
-            param_distribution: false,
-            xy_distribution: false,
-            all_xy: false,
-            forward_only: false,
-            backward_only: false,
-            mg_direction: false,
-            update: false,
-            ur_distribution: false,
-            squash_name: false,
-            dynamic_on: false,
-            print_struct: false,
-            stack_info: false,
-            cc_distribution: CollectivesFile::default(),
-            recording_l2_features: false,
-            l2_targets: FeatureTargetsFile::default(),
-            sa_order: AttentionOrder::SequenceFirst,
-            append_output: Vec::new(),
-            opt_ty: None,
-            mg_distribution: None,
-            common: CommonFile::default(),
-        }
+impl V1File {
+    /// What is measured of each signal.
+    pub(in crate::config) fn signal(&self) -> Signal {
+        Signal { ops: statistics(&self.ops, &[Statistic::Norm]), eps: self.eps }
     }
 }
 

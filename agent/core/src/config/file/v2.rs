@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-use super::common::{CommonFile, Op};
-use crate::Statistic;
-use crate::config::signals::DEFAULT_EPS;
+use super::common::CommonFile;
+use crate::config::signals::Signal;
 
 /// A `TrainerMonitorV2` config: one object per monitor, one CSV per monitor. `monitors` or `framework` tells it from the
 /// flat form.
@@ -90,44 +90,19 @@ pub(in crate::config) struct MonitorsFile {
     pub(in crate::config) cc: Option<CcFile>,
 }
 
-/// What every monitor takes.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct SignalFile {
-    /// The statistics, in column order. Those of a complex tensor are of the magnitudes of its elements.
-    #[schemars(extend("x-msprobe" = "has min, max, mean, norm, nans"))]
-    pub(in crate::config) ops: Vec<Op>,
-    /// An element with a magnitude below this counts as zero in `zeros`.
-    #[schemars(range(min = 0))]
-    pub(in crate::config) eps: f64,
-}
-
-impl Default for SignalFile {
-    fn default() -> Self {
-        use Statistic::{Max, Mean, Min, Nans, Norm};
-        Self { ops: [Min, Max, Mean, Norm, Nans].map(Op::Statistic).to_vec(), eps: DEFAULT_EPS }
-    }
-}
-
 /// Inputs and outputs of modules.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct ModuleFile {
     /// On.
+    #[default = true]
     pub(in crate::config) enabled: bool,
     /// Parts of module names: a module is measured if its name contains one of them. Empty means all.
     pub(in crate::config) targets: Vec<String>,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
-}
-
-impl Default for ModuleFile {
-    fn default() -> Self {
-        Self { enabled: true, targets: Vec::new(), signal: SignalFile::default() }
-    }
+    pub(in crate::config) signal: Signal,
 }
 
 /// Weight gradients.
@@ -147,47 +122,37 @@ pub(in crate::config) struct WeightGradFile {
     pub(in crate::config) grad_acc_steps: Option<u32>,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
+    pub(in crate::config) signal: Signal,
 }
 
 /// Optimizer moments.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct OptimizerFile {
     /// On.
     pub(in crate::config) enabled: bool,
     /// The moments; false switches the monitor off.
+    #[default = true]
     pub(in crate::config) mv_distribution: bool,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
-}
-
-impl Default for OptimizerFile {
-    fn default() -> Self {
-        Self { enabled: false, mv_distribution: true, signal: SignalFile::default() }
-    }
+    pub(in crate::config) signal: Signal,
 }
 
 /// Parameters.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct ParamFile {
     /// On.
     pub(in crate::config) enabled: bool,
     /// The parameters; false switches the monitor off.
+    #[default = true]
     pub(in crate::config) param_distribution: bool,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
-}
-
-impl Default for ParamFile {
-    fn default() -> Self {
-        Self { enabled: false, param_distribution: true, signal: SignalFile::default() }
-    }
+    pub(in crate::config) signal: Signal,
 }
 
 /// The change each step makes.
@@ -199,7 +164,7 @@ pub(in crate::config) struct UpdateFile {
     pub(in crate::config) enabled: bool,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
+    pub(in crate::config) signal: Signal,
 }
 
 /// Collective communication.
@@ -224,5 +189,5 @@ pub(in crate::config) struct CcFile {
     pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,
     /// What every monitor takes.
     #[serde(flatten)]
-    pub(in crate::config) signal: SignalFile,
+    pub(in crate::config) signal: Signal,
 }

@@ -8,37 +8,18 @@ pub use self::v1::DYNAMIC_VARIABLE;
 pub(in crate::config) use self::v1::{Environment, from_v1};
 pub(in crate::config) use self::v2::from_v2;
 
-use crate::Statistic;
 use crate::config::alert::Alerting;
 use crate::config::control::Control;
 use crate::config::diagnostic::DiagnosticKind as Kind;
-use crate::config::effective::{Config, Csv, Dialect, FileLayout, Pipeline, TargetRule, Targets, Window};
-use crate::config::file::{AlertAction, ChangeFile, CommonFile, Format, KindsFile, Op, TargetsFile};
+use crate::config::effective::{Config, Csv, FileLayout};
+use crate::config::file::{AlertAction, CommonFile, Format};
 use crate::config::on_demand::CaptureOnDemand;
-use crate::config::plan::PlanChange;
 use crate::config::prometheus::Prometheus;
 use crate::config::report::{Fault, Report};
-use crate::config::signals::{DEFAULT_EPS, Signal, SignalName, Signals, WeightGrad};
-
-/// The statistics among `ops`, each once, in order; `fallback` if there are none.
-fn statistics(ops: &[Op], fallback: &[Statistic]) -> Vec<Statistic> {
-    let mut found = Vec::new();
-    for op in ops {
-        match op {
-            Op::Statistic(statistic) if !found.contains(statistic) => found.push(*statistic),
-            Op::Statistic(_) | Op::Always(_) => {}
-        }
-    }
-    if found.is_empty() { fallback.to_vec() } else { found }
-}
-
-fn window(file: &CommonFile) -> Window {
-    let &CommonFile { start_step, stop_step, step_interval, collect_times, .. } = file;
-    Window { start_step, stop_step, step_interval, collect_times }
-}
+use crate::config::window::Window;
 
 fn check_window(file: &CommonFile, report: &mut Report<'_>) {
-    let &CommonFile { start_step, stop_step, .. } = file;
+    let Window { start_step, stop_step, .. } = file.window;
     if let Some(stop) = stop_step.filter(|&stop| stop <= start_step) {
         let key = "stop_step";
         let found = format!("no step would be measured: {stop} is not after `start_step`, {start_step}");
@@ -59,10 +40,6 @@ fn csv(file: &CommonFile, is_msprobes: bool) -> Csv {
         budget_mib: file.csv_budget_mib,
         append_output: None,
     }
-}
-
-fn pipeline(file: &CommonFile) -> Pipeline {
-    Pipeline { queue_steps: file.queue_steps, shutdown_timeout_ms: file.shutdown_timeout_ms }
 }
 
 fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
@@ -111,7 +88,7 @@ fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Rep
     let tensorboard = file.tensorboard.as_ref().map(|files| (files, files.enabled));
     let journal = file.journal.as_ref().map(|journal| (journal, journal.enabled));
     Config {
-        window: window(file),
+        window: file.window,
         csv: named(Format::Csv).then(|| csv_layout.clone()),
         csv_layout,
         prometheus: with_page(file, asked_for(asks_for_page(file), prometheus, "prometheus.enabled", report)),
@@ -123,9 +100,9 @@ fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Rep
         control: control(file, report),
         capture: capture(file, is_dynamic, report),
         overhead_budget: budget(file),
-        replica_interval: file.replica_interval,
+        general: file.general,
         alert: Alerting::of(&file.alert, report),
-        pipeline: pipeline(file),
+        pipeline: file.pipeline,
         ..Config::default()
     }
 }
@@ -158,73 +135,5 @@ fn asked_for<T: Clone + Default>(
         }
         Some((description, true)) => Some(description.clone()),
         None => is_named.then(T::default),
-    }
-}
-
-/// A change as the rest of trainmon reads it.
-pub(in crate::config) fn change(file: ChangeFile) -> PlanChange {
-    let ChangeFile { targets, start_step, stop_step, step_interval, collect_times, ops, eps, kinds } = file;
-    let KindsFile { weight_grad, moments, param, activations, mg_direction, update } = kinds.unwrap_or_default();
-    let kinds = [
-        (SignalName::WeightGrad, weight_grad),
-        (SignalName::Moments, moments),
-        (SignalName::Param, param),
-        (SignalName::Activations, activations),
-        (SignalName::MgDirection, mg_direction),
-        (SignalName::Update, update),
-    ];
-    PlanChange {
-        targets: targets.map(TargetsFile::names),
-        start_step,
-        stop_step,
-        step_interval,
-        collect_times,
-        ops: ops.map(|ops| statistics(&ops, &[Statistic::Norm])),
-        eps,
-        kinds: kinds.into_iter().filter_map(|(name, is_on)| Some((name, is_on?))).collect(),
-    }
-}
-
-impl Default for Config {
-    /// What a run without a config file measures: weight gradients, moments and parameters of everything, on every
-    /// step, into CSV files. It opens no port.
-    fn default() -> Self {
-        use Statistic::{Max, Mean, Min, Nans, Norm};
-        let signal = Signal { ops: vec![Min, Max, Mean, Norm, Nans], eps: DEFAULT_EPS };
-        let common = CommonFile::default();
-        Self {
-            dialect: Dialect::V1,
-            window: window(&common),
-            ranks: Vec::new(),
-            targets: Targets { names: Vec::new(), rule: TargetRule::Prefix },
-            squash_name: false,
-            signals: Signals {
-                weight_grad: Some(WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None }),
-                moments: Some(signal.clone()),
-                param: Some(signal),
-                ..Signals::default()
-            },
-            adhoc: None,
-            collectives: None,
-            features: None,
-            print_struct: false,
-            stack_info: false,
-            patch_optimizer_step: None,
-            csv: Some(Csv { repeats_rows: false, ..csv(&common, false) }),
-            csv_layout: Csv { repeats_rows: false, ..csv(&common, false) },
-            prometheus: None,
-            otlp: None,
-            tensorboard: None,
-            wandb: None,
-            mlflow: None,
-            journal: None,
-            control: None,
-            capture: None,
-            dynamic_on: None,
-            overhead_budget: None,
-            replica_interval: common.replica_interval,
-            alert: Alerting::default(),
-            pipeline: pipeline(&common),
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! The effective config of a `TrainerMon` file.
 
-use crate::Statistic;
 use crate::config::collectives;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Csv, Dialect, Features, FileLayout, TargetRule, Targets};
@@ -10,7 +9,7 @@ use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
 use crate::config::time_tag::{TimeTag, TimeWindow};
 
 use super::alert::check_measured;
-use super::{common, csv, statistics};
+use super::{common, csv};
 
 /// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
 pub const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
@@ -21,7 +20,7 @@ pub(in crate::config) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The effective config of a `TrainerMon` file.
 pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
     let dynamic_on = dynamic_on(file, env, report);
-    let signal = Signal { ops: statistics(&file.ops, &[Statistic::Norm]), eps: file.eps };
+    let signal = file.signal();
     let when = |is_on: bool| is_on.then(|| signal.clone());
     for (name, value) in &file.targets {
         let key = crate::config::report::join("targets", name);

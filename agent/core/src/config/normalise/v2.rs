@@ -1,15 +1,14 @@
 //! The effective config of a `TrainerMonitorV2` file.
 
-use crate::Statistic;
 use crate::config::collectives;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Dialect, TargetRule, Targets};
-use crate::config::file::{RankFile, SignalFile, V2File};
+use crate::config::file::{RankFile, V2File};
 use crate::config::report::{Fault, Report};
-use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
+use crate::config::signals::{Activations, Signals, WeightGrad};
 
 use super::alert::check_measured;
-use super::{common, csv, statistics};
+use super::{common, csv};
 
 /// The effective config of a `TrainerMonitorV2` file.
 pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
@@ -32,31 +31,25 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
         },
         signals: Signals {
             weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
-                signal: v2_signal(&weight_grad.signal),
+                signal: weight_grad.signal,
                 every_micro_batch: weight_grad.monitor_mbs_grad,
                 micro_batches: weight_grad.micro_batch_number.or(weight_grad.grad_acc_steps),
             }),
             moments: monitors
                 .optimizer
                 .filter(|optimizer| optimizer.enabled && optimizer.mv_distribution)
-                .map(|optimizer| v2_signal(&optimizer.signal)),
-            param: monitors
-                .param
-                .filter(|param| param.enabled && param.param_distribution)
-                .map(|param| v2_signal(&param.signal)),
+                .map(|optimizer| optimizer.signal),
+            param: monitors.param.filter(|param| param.enabled && param.param_distribution).map(|param| param.signal),
             activations: module.map(|module| Activations {
-                signal: v2_signal(&module.signal),
+                signal: module.signal,
                 forward: true,
                 backward: true,
                 all: module.targets.is_empty(),
             }),
             mg_direction: None,
-            update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
+            update: monitors.update.filter(|update| update.enabled).map(|update| update.signal),
         },
-        collectives: monitors
-            .cc
-            .filter(|cc| cc.enabled)
-            .map(|cc| collectives::of_v2(&cc, v2_signal(&cc.signal), report)),
+        collectives: monitors.cc.filter(|cc| cc.enabled).map(|cc| collectives::of_v2(&cc, report)),
         patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
         ..common
@@ -64,11 +57,3 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
     check_measured(&config, &file.common.alert, r#""update": {"enabled": true} to `monitors`"#, report);
     config
 }
-
-fn v2_signal(signal: &SignalFile) -> Signal {
-    Signal { ops: statistics(&signal.ops, &V2_DEFAULT_OPS), eps: signal.eps }
-}
-
-/// What V2 measures when `ops` is absent or holds no statistic.
-const V2_DEFAULT_OPS: [Statistic; 5] =
-    [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
