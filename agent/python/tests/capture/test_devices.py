@@ -107,7 +107,7 @@ def test_nothing_is_read_before_the_device_has_delivered(monkeypatch: pytest.Mon
 
 
 def test_a_device_that_never_answers_costs_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmon.captures.devices._PATIENCE", 0.0)
+    monkeypatch.setattr("trainmon.captures.devices.PATIENCE_S", 0.0)
     heard = Heard()
     queue = DeviceNumbers(heard, lambda _device: Slow())
     queue.take_up(torch.ones(2))

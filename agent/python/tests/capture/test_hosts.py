@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.torch_inside import hooks_of_tensor
 from trainmon import PrecisionDebugger
 
 
@@ -88,8 +88,7 @@ def test_a_tensor_that_shows_the_negative_of_its_memory_is_captured_as_it_reads(
         assert (value["Min"], value["Max"]) == (-2.0, 4.0)
 
 
-def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path) -> None:
     config = {"task": "statistics", "dump_path": str(tmp_path / "dump"), "level": "debug", "statistics": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     debugger = PrecisionDebugger(str(tmp_path / "config.json"))
@@ -98,8 +97,7 @@ def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path, monkeypatch: py
         debugger.save(x, "x")
         (x * 2).sum().backward()
         debugger.step()
-    assert not x._backward_hooks
+    assert not hooks_of_tensor(x)
     (directory,) = (tmp_path / "dump" / "step2").iterdir()
     data = json.loads((directory / "debug.json").read_text())["data"]
     assert data["x_grad.0.debug"]["Max"] == 2.0
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)

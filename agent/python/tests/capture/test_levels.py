@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import trainmon
 from trainmon import PrecisionDebugger
-from trainmon.captures.debugger import _rows_of_request
+from trainmon.captures.debugger import rows_of_request
 
 
 def captured(place: Path) -> dict[str, Any]:
@@ -44,13 +44,12 @@ def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_
 )
 def test_a_request_has_its_rows(request_id: str, rows: tuple[int, int, int]) -> None:
     scheduled = {"req_0": 512, "req_1": 1024, "req_2": 256}
-    assert _rows_of_request(request_id, scheduled) == (rows, True)
-    assert _rows_of_request("another", scheduled) == (None, False)
-    assert _rows_of_request(None, scheduled) == (None, True)
+    assert rows_of_request(request_id, scheduled) == (rows, True)
+    assert rows_of_request("another", scheduled) == (None, False)
+    assert rows_of_request(None, scheduled) == (None, True)
 
 
-def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path) -> None:
     config = {
         "task": "statistics",
         "dump_path": str(tmp_path / "dump"),
@@ -71,7 +70,6 @@ def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monk
     (value,) = json.loads((directory / "dump.json").read_text())["data"]["Torch.sin.0.forward"]["input_args"]
     assert (value["shape"], value["Min"], value["Max"]) == ([3, 2], 4.0, 9.0)
     assert not (tmp_path / "dump" / "step1").exists(), "a step without the request"
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.captures import keeps_bits, no_debugger_yet
+from support.torch_inside import function_modes, hooks_of, hooks_of_tensor
 from trainmon import PrecisionDebugger
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
@@ -25,13 +27,12 @@ CLIP = nn.utils.clip_grad_norm_
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own debugger, and leaves torch as it was."""
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def alone() -> Iterator[None]:
+    """Each test leaves torch as it was."""
     before = patched()
     yield
     assert patched() == before
-    assert CaptureSession._owner is None
+    assert CaptureSession.owner is None
 
 
 def patched() -> tuple[Any, ...]:
@@ -123,7 +124,7 @@ def test_a_work_that_throws_is_noted(tmp_path: Path) -> None:
             ended.append(self)
 
     collectives = Collectives(trainmon._trainmon.Capture())
-    collectives._pending = [Throws(), Complete()]
+    collectives.pending = [Throws(), Complete()]
     collectives.detach()
     assert len(ended) == 1
 
@@ -149,7 +150,7 @@ def test_a_neutral_capture_leaves_no_hooks_on_leaves(tmp_path: Path) -> None:
     for _ in range(3):
         with capturing:
             model(x).sum().backward()
-    assert not x._backward_hooks
+    assert not hooks_of_tensor(x)
     assert "Module.0.Linear.backward.0" in captured(tmp_path, 2)
 
 
@@ -234,7 +235,7 @@ def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> No
 
     def work() -> None:
         model[0](torch.ones(1))
-        stacks.append(torch._C._len_torch_function_stack())
+        stacks.append(function_modes())
 
     thread = threading.Thread(target=work)
     with capture(tmp_path, model, level="mix"):
@@ -243,8 +244,7 @@ def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> No
     may_go.set()
     thread.join()
     assert stacks == [0]
-    assert not model[0]._forward_hooks
-    assert not model[0]._forward_hooks_always_called
+    assert not hooks_of(model[0])
     assert set(captured(tmp_path)) == {"Tensor.__add__.0.forward", "Module.0.Waits.forward.0"}
 
 
@@ -261,17 +261,17 @@ def test_a_value_saved_under_the_name_of_anothers_gradient_has_an_entry_of_its_o
 
 
 def test_a_config_can_ask_for_gradients_that_keep_their_bits(tmp_path: Path) -> None:
-    assert capture(tmp_path)._session._neutral
-    assert not capture(tmp_path, neutral=False)._session._neutral
+    assert keeps_bits(capture(tmp_path))
+    assert not keeps_bits(capture(tmp_path, neutral=False))
     config = tmp_path / "capture.json"
     config.write_text('{"neutral": false, "dump_path": "dump"}')
-    assert not trainmon.capture(config=str(config))._session._neutral
-    assert trainmon.capture(config=str(config), neutral=True)._session._neutral
-    assert debugger_of(tmp_path / "dump", neutral=True)._session._neutral
+    assert not keeps_bits(trainmon.capture(config=str(config)))
+    assert keeps_bits(trainmon.capture(config=str(config), neutral=True))
+    assert keeps_bits(debugger_of(tmp_path / "dump", neutral=True))
 
 
 def test_a_capture_by_msprobes_names_catches_gradients_as_msprobe_does(tmp_path: Path) -> None:
-    assert not debugger_of(tmp_path / "dump")._session._neutral
+    assert not keeps_bits(debugger_of(tmp_path / "dump"))
 
 
 def test_micro_batches_of_megatron_stand_beside_the_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_saved_values_are_those_of_the_ranks_in_the_config(tmp_path: Path, monke
     debugger.save(torch.ones(2), "one")
     debugger.step()
     assert not (tmp_path / "dump" / "step0").exists()
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+    no_debugger_yet(monkeypatch)
     monkeypatch.setattr("trainmon.captures.debugger.rank_of_process", lambda _given: 1)
     debugger = debugger_of(tmp_path / "dump", "debug", rank=[1])
     debugger.save(torch.ones(2), "one")
@@ -380,8 +380,7 @@ def test_a_range_of_calls_leaves_no_hooks_without_stop(tmp_path: Path) -> None:
     debugger.start(model, token_range=[0, 0])
     model(torch.ones(1, 2))
     debugger.step()
-    assert not model._forward_pre_hooks
-    assert not model._forward_hooks
+    assert not hooks_of(model)
     debugger.start(model)
     assert "Module.0.Linear.forward.0" in captured(tmp_path / "dump")
 

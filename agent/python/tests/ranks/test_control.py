@@ -12,6 +12,7 @@ import torch
 import trainmon
 from support import control, runs, tiny
 from support.ranks import run_ranks
+from trainmon.frameworks import live_watches
 
 
 def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     optimizer = tiny.optimizer_of(net)
     monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
-    (watch,) = monitor._watches
+    (watch,) = live_watches.watches()
     orders: dict[int, dict[str, Any]] = {
         1: {"ops": ["max", "min"]},
         3: {"kinds": {"weight_grad": False, "param": True}},

@@ -120,7 +120,7 @@ class EachFault(Callback):
         self.calls = self.injection.__enter__()
         self.callback = TrainmonCallback(breaking.config_of_everything(self.directory))
         self.callback.on_train_start(trainer, module)
-        self.watches = list(self.callback._by_optimizer.values())
+        self.watches = self.callback.watches
         self.callback.on_train_batch_start(trainer, module, batch, index)
 
     def on_before_backward(self, trainer, module, loss) -> None:

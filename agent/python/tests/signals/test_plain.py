@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import trainmon
 from support import runs, tiny
+from support.torch_inside import hooks_of, hooks_of_optimizer, hooks_of_tensor
 from trainmon.hooks import patches
 
 OPS = ["min", "max", "mean", "norm"]
@@ -541,11 +542,9 @@ def test_everything_patched_is_put_back(tmp_path: Path) -> None:
     second.close()
     second.close()
     assert (torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.step, torch.amp.GradScaler.scale) == before
-    assert not patches._listeners
-    for parameter in net.parameters():
-        assert not parameter._post_accumulate_grad_hooks  # type: ignore[attr-defined]
-    assert not any(module._forward_hooks for module in net.modules())
-    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
+    assert not patches.listeners()
+    assert not any(map(hooks_of_tensor, net.parameters()))
+    assert not hooks_of(net) and not hooks_of_optimizer(optimizer)
 
 
 def test_a_restricted_choice_has_no_global_norm(tmp_path: Path) -> None:

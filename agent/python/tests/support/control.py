@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-class _Connection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=60)
         self._path = path
@@ -30,7 +30,7 @@ class _Connection(http.client.HTTPConnection):
 
 def ask(control: Path, method: str, path: str, body: str = "") -> Any:
     """What the run with this control directory answers."""
-    connection = _Connection(control / "control.sock")
+    connection = Connection(control / "control.sock")
     connection.request(method, path, body.encode())
     response = connection.getresponse()
     answer = json.loads(response.read())

@@ -14,14 +14,26 @@ def set_default_store(monkeypatch: pytest.MonkeyPatch, store: Any) -> None:
     monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", lambda: store)
 
 
-def is_watching_functions() -> bool:
-    """Whether a mode for torch's functions is in force."""
-    return torch._C._len_torch_function_stack() > 0
+def function_modes() -> int:
+    """How many modes for torch's functions are in force."""
+    depth: int = torch._C._len_torch_function_stack()
+    return depth
 
 
 def hooks_of(model: nn.Module) -> list[Any]:
-    """All hooks of a model's modules."""
-    found = []
-    for module in model.modules():
-        found += [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    """All hooks of the forward passes of a model's modules."""
+    found: list[Any] = []
+    for one in model.modules():
+        found += [*one._forward_hooks.values(), *one._forward_pre_hooks.values(), *one._forward_hooks_always_called]
     return found
+
+
+def hooks_of_tensor(tensor: torch.Tensor) -> list[Any]:
+    """Those that its gradient would reach."""
+    names = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return [hook for name in names for hook in (getattr(tensor, name, None) or {}).values()]
+
+
+def hooks_of_optimizer(optimizer: Any) -> list[Any]:
+    """Those around its steps."""
+    return [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
