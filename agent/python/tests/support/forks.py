@@ -95,10 +95,15 @@ def run(
 
 
 def run_together(
-    words: Sequence[str], variables: Sequence[Mapping[str, str]], directory: Path, timeout: float
+    words: Sequence[str],
+    variables: Sequence[Mapping[str, str]],
+    directory: Path,
+    timeout: float,
+    *,
+    all_end: bool = True,
 ) -> tuple[int, str]:
     """The same program so many times at once, each with variables of its own. Gives the first exit status that is not
-    0, or 0, and what all printed. When one fails the others are ended."""
+    0, or 0, and what all printed. When one fails the others are ended, unless `all_end` is false."""
     with tempfile.TemporaryFile() as out, Path(os.devnull).open() as nothing:
         files = (nothing.fileno(), out.fileno(), out.fileno())
         children = {server().start(words, one, directory, files) for one in variables}
@@ -108,7 +113,7 @@ def run_together(
             children.discard(child)
             if status != 0 and worst == 0:
                 worst = status
-                for one in children:
+                for one in children if all_end else ():
                     kill(one)
         out.seek(0)
         return worst, out.read().decode(errors="replace")
