@@ -63,8 +63,7 @@ def test_a_step_that_is_asked_for_is_captured_whole_and_nothing_stays(tmp_path: 
     training.watch.close()
 
     # The same as of a capture of the same step without a watch.
-    twin = tiny.model()
-    optimizer = tiny.optimizer_of(twin)
+    twin, optimizer = tiny.training()
     capturing = trainmon.capture(twin, dump_path=str(tmp_path / "twin"), level="mix", step=[first], neutral=True)
     for step in range(training.step):
         with capturing:
@@ -404,14 +403,10 @@ def test_a_training_written_for_msprobe_captures_the_model_that_its_monitor_was_
     monkeypatch.setenv("TRAINMON_RUN_NAME", "ours")
     file = tmp_path / "monitor.json"
     file.write_text(json.dumps({"wg_distribution": True, "capture": {"request": {"at": 2, "level": "L0"}}}))
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
-    for step in range(4):
-        optimizer.zero_grad()
-        tiny.loss_of(net, step, 0).backward()
-        optimizer.step()
+    tiny.train(net, optimizer, 4)
     monitor.close()
     root = tmp_path / "out" / "captures-ours"
     assert steps_in(root) == [2]

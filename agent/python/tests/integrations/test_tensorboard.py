@@ -57,16 +57,11 @@ V2: dict[str, Any] = {
 
 def train(place: Path, config: dict[str, Any], steps: int = 4) -> Path:
     """Trains with micro-batches and a loss that is told, and gives back the run directory of rank 0."""
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with trainmon.watch(net, optimizer, config=config, output_dir=str(place), grad_acc_steps=2) as watch:
-        for step in range(steps):
-            optimizer.zero_grad()
-            for micro in range(2):
-                loss = tiny.loss_of(net, step, 0, micro, 2)
-                loss.backward()
-            watch.log(loss=float(loss.detach()), learning_rate=1e-3)
-            optimizer.step()
+        tiny.train(
+            net, optimizer, steps, micro_batches=2, told=lambda _step, loss: watch.log(loss=loss, learning_rate=1e-3)
+        )
         assert "0 dropped" in watch.close()
     return place / "rank_0" if "monitors" in config else runs.run_directory(place, 0)
 
@@ -165,13 +160,9 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = {**BOTH, "tensorboard": {"max_tags": 100}, "ops": ["norm", "mean"]}
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with trainmon.watch(net, optimizer, config=config, output_dir=str(tmp_path)) as watch:
-        for step in range(3):
-            optimizer.zero_grad()
-            tiny.loss_of(net, step, 0).backward()
-            optimizer.step()
+        tiny.train(net, optimizer, 3)
         report = watch.close()
     said = capfd.readouterr().err
     assert said.count("tags are beyond the most of 100") == 1, said
@@ -190,8 +181,7 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
 TRAINING = """
 import sys, torch, trainmon
 from support import control, runs, tiny
-net = tiny.model()
-optimizer = tiny.optimizer_of(net)
+net, optimizer = tiny.training()
 config = {"format": ["csv", "tensorboard"], "queue_steps": 1000, "step_count_per_record": 1000, "ops": ["norm", "mean"],
           "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
 with trainmon.watch(net, optimizer, config=config, output_dir=sys.argv[1]) as watch:

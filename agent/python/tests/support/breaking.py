@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from support.configs import EVERYTHING
 from trainmon.hooks.replacement import replace
 
 #: Rooms that hooks of every framework lead to.
@@ -78,13 +79,7 @@ _MADE_BY_US = ("NewParameters",)
 _CONFIG: dict[str, Any] = {
     "format": "csv",
     "ops": ["min", "max", "mean", "norm"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "mg_direction": True,
-    "update": True,
+    **EVERYTHING,
     "monitor_mbs_grad": True,
     "shutdown_timeout_ms": 2000,
 }
