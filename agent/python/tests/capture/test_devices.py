@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,9 @@ import pytest
 import torch
 
 import trainmon
+from support.captures import entries
 from trainmon.captures.devices import DeviceNumbers
 from trainmon.device.streams import NoStreams
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def elsewhere() -> list[torch.Tensor]:
@@ -42,7 +37,7 @@ def test_numbers_of_a_device_are_those_of_the_host(
         with trainmon.capture(dump_path=str(place), level="L1", risk_level="ALL", precision=precision):
             for tensor in elsewhere():
                 tensor.mul(1)
-        return captured(place)
+        return entries(place)
 
     host = run(tmp_path / "host")
     monkeypatch.setattr(DeviceNumbers, "takes", lambda _self, _tensor: True)

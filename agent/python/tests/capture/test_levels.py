@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,9 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import trainmon
+from support.captures import entries
 from trainmon import PrecisionDebugger
 from trainmon.captures.debugger import rows_of_request
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_path: Path) -> None:
@@ -32,7 +27,7 @@ def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_
         model(x).sum().backward()
     assert _get_current_dispatch_mode() is None
     assert all(torch.equal(one.grad, other) for one, other in zip(model.parameters(), expected, strict=True))
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     forward, backward = data["Aten.addmm.default.0.forward"], data["Aten.mm.default.0.forward"]
     assert [value["shape"] for value in forward["input_args"][:2]] == [[2], [4, 3]]
     assert forward["output"][0]["Max"] == pytest.approx(float(model(x).max().detach()))

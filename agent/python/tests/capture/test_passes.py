@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import trainmon
+from support.captures import entries
 from support.command import trainmon as program
 
 
@@ -21,9 +22,7 @@ def captured(place: Path, penalty: float) -> dict[str, Any]:
         y = F.linear(x, weight).tanh()
         (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         (y.mean() + penalty * gradient.square().sum()).backward()
-    (directory,) = (place / "step0").iterdir()
-    data: dict[str, Any] = json.loads((directory / "dump.json").read_text())["data"]
-    return data
+    return entries(place)
 
 
 def test_each_pass_has_an_entry_of_its_own(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from support.captures import entries
 from support.untouched import assert_untouched, names_of_torch
 from trainmon import PrecisionDebugger, module_dump, module_dump_end
 from trainmon.captures.session import CaptureSession
@@ -26,11 +27,6 @@ def alone() -> Iterator[None]:
         # The tests behind it start without.
         left.stop()
     assert left is None
-
-
-def entries(place: Path, step: int = 0) -> dict[str, Any]:
-    (directory,) = (place / f"step{step}").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def test_only_the_module_is_captured_between_module_dump_and_its_end(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 import trainmon
-from support import control, events, golden, runs, tiny
+from support import events, golden, runs, tiny
 from support.command import trainmon as command
 from support.events import Key
+from support.waiting import eventually
 
 # A hang is a failure: far beyond what any of these programs takes.
 PATIENCE_S = 120
@@ -180,7 +181,8 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
 
 TRAINING = """
 import sys, torch, trainmon
-from support import control, runs, tiny
+from support import runs, tiny
+from support.waiting import eventually
 net, optimizer = tiny.training()
 config = {"format": ["csv", "tensorboard"], "queue_steps": 1000, "step_count_per_record": 1000, "ops": ["norm", "mean"],
           "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
@@ -191,7 +193,7 @@ with trainmon.watch(net, optimizer, config=config, output_dir=sys.argv[1]) as wa
         optimizer.step()
         print("step", step, flush=True)
         if step in map(int, sys.argv[3:]):
-            control.wait_until(lambda: runs.is_settled(watch.monitor))
+            eventually(lambda: runs.is_settled(watch.monitor))
             print("settled", flush=True)
             input()
     print(watch.close())
@@ -235,7 +237,7 @@ def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
         training.wait_for_step(20 + 7 * attempt)
         run = runs.run_directory(place, 0)
         # The files have a thread of their own, which may come late where the cores are busy.
-        control.wait_until(functools.partial(has_steps, run / "tensorboard"))
+        eventually(functools.partial(has_steps, run / "tensorboard"))
         training.process.send_signal(signal.SIGKILL)
         training.finish()
         shown = events.scalars(run / "tensorboard")

@@ -12,6 +12,7 @@ import torch
 import trainmon
 from support import control, runs, tiny
 from support.ranks import run_ranks
+from support.waiting import eventually
 from trainmon.frameworks import live_watches
 
 
@@ -196,7 +197,7 @@ def test_the_dynamic_mode_follows_the_file_whatever_stands_beside_it(
         steps += 1
         return watch.monitor.plan_version != version
 
-    control.wait_until(is_followed)
+    eventually(is_followed)
     train(steps)
     watch.close()
     rows = runs.rows(runs.run_directory(out, 0), "grad_reduced")

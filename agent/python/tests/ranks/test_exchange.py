@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from torch import distributed
 
+from support.clocks import SetClock
 from support.torch_inside import set_default_store
-from support.waiting import SetClock, eventually, our_threads
+from support.waiting import eventually, our_threads
 from trainmon.ranks.exchange import LATEST, PATIENCE_S, RING, StoreExchange
 from trainmon.ranks.store_thread import default_store
 from trainmon.ranks.surroundings import Clock, Surroundings

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from torch import distributed
 
+from support.clocks import SetClock
 from support.ranks import free_port, run_ranks
-from support.waiting import SetClock
 from trainmon.ranks.hang_store import PromptHangStore, StoreSilentError
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.ranks.hangs import HangWatch

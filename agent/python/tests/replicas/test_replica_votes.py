@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import distributed
 
+from support.clocks import FastClock, SetClock
 from support.simulated_ranks import Rank, close_all, wait_for_calls
 from support.torch_inside import set_default_store
-from support.waiting import FastClock, SetClock, eventually
+from support.waiting import eventually
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.surroundings import Clock

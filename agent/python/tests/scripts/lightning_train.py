@@ -16,8 +16,9 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import distributed
 from torch.nn import functional
 
-from support import bits, breaking, control, tiny
+from support import bits, breaking, tiny
 from support.ranks import finish
+from support.waiting import eventually
 from trainmon.frameworks import ddp, fsdp2
 from trainmon.frameworks.fsdp2 import Fsdp2
 from trainmon.integrations import lightning as integration
@@ -103,7 +104,7 @@ class Spoilt(Callback):
             self.hook.remove()
             if self.awaited is not None:
                 (watch,) = self.awaited.watches
-                control.wait_until(lambda: watch.stop_requested)
+                eventually(lambda: watch.stop_requested)
         self.hook = None
 
 

@@ -14,8 +14,9 @@ import torch
 from torch.nn import functional
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from support import bits, breaking, control, tiny
+from support import bits, breaking, tiny
 from support.ranks import finish
+from support.waiting import eventually
 from trainmon.frameworks import ddp
 from trainmon.integrations import transformers as integration
 from trainmon.integrations.transformers import TrainmonCallback
@@ -113,7 +114,7 @@ class Spoilt(TrainerCallback):
         if state.global_step == self.step + 1:
             self.hook.remove()
         if state.global_step == self.step + 1 and self.factor != self.factor:
-            control.wait_until(lambda: self.watched.watch.stop_requested)
+            eventually(lambda: self.watched.watch.stop_requested)
 
 
 def train(

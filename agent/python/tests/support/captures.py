@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,20 @@ def no_debugger_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     # Private: a script is not to make a second one.
     for one in (PrecisionDebugger, SingleSave):
         monkeypatch.setattr(one, "_instance", None)
+
+
+def document(place: Path, step: int = 0, name: str = "dump.json") -> dict[str, Any]:
+    """A file of the one rank that captured a step."""
+    (directory,) = (place / f"step{step}").iterdir()
+    found: dict[str, Any] = json.loads((directory / name).read_text())
+    return found
+
+
+def entries(place: Path, step: int = 0, name: str = "dump.json") -> dict[str, Any]:
+    """What it has of every call; all of it, where a file has nothing else."""
+    found = document(place, step, name)
+    entries: dict[str, Any] = found.get("data", found)
+    return entries
 
 
 def keeps_bits(capture: Any) -> bool:

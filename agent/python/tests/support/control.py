@@ -6,10 +6,10 @@ import http.client
 import json
 import os
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from support.waiting import eventually
 
 
 class Connection(http.client.HTTPConnection):
@@ -53,18 +53,7 @@ def wait_for(control: Path, number: int, stage: str) -> int:
         assert change["stage"] != "withdrawn", change
         return change if change["stage"] in (stage, "switched") else None
 
-    change = wait_until(reached)
+    change = eventually(reached, within=120)
     assert change["late"] == [], change
     step: int = change["step"]
     return step
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """Waits until the condition is true, and gives what made it so."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("waited in vain")

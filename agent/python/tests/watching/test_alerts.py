@@ -15,6 +15,7 @@ import torch
 import trainmon
 from support import tiny
 from support.ranks import run_ranks
+from support.runs import findings
 from trainmon import TrainerMon, TrainerMonitorV2
 
 #: The step whose gradient is too large, after enough steps for the rule to know what is usual.
@@ -33,15 +34,6 @@ def config_file(place: Path, *rules: dict[str, Any]) -> Path:
     file = place / "monitor.json"
     file.write_text(json.dumps(config(place, *rules)))
     return file
-
-
-def findings(place: Path, rank: int = 0) -> list[int]:
-    """The steps of all findings of a run."""
-    # In the run's own directory, or in msprobe's layout beside the runs; a link leads to one that is here already.
-    holders = [place, *(run for run in place.iterdir() if not run.is_symlink())]
-    files = [holder / "anomaly_detected" / f"rank{rank}" / "anomaly.json" for holder in holders]
-    found = [json.loads(file.read_text()) for file in files if file.exists()]
-    return [entry["step"] for entries in found for entry in entries.values()]
 
 
 class Way:
