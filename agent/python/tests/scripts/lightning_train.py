@@ -7,7 +7,6 @@ checkpoint (a run that goes on from a checkpoint knows what was usual).
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -108,18 +107,9 @@ class Spoilt(Callback):
         self.hook = None
 
 
-class EachFault(Callback):
-    """Begins a watch in every step and ends it there, each with another function of ours that raises."""
-
-    def __init__(self, faults: Sequence[breaking.Fault | breaking.NoFault], directory: Path) -> None:
-        self.faults, self.directory = faults, directory
-        self.reached: set[str] = set()
-
+class EachFault(breaking.InEachStep, Callback):
     def on_train_batch_start(self, trainer, module, batch, index) -> None:
-        self.fault = self.faults[index]
-        self.injection = self.fault.injected()
-        self.calls = self.injection.__enter__()
-        self.callback = TrainmonCallback(breaking.config_of_everything(self.directory))
+        self.callback = self.begin_fault(index, TrainmonCallback)
         self.callback.on_train_start(trainer, module)
         self.watches = self.callback.watches
         self.callback.on_train_batch_start(trainer, module, batch, index)
@@ -132,13 +122,7 @@ class EachFault(Callback):
 
     def on_train_batch_end(self, trainer, module, _outputs, _batch, _index) -> None:
         self.callback.on_train_end(trainer, module)
-        self.injection.__exit__(None, None, None)
-        for watch in self.watches:
-            breaking.take_off(watch)
-            # Where the callback could not close it.
-            watch.close()
-        if self.calls:
-            self.reached.add(str(self.fault))
+        self.end_fault(self.watches)
 
 
 def train(

@@ -7,7 +7,6 @@ A case is `micro_batches[,option...]`; options: fail (every hook of ours raises)
 
 import functools
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -70,18 +69,9 @@ class Seen(TrainerCallback):
         self.gradients[state.global_step] = bits.gradients(model.parameters())
 
 
-class EachFault(TrainerCallback):
-    """Begins a watch in every step and ends it there, each with another function of ours that raises."""
-
-    def __init__(self, faults: Sequence[breaking.Fault | breaking.NoFault], directory: Path) -> None:
-        self.faults, self.directory = faults, directory
-        self.reached: set[str] = set()
-
+class EachFault(breaking.InEachStep, TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs) -> None:
-        self.fault = self.faults[state.global_step]
-        self.injection = self.fault.injected()
-        self.calls = self.injection.__enter__()
-        self.callback = TrainmonCallback(breaking.config_of_everything(self.directory))
+        self.callback = self.begin_fault(state.global_step, TrainmonCallback)
         self.callback.on_train_begin(args, state, control, **kwargs)
         self.watch = self.callback.watch
         self.callback.on_step_begin(args, state, control, **kwargs)
@@ -91,13 +81,7 @@ class EachFault(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         self.callback.on_train_end(args, state, control, **kwargs)
-        self.injection.__exit__(None, None, None)
-        if self.watch is not None:
-            breaking.take_off(self.watch)
-            # Where the callback could not close it.
-            self.watch.close()
-        if self.calls:
-            self.reached.add(str(self.fault))
+        self.end_fault(() if self.watch is None else (self.watch,))
 
 
 class Spoilt(TrainerCallback):
