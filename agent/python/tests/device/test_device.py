@@ -652,6 +652,7 @@ def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.
     queue = DeviceQueue(monitor)
     for number, tensor in enumerate(tensors):
         queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+    # Private: nothing else lets a mode see what we launch, which a training's own must not.
     monkeypatch.setattr("trainmon.measuring.unobserved._no_dispatch_modes", contextlib.nullcontext)
     with Launches() as counter:
         queue.launch()

@@ -253,6 +253,7 @@ def test_what_is_called_in_inference_mode_is_measured_and_nothing_is_off(tmp_pat
 
 
 def test_a_step_that_never_ends_does_not_pile_up_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Private, as the two below: what piles up is not the tensors, which are held weakly, but what is noted of them.
     monkeypatch.setattr(modules, "_MANY", 64)
     model = net()
     with watch(model, sgd(model), tmp_path) as watched:

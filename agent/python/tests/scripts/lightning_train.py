@@ -244,6 +244,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if "auto" not in sys.argv[2]:
         distributed.init_process_group("gloo")
+    unwatched: dict[object, bits.Outcome] = {}
     for case in sys.argv[2:]:
         strategy, micro, *rest = case.split(",")
         options = set(rest)
@@ -256,7 +257,10 @@ def main() -> None:
         if "checkpoint" in options:
             checkpointed(output, output / case)
             continue
-        expected = train(output, strategy, int(micro), options, [])
+        # What is broken in the watched one alone is none of the other's.
+        key = (strategy, micro, frozenset(options - {"fail"}))
+        expected = unwatched.get(key) or train(output, strategy, int(micro), options, [])
+        unwatched[key] = expected
         config = {"format": "csv", "output_dir": str(output / case), "ops": OPS, "shutdown_timeout_ms": 20000}
         config |= {"wg_distribution": True, "mv_distribution": True, "param_distribution": True}
         callback = TrainmonCallback(config)

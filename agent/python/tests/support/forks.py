@@ -94,6 +94,28 @@ def run(
         return subprocess.CompletedProcess(words, status, out.read().decode(), err.read().decode())
 
 
+class Started:
+    """A program that runs while the test goes on: `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, words: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
+        theirs = [os.pipe() for _ in range(2)]
+        with Path(os.devnull).open() as nothing:
+            files = (nothing.fileno(), *(write for _, write in theirs))
+            self._child = server().start(words, variables, directory, files)  # type: ignore[arg-type]
+        for _, write in theirs:
+            os.close(write)
+        self.stdout, self.stderr = (os.fdopen(read) for read, _ in theirs)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._child, number)
+
+    def wait(self, timeout: float) -> tuple[int, str]:
+        """Its exit status, and what it said on standard error that was not read yet."""
+        _, status = server().wait_for_any({self._child}, timeout)
+        with self.stdout, self.stderr:
+            return status, self.stderr.read()
+
+
 def run_together(
     words: Sequence[str],
     variables: Sequence[Mapping[str, str]],
