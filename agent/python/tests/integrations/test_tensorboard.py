@@ -21,9 +21,10 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 import trainmon
-from support import events, golden, runs, tiny
+from support import disks, events, forks, golden, runs, tiny
 from support.command import trainmon as command
 from support.events import Key
+from support.ranks import variables_of_a_rank
 from support.waiting import eventually
 
 # A hang is a failure: far beyond what any of these programs takes.
@@ -204,24 +205,17 @@ class Training:
     """The training above in a process of its own."""
 
     def __init__(self, place: Path, steps: int, *pauses: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TRAINING, str(place), str(steps), *map(str, pauses)],
-            cwd=Path(__file__).parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
+        words = ["-c", TRAINING, str(place), str(steps), *map(str, pauses)]
+        self.process = forks.Started(words, variables_of_a_rank(), place.parent)
 
     def wait_for_step(self, step: int) -> None:
         self.wait_for(f"step {step}\n")
 
     def wait_for(self, expected: str) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             if line == expected:
                 return
-        raise AssertionError(f"the training ended: {self.process.communicate()}")
-
-    def finish(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=PATIENCE_S)
+        raise AssertionError(f"the training ended: {self.process.wait()}")
 
 
 def has_steps(directory: Path) -> bool:
@@ -239,7 +233,7 @@ def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
         # The files have a thread of their own, which may come late where the cores are busy.
         eventually(functools.partial(has_steps, run / "tensorboard"))
         training.process.send_signal(signal.SIGKILL)
-        training.finish()
+        training.process.wait()
         shown = events.scalars(run / "tensorboard")
         steps = sorted({key.step for key in shown if key.kind == ""})
         assert steps and steps == list(range(len(steps)))
@@ -269,15 +263,8 @@ def test_a_torn_tail_costs_the_torn_step_only(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1.4 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1400k", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disks.mounted(tmp_path / "disk", "1400k") as place:
+        yield place
 
 
 def test_on_a_full_disk_losses_are_counted_and_a_new_file_goes_on_when_there_is_room(small_disk: Path) -> None:
@@ -286,11 +273,11 @@ def test_on_a_full_disk_losses_are_counted_and_a_new_file_goes_on_when_there_is_
     training = Training(small_disk, 60, 40)
     # By then every step so far has been written or lost: what there is room for afterwards is sure.
     training.wait_for("settled\n")
-    assert training.process.stderr is not None
     while "No space left" not in (line := training.process.stderr.readline()) or "tensorboard" not in line:
         assert line, "the training ended without a word"
     ballast.unlink()
-    report, said = training.process.communicate("\n", PATIENCE_S)
+    training.process.stdin.write("\n")
+    _, report, said = training.process.wait()
     assert "tensorboard: works again" in said
     run = runs.run_directory(small_disk, 0)
     shown = events.scalars(run / "tensorboard")

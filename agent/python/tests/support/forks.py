@@ -98,22 +98,22 @@ class Started:
     """A program that runs while the test goes on: `subprocess.Popen`, as far as tests need it."""
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
-        theirs = [os.pipe() for _ in range(2)]
-        with Path(os.devnull).open() as nothing:
-            files = (nothing.fileno(), *(write for _, write in theirs))
-            self._child = server().start(words, variables, directory, files)  # type: ignore[arg-type]
-        for _, write in theirs:
-            os.close(write)
-        self.stdout, self.stderr = (os.fdopen(read) for read, _ in theirs)
+        (given, answer), (out, said), (err, complained) = (os.pipe() for _ in range(3))
+        self._child = server().start(words, variables, directory, (given, said, complained))
+        for one in (given, said, complained):
+            os.close(one)
+        self.stdin, self.stdout, self.stderr = os.fdopen(answer, "w"), os.fdopen(out), os.fdopen(err)
 
     def send_signal(self, number: int) -> None:
         os.kill(self._child, number)
 
-    def wait(self, timeout: float) -> tuple[int, str]:
-        """Its exit status, and what it said on standard error that was not read yet."""
+    def wait(self, timeout: float = PATIENCE_S) -> tuple[int, str, str]:
+        """Its exit status, and what it printed and said on standard error that was not read yet: little, for it is read
+        when the program has ended."""
+        self.stdin.close()
         _, status = server().wait_for_any({self._child}, timeout)
         with self.stdout, self.stderr:
-            return status, self.stderr.read()
+            return status, self.stdout.read(), self.stderr.read()
 
 
 def run_together(

@@ -26,7 +26,7 @@ def test_ctrl_c_shortens_the_end_and_nothing_on_disk_is_lost(tmp_path: Path, way
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
     # The deadlines are a minute.
-    status, said = process.wait(30)
+    status, _, said = process.wait(30)
     assert "KeyboardInterrupt" in said, said
     # At its end the interpreter says what was raised, and exits as it would have.
     assert status == (0 if way == "exit" else -signal.SIGINT), said
