@@ -101,7 +101,7 @@ def slow_in_turn(output):
         step()
     books = watch.collectives.hooks
     if RANK == 0:
-        eventually(lambda: len(books.stragglers()) == 2, 60)
+        eventually(lambda: len(books.stragglers()) == 2)
         last = {group: rank for group, rank, *_ in books.stragglers()}
         assert last.pop("world") == 0 and list(last.values()) == [1], (last, books.stragglers())
     distributed.barrier()
@@ -131,7 +131,7 @@ def slow_loader(output):
     lags = inside.lags()
     if RANK == 0:
         print(f"by the script's own clock: {json.dumps(lags)}", flush=True)
-        eventually(told, 60)
+        eventually(told)
     distributed.barrier()
     for _ in range(3 * WINDOW):
         # As long on every rank: nobody waits for anybody, and a step is long beside what a busy machine makes of it.

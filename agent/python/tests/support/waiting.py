@@ -10,7 +10,9 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def eventually(condition: Callable[[], Found], *, within: float = 60.0, pause: float = 0.01, what: str = "it") -> Found:
+def eventually(
+    condition: Callable[[], Found], *, within: float = 120.0, pause: float = 0.01, what: str = "it"
+) -> Found:
     """Waits until the condition is true, and gives what made it so. `within` only bounds a test that fails."""
     deadline = time.monotonic() + within
     while not (found := condition()):
