@@ -52,7 +52,7 @@ def main() -> int:
     if arguments.seed is not None:
         if not arguments.machines:
             parser.error("--seed is for --machines")
-        trainer.SEED = arguments.seed
+        trainer.Machines.seed = arguments.seed
     run.recorder = arguments.recorder
     run.preload()
     out = arguments.out.resolve()

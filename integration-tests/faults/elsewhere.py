@@ -13,7 +13,7 @@ from .machines.cases import CASES
 def main() -> int:
     """Records it. Another version of torch needs another interpreter than that of the golden side."""
     name, target, run.recorder, seed = sys.argv[1:]
-    trainer.SEED = int(seed)
+    trainer.Machines.seed = int(seed)
     case = next(case for case in CASES if case.name == name)
     run.preload()
     run.dump(Path(target), run.Side(case.setting, case.setting.task, case.plant, case.kernel, case.trainer))

@@ -99,7 +99,7 @@ def elsewhere(place: Path, case: str, environment: str) -> None:
 
     python = Path(sys.prefix).parent / environment / "bin/python"
     home = Path(__file__).resolve().parent.parent
-    command = [str(python), "-m", "faults.elsewhere", case, str(place), recorder, str(machines_trainer.SEED)]
+    command = [str(python), "-m", "faults.elsewhere", case, str(place), recorder, str(machines_trainer.Machines.seed)]
     subprocess.run(command, cwd=home, check=True, timeout=LONGEST_RUN_SECONDS)
 
 

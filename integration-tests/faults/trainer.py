@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,8 @@ import torch.nn.functional as F  # noqa: N812
 from .nets import CLASSES, VOCABULARY, ConvNet, Gpt, Mlp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .case import Setting
 
 SEED = 20
@@ -20,19 +22,31 @@ SHAPES: dict[str, tuple[int, ...]] = {"conv": (BATCH, 3, 8, 8), "wideconv": (8, 
 
 
 class Trainer:
-    """One rank's run."""
+    """One rank's run. Other nets have a trainer of their own, which says what is different with them."""
+
+    seed = SEED
+    optimizers: ClassVar[dict[str, Callable[[list[Any]], Any]]] = {
+        "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False),
+        "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, foreach=False),
+    }
+    reduced: ClassVar[set[str]] = {"dp", "dpgpt"}
+    """The nets whose gradients are averaged over ranks that have data of their own."""
 
     def __init__(self, setting: Setting, rank: int) -> None:
         self.setting = setting
         self.rank = rank
         self.step = 0
-        torch.manual_seed(SEED)
+        torch.manual_seed(self.seed)
         self.net = self.build()
         self.optimizer = self.optimize()
         self.batches: list[tuple[Any, Any]] = []
+        self.begin()
+        torch.manual_seed(self.seed + 1 + rank)
+
+    def begin(self) -> None:
+        """What there is beside the net and its optimizer."""
         # Each rank's own before rank 0's is broadcast.
-        self.weights = 1.0 + 0.25 * torch.arange(BATCH) + rank
-        torch.manual_seed(SEED + 1 + rank)
+        self.weights = 1.0 + 0.25 * torch.arange(BATCH) + self.rank
 
     def build(self) -> Any:
         """The net, the same on all ranks or this rank's part of it."""
@@ -53,12 +67,8 @@ class Trainer:
 
     def optimize(self) -> Any:
         """The optimizer, if the setting has one."""
-        parameters = list(self.net.parameters())
-        if self.setting.optimizer == "sgd":
-            return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
-        if self.setting.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, foreach=False)
-        return None
+        make = self.optimizers.get(self.setting.optimizer)
+        return None if make is None else make([one for one in self.net.parameters() if one.requires_grad])
 
     def load(self, step: int) -> None:
         """Gets a step's batches, which is not recorded."""
@@ -111,8 +121,7 @@ class Trainer:
 
     def batch(self, step: int, micro: int) -> tuple[Any, Any]:
         """The inputs and labels: other ones for each step, micro-batch and data-parallel rank."""
-        own = self.rank if self.setting.net in {"dp", "dpgpt"} else 0
-        generator = torch.Generator().manual_seed(SEED + 1000 * step + 100 * micro + 10 * own)
+        generator = self.generator(step, micro)
         if self.setting.net in {"gpt", "tied", "dpgpt"}:
             tokens = torch.randint(1, VOCABULARY, (BATCH // 2, TIME + 1), generator=generator)
             # A padding token, so that what padding_idx does shows.
@@ -122,11 +131,21 @@ class Trainer:
         inputs = torch.randn(shape, generator=generator) * self.setting.gain
         return inputs, torch.randint(0, CLASSES, shape[:1], generator=generator)
 
+    def generator(self, step: int, micro: int) -> torch.Generator:
+        """Where the numbers of a batch come from."""
+        own = self.rank if self.setting.net in self.reduced else 0
+        return torch.Generator().manual_seed(self.seed + 1000 * step + 100 * micro + 10 * own)
+
     def loss(self, out: Any, labels: Any) -> Any:
         """The mean over the batch; data-parallel ranks weigh their samples."""
         if self.setting.net == "dp":
             return (F.cross_entropy(out, labels, reduction="none") * self.weights).mean()
-        return F.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1))
+        return self.entropy(out, labels)
+
+    @staticmethod
+    def entropy(out: Any, labels: Any, **options: Any) -> Any:
+        """Over all positions."""
+        return F.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1), **options)
 
     def divide(self, loss: Any) -> Any:
         """What the micro-batches are summed up with."""
@@ -140,7 +159,7 @@ class Trainer:
 
     def finish(self) -> None:
         """From the gradients to the new parameters."""
-        if self.setting.net in {"dp", "dpgpt"}:
+        if self.setting.net in self.reduced:
             for name, parameter in self.net.named_parameters():
                 self.reduce(name, parameter.grad)
         if self.setting.loss_scale != 1.0:

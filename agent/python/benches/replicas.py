@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import torch
 from torch import distributed
 
-from support.simulated_ranks import Counted, Rank, close_all, wait_for
+from support.simulated_ranks import Counted, Rank, close_all
+from support.waiting import eventually
 
 
 def serve(pipe: Any) -> None:
@@ -81,7 +82,7 @@ def work(pipe: Any, numbers: Sequence[int], how_many: int, port: int, copies: in
 
 
 def waited(ranks: Sequence[Rank], count: Callable[[Counted], int], least: int) -> None:
-    wait_for(lambda: all(count(rank.store) >= least for rank in ranks), 300)
+    eventually(lambda: all(count(rank.store) >= least for rank in ranks), within=300)
 
 
 def of_all(workers: Sequence[Worker], *what: Any) -> list[Any]:

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812
 
 from faults.trainer import Trainer
 
 from .nets import CLASSES, NETS, VOCABULARY, Gru, Llama, Lstm, ResNet, Vae
 
-SEED = 77
 BATCH = 6
 
 
 class HeldOut(Trainer):
     """One rank's run."""
 
-    nets = NETS
+    nets, seed = NETS, 77
+    optimizers: ClassVar = {
+        "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, foreach=False),
+        "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, amsgrad=True, foreach=False),
+        "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, foreach=False),
+        "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.8, foreach=False),
+    }
+    reduced: ClassVar = {"ep", "bucket"}
 
-    def __init__(self, setting: Any, rank: int) -> None:
-        self.setting, self.rank, self.step = setting, rank, 0
-        torch.manual_seed(SEED)
-        self.net = self.build()
-        self.optimizer = self.optimize()
-        self.batches = []
+    def begin(self) -> None:
         self.options: dict[str, Any] = {}
-        torch.manual_seed(SEED + 1 + rank)
 
     def build(self) -> Any:
         name = self.setting.net
@@ -44,18 +43,6 @@ class HeldOut(Trainer):
         net = kinds[name]()
         return (net.double() if name == "vae" else net).train()
 
-    def optimize(self) -> Any:
-        parameters = list(self.net.parameters())
-        if self.setting.optimizer == "rmsprop":
-            return torch.optim.RMSprop(parameters, lr=0.01, foreach=False)
-        if self.setting.optimizer == "amsgrad":
-            return torch.optim.Adam(parameters, lr=0.01, amsgrad=True, foreach=False)
-        if self.setting.optimizer == "nesterov":
-            return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, foreach=False)
-        if self.setting.optimizer == "sgd":
-            return torch.optim.SGD(parameters, lr=0.05, momentum=0.8, foreach=False)
-        return None
-
     def accumulate(self, inputs: Any, labels: Any) -> None:
         if self.setting.net == "vp":
             loss = self.net(inputs, labels)
@@ -67,8 +54,7 @@ class HeldOut(Trainer):
 
     def batch(self, step: int, micro: int) -> tuple[Any, Any]:
         net = self.setting.net
-        own = self.rank if net in {"ep", "bucket"} else 0
-        generator = torch.Generator().manual_seed(SEED + 1000 * step + 100 * micro + 10 * own)
+        generator = self.generator(step, micro)
         if net in {"gru", "llama", "ckpt"}:
             tokens = torch.randint(0, VOCABULARY, (3, 5 if net != "gru" else 4), generator=generator)
             labels = torch.randint(0, VOCABULARY, (3, 5), generator=generator)
@@ -82,7 +68,7 @@ class HeldOut(Trainer):
         if self.setting.net == "gru":
             labels = labels[:, 0]
         options = {"label_smoothing": 0.1} if self.setting.net == "resnet" else {}
-        return F.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1), **options | self.options)
+        return self.entropy(out, labels, **options | self.options)
 
     def finish(self) -> None:
         if self.setting.net == "bucket":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,6 @@ from faults.trainer import Trainer
 
 from .nets import CLASSES, NETS, VOCABULARY, WIDTH, Deep, Gated, Gpt, Lora, Norms, Plain, Stage
 
-SEED = 311
 UNSEEN = "unseen_"
 """An optimizer with this in front of its name runs between the steps that are recorded."""
 
@@ -44,16 +43,11 @@ OPTIMIZERS["grouped"] = grouped
 class Machines(Trainer):
     """One rank's run."""
 
-    nets = NETS
+    nets, seed = NETS, 311
+    reduced: ClassVar = {"ddp"}
 
-    def __init__(self, setting: Any, rank: int) -> None:
-        self.setting, self.rank, self.step = setting, rank, 0
-        torch.manual_seed(SEED)
-        self.net = self.build()
-        self.optimizer = self.optimize()
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if setting.net == "half" else None
-        self.batches = []
-        torch.manual_seed(SEED + 1 + rank)
+    def begin(self) -> None:
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if self.setting.net == "half" else None
 
     def build(self) -> Any:
         name = self.setting.net
@@ -131,8 +125,7 @@ class Machines(Trainer):
             dist.send(self.returned(inputs), self.rank - 1)
 
     def batch(self, step: int, micro: int) -> tuple[Any, Any]:
-        own = self.rank if self.setting.net == "ddp" else 0
-        generator = torch.Generator().manual_seed(SEED + 1000 * step + 100 * micro + 10 * own)
+        generator = self.generator(step, micro)
         if self.setting.net.startswith("fused"):
             tokens = torch.randint(0, VOCABULARY, (8, 17), generator=generator)
             return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()

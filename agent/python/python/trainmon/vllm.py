@@ -57,7 +57,7 @@ def attach(worker: Any) -> None:
     vllm_config = getattr(worker, "vllm_config", None)
     asked = getattr(vllm_config, "additional_config", None)
     asked = asked.get(KEY) if isinstance(asked, Mapping) else None
-    keys = _checked(asked)
+    keys = checked(asked)
     config = keys.get("capture_config", os.environ.get(CONFIG_VARIABLE))
     if not config:
         return
@@ -210,7 +210,8 @@ def _debugger(config: str | Mapping[str, Any]) -> Any:
         return PrecisionDebugger(file.name)
 
 
-def _checked(asked: Any) -> Mapping[str, Any]:
+def checked(asked: Any) -> Mapping[str, Any]:
+    """The keys of `additional_config`. Raises where one of them is not ours."""
     if asked is None:
         return {}
     if not isinstance(asked, Mapping):

@@ -17,9 +17,10 @@ import pytest
 import torch
 
 import trainmon
-from support import control, golden, golden_anomalies, golden_compare, golden_mutations, ranks, runs
+from support import golden, golden_anomalies, golden_compare, golden_mutations, ranks, runs
 from support.command import trainmon as trainmon_compare
 from support.golden_truth import Truth
+from support.waiting import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 
@@ -53,7 +54,7 @@ def edit(file: Path, new: dict[str, Any], said: Callable[[], str]) -> None:
         heard += said()
         return "live control" in heard
 
-    control.wait_until(is_told)
+    eventually(is_told)
 
 
 def train(case: golden.Case, nets: ModuleType, output: Path, said: Callable[[], str]) -> Truth:

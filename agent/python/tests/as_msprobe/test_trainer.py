@@ -15,6 +15,7 @@ import torch
 
 import trainmon
 from support import runs, tiny
+from support.configs import PARAMETERS
 from trainmon import ConfigError, TrainerMon, TrainerMonitorV2
 
 CONFIG: dict[str, Any] = {
@@ -22,9 +23,7 @@ CONFIG: dict[str, Any] = {
     "format": "csv",
     "ops": ["min", "max", "mean", "norm", "nans", "zeros"],
     "ndigits": 12,
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "xy_distribution": True,
     "all_xy": True,
     "mg_direction": True,
@@ -37,14 +36,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "monitor.json"
     file.write_text(json.dumps(CONFIG))
     return file
-
-
-def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, micro_batches: int = 1) -> None:
-    for step in range(steps):
-        optimizer.zero_grad()
-        for micro in range(micro_batches):
-            tiny.loss_of(net, step, 0, micro, micro_batches).backward()
-        optimizer.step()
 
 
 @pytest.mark.parametrize(
@@ -66,11 +57,10 @@ def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, mi
     ids=["keywords", "order of the code", "order of the docs", "list", "old name", "wrapped", "wrapped, old name"],
 )
 def test_every_spelling_attaches(config: Path, call: Any) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     call(monitor, net, optimizer)
-    train(net, optimizer, 1, micro_batches=2)
+    tiny.train(net, optimizer, 1, micro_batches=2)
     monitor.close()
     run = runs.run_directory(config.parent / "out", 0)
     rows = runs.by_name(runs.rows(run, "grad_unreduced"), 5)
@@ -80,14 +70,13 @@ def test_every_spelling_attaches(config: Path, call: Any) -> None:
 
 
 def test_main_grad_is_the_default_and_its_absence_no_fault(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(str(config))
     monitor.set_monitor(net, optimizer=optimizer)
     for parameter in net.parameters():
         parameter.main_grad = torch.full_like(parameter, 3.0)  # type: ignore[attr-defined]
     del net.head.weight.main_grad  # type: ignore[union-attr]
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.close()
     rows = runs.by_name(runs.rows(runs.run_directory(config.parent / "out", 0), "grad_reduced"), 0)
     assert rows["ln.weight"]["max"] == "3.0"
@@ -108,11 +97,10 @@ def test_a_faulty_config_ends_the_job_at_once(tmp_path: Path) -> None:
 
 
 def test_bad_counts_are_replaced_and_said(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config)
     monitor.set_monitor(net, optimizer=optimizer, grad_acc_steps=0, start_iteration="3")  # type: ignore[arg-type]
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.close()
     said = capfd.readouterr().err
     assert "`grad_acc_steps`: expected an integer of at least 1, found 0" in said
@@ -122,8 +110,7 @@ def test_bad_counts_are_replaced_and_said(config: Path, capfd: pytest.CaptureFix
 
 
 def test_metrics_can_be_pulled(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
     first = next(tiny.reference(1, 1))
@@ -145,15 +132,14 @@ def test_metrics_can_be_pulled(config: Path) -> None:
 
 
 def test_statistics_change_in_mid_run(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
     assert monitor.ops == CONFIG["ops"]
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.ops = ["max", "sum"]
     assert monitor.ops == ["max"]
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.ops = ["nothing"]
     assert monitor.ops == ["norm"]
     monitor.close()
@@ -166,14 +152,13 @@ def test_statistics_change_in_mid_run(config: Path) -> None:
 
 
 def test_any_tensor_can_be_shown(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
     shown = torch.arange(12.0).view(3, 4)
     monitor.adhoc_check(shown, "router", "logits", [], ["norm", "max"])
     monitor.adhoc_check(shown, "router", "elsewhere", [3], ["norm"])
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.close()
     rows = runs.by_name(runs.rows(runs.run_directory(config.parent / "out", 0), "adhoc"), 0)
     assert set(rows) == {"router.logits"}
@@ -181,13 +166,12 @@ def test_any_tensor_can_be_shown(config: Path) -> None:
 
 
 def test_modules_can_be_hooked_anew(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
     net.layers[0].fc2 = torch.nn.Sequential(net.layers[0].fc2)  # type: ignore[union-attr]
     monitor.reload_xy(xy_distribution=True)
-    train(net, optimizer, 1)
+    tiny.train(net, optimizer, 1)
     monitor.close()
     names = {row["name"] for row in runs.rows(runs.run_directory(config.parent / "out", 0), "actv")}
     assert "layers.0.fc2.0.input" in names
@@ -202,16 +186,15 @@ def test_v2_by_hand_and_by_itself(tmp_path: Path) -> None:
         file.write_text(
             json.dumps({"output_dir": str(place), "monitors": monitors, "patch_optimizer_step": not by_hand})
         )
-        net = tiny.model()
-        optimizer = tiny.optimizer_of(net)
+        net, optimizer = tiny.training()
         monitor = TrainerMonitorV2(file, fr="torch")
         monitor.start(model=net, optimizer=optimizer, grad_acc_steps=1)
         for _ in range(2):
-            train(net, optimizer, 1)
+            tiny.train(net, optimizer, 1)
             monitor.step()
         monitor.stop()
         monitor.stop()
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
         found[by_hand] = {path.name: path.read_text() for path in (place / "rank_0").glob("[wp]*.csv")}
     assert found[True] == found[False]
     assert len(found[True]) == 4
@@ -379,12 +362,11 @@ def test_no_key_of_msprobes_ends_a_training(config: Path, capfd: pytest.CaptureF
 
 
 def test_attaching_again_takes_the_first_ones_place(config: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = TrainerMon(config, params_have_main_grad=False)
     for first in (0, 7):
         monitor.set_monitor(net, optimizer=optimizer, start_iteration=first)
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
     monitor.close()
     steps = sorted(line["step"] for run in (config.parent / "out").iterdir() for line in runs.steps(run))
     assert steps == ["0", "7"]

@@ -16,14 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.captures import entries
 
 LEVELS = ["L0", "L1", "mix", "L2"]
-
-
-def entries(place: Path) -> dict[str, Any]:
-    [dump] = place.glob("step0/*/dump.json")
-    data: dict[str, Any] = json.loads(dump.read_text())["data"]
-    return data
 
 
 X = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1))

@@ -26,7 +26,7 @@ def reasons_in_docs() -> list[str]:
 
 def reasons_of_rules() -> set[Why]:
     """What the rules' code may give."""
-    sources = [inspect.getsource(rule) for rule in dump_deviations._RULES]
+    sources = [inspect.getsource(rule) for rule in dump_deviations.RULES]
     return {Why[name] for source in sources for name in re.findall(r"\bWhy\.([A-Z]\w*)", source)}
 
 
@@ -43,7 +43,7 @@ def test_every_rule_is_asked() -> None:
         for _, function in inspect.getmembers(dump_deviations, inspect.isfunction)
         if function.__module__ == dump_deviations.__name__ and function is not dump_deviations.reason
     }
-    assert rules == set(dump_deviations._RULES)
+    assert rules == set(dump_deviations.RULES)
 
 
 def test_a_field_that_differs_is_given_the_words_of_the_table() -> None:

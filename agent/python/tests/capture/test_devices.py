@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,9 @@ import pytest
 import torch
 
 import trainmon
+from support.captures import entries
 from trainmon.captures.devices import DeviceNumbers
 from trainmon.device.streams import NoStreams
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def elsewhere() -> list[torch.Tensor]:
@@ -42,7 +37,7 @@ def test_numbers_of_a_device_are_those_of_the_host(
         with trainmon.capture(dump_path=str(place), level="L1", risk_level="ALL", precision=precision):
             for tensor in elsewhere():
                 tensor.mul(1)
-        return captured(place)
+        return entries(place)
 
     host = run(tmp_path / "host")
     monkeypatch.setattr(DeviceNumbers, "takes", lambda _self, _tensor: True)
@@ -107,7 +102,7 @@ def test_nothing_is_read_before_the_device_has_delivered(monkeypatch: pytest.Mon
 
 
 def test_a_device_that_never_answers_costs_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmon.captures.devices._PATIENCE", 0.0)
+    monkeypatch.setattr("trainmon.captures.devices.PATIENCE_S", 0.0)
     heard = Heard()
     queue = DeviceNumbers(heard, lambda _device: Slow())
     queue.take_up(torch.ones(2))

@@ -11,11 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import trainmon
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
+from support.captures import entries
 
 
 def run(place: Path, seed: int, **keys: Any) -> None:
@@ -43,8 +39,8 @@ def saved(data: dict[str, Any]) -> list[str]:
 
 def test_the_same_training_does_not_differ(tmp_path: Path, bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "same", 1, **against(bench))
-    assert list(captured(tmp_path / "same")) == list(captured(bench))
-    assert not saved(captured(tmp_path / "same"))
+    assert list(entries(tmp_path / "same")) == list(entries(bench))
+    assert not saved(entries(tmp_path / "same"))
     assert "differs" not in capsys.readouterr().err
 
 
@@ -52,7 +48,7 @@ def test_a_call_that_makes_something_else_of_the_same_is_saved_and_told(
     tmp_path: Path, bench: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path / "other", 2, **against(bench, diff_nums=-1))
-    data = captured(tmp_path / "other")
+    data = entries(tmp_path / "other")
     # What comes after it was given something else already.
     assert [name for name in saved(data) if name.endswith("forward")] == ["Functional.dropout.0.forward"]
     (directory,) = (tmp_path / "other" / "step0").iterdir()
@@ -65,7 +61,7 @@ def test_a_call_that_makes_something_else_of_the_same_is_saved_and_told(
 
 def test_after_so_many_differences_the_capture_ends(tmp_path: Path, bench: Path) -> None:
     run(tmp_path / "other", 2, **against(bench))
-    assert list(captured(tmp_path / "other")) == ["Torch.sin.0.forward", "Functional.dropout.0.forward"]
+    assert list(entries(tmp_path / "other")) == ["Torch.sin.0.forward", "Functional.dropout.0.forward"]
 
 
 def test_a_bench_without_the_step_is_told_and_nothing_is_captured(

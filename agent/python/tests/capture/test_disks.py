@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,21 +13,14 @@ import torch
 from torch import nn
 
 import trainmon
+from support import disks
 from trainmon.captures import volume
-from trainmon.captures.random_calls import RandomCalls
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disks.mounted(tmp_path / "small", "3m") as place:
+        yield place
 
 
 def test_a_full_disk_ends_the_capture_and_not_the_training(
@@ -117,7 +109,7 @@ def test_before_the_first_step_of_tensors_it_is_told_what_parameters_and_gradien
 def test_a_large_step_of_tensors_is_estimated_while_its_first_modules_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volume, "_LARGE", 1 << 20)
+    monkeypatch.setattr(volume, "LARGE_BYTES", 1 << 20)
     model = nn.Sequential(*[nn.Identity() for _ in range(79)])
     x = torch.ones(64, 256)
     with trainmon.capture(model, dump_path=str(tmp_path), task="tensor", level="L0"):
@@ -131,6 +123,7 @@ def test_a_large_step_of_tensors_is_estimated_while_its_first_modules_run(
 
 
 def test_random_save_ends_on_a_full_disk_and_the_training_draws_on(small_disk: Path) -> None:
+    draw = torch.rand
     calls = trainmon.random_save(str(small_disk / "out"))
     try:
         with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
@@ -138,6 +131,6 @@ def test_random_save_ends_on_a_full_disk_and_the_training_draws_on(small_disk: P
                 pass
         for _ in range(2_000):
             torch.rand(1)
-        assert RandomCalls._current is None, "it has ended by itself"
+        assert torch.rand is draw, "it has ended by itself"
     finally:
         calls.stop()

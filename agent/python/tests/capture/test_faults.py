@@ -19,15 +19,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import trainmon
+from support.captures import entries
 from support.environment import ENVIRONMENT
 from support.odd_values import DESCRIBED, check_described, odd_values
 from support.untouched import assert_untouched, names_of_torch
-
-
-def captured(place: Path, step: int = 0) -> dict[str, Any]:
-    """The entries of a step."""
-    (directory,) = (place / f"step{step}").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def log_of(place: Path) -> str:
@@ -46,7 +41,7 @@ def test_an_operator_that_raises_is_left_without_output_and_the_next_is_whole(tm
         with pytest.raises(RuntimeError):
             torch.matmul(x, x)
         torch.relu(x)
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert list(data) == ["Torch.matmul.0.forward", "Torch.relu.0.forward"]
     assert "output" not in data["Torch.matmul.0.forward"]
     assert data["Torch.relu.0.forward"]["output"][0]["Max"] == 1.0
@@ -68,7 +63,7 @@ def test_any_value_is_described_and_none_raises(tmp_path: Path, task: str) -> No
         result = model[0](torch.ones(2), *values.values(), kwargs=values)
         torch.mul(values["sparse"], 2)
     assert result.tolist() == [2.0, 2.0]
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     entry = data["Module.0.Takes.forward.0"]
     shown = dict(zip(values, entry["input_args"][1:], strict=True))
     assert shown["uint16"]["Max"] == 2
@@ -111,7 +106,7 @@ def test_a_module_that_calls_itself_keeps_each_calls_output(tmp_path: Path) -> N
     model = nn.Sequential(Recursive())
     with capture(tmp_path, model, level="L0"):
         model(torch.zeros(1, 2, requires_grad=True)).sum().backward()
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     for call in range(3):
         assert len(data[f"Module.0.Recursive.forward.{call}"]["output"]) == 1
         assert len(data[f"Module.0.Recursive.backward.{call}"]["input"]) == 1
@@ -133,7 +128,7 @@ def test_a_module_that_raises_is_no_parent_of_what_comes_after(tmp_path: Path) -
     construct = json.loads((directory / "construct.json").read_text())
     assert construct["Module.good.Linear.forward.0"] is None
     assert construct["Functional.linear.0.forward"] == "Module.good.Linear.forward.0"
-    assert "output" not in captured(tmp_path)["Module.bad.Raising.forward.0"]
+    assert "output" not in entries(tmp_path)["Module.bad.Raising.forward.0"]
 
 
 class Checkpointed(nn.Module):
@@ -156,7 +151,7 @@ def test_what_is_recomputed_stands_under_the_backward_and_nothing_is_lost_after_
     with capture(tmp_path, model, level="mix"):
         model(x).sum().backward()
         torch.relu(x)
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert "Functional.linear.2.forward" in data
     assert "Torch.relu.0.forward" in data
     assert len(data["Torch.relu.0.forward"]["output"]) == 1
@@ -190,7 +185,7 @@ def test_workers_of_a_data_loader_capture_nothing(tmp_path: Path) -> None:
     with capture(tmp_path):
         batches = list(torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1))
         torch.relu(batches[0])
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert "Torch.add.0.forward" not in data
     assert "Torch.relu.0.forward" in data
 
@@ -202,7 +197,7 @@ def test_a_compiled_module_is_one_node(tmp_path: Path) -> None:
     expected = model(x)
     with capture(tmp_path, model, level="mix"):
         assert torch.equal(model(x), expected)
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert [name for name in data if ".1." in name and name.startswith("Module.")] == [
         "Module.1.OptimizedModule.forward.0"
     ]
@@ -229,7 +224,7 @@ def test_inference_mode_transforms_and_autocast_work_as_without(tmp_path: Path) 
     with capture(tmp_path):
         with_capture = run()
     assert all(torch.equal(one, other) for one, other in zip(plain, with_capture, strict=True))
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert data["Functional.linear.1.forward"]["output"][0]["dtype"] == "torch.bfloat16"
     assert data["Torch.relu.0.forward"]["input_args"][0]["type"] == "BatchedTensor"
 
@@ -283,7 +278,7 @@ def test_loss_and_gradients_are_the_same_bits(tmp_path: Path, level: str) -> Non
 
     with_capture = train(context)
     assert all(torch.equal(one, other) for one, other in zip(plain, with_capture, strict=True))
-    data = captured(tmp_path, 1)
+    data = entries(tmp_path, 1)
     assert len(data) > 10
     if level in ("L0", "mix"):
         assert data["Module.0.norm.LayerNorm.backward.0"]["output"][0]["shape"] == [2, 5, 8]
@@ -309,7 +304,7 @@ def test_a_kill_loses_at_most_the_record_being_written(tmp_path: Path) -> None:
         pytest.skip("no program here (TRAINMON_PROGRAM)")
     recovered = subprocess.run([program, "recover", str(directory)], capture_output=True, text=True, check=False)
     assert recovered.returncode == 0, recovered.stderr
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert len(data) == 300
     assert data["Torch.add.299.forward"]["output"][0]["Max"] == 301.0
 
@@ -323,7 +318,7 @@ def test_scripted_modules_are_named_once_and_all_others_have_entries(
     for _ in range(2):
         with steps:
             model(torch.ones(1, 2))
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     modules = [name for name in data if name.startswith("Module.") and "forward" in name]
     assert modules == ["Module.0.Linear.forward.0", "Module.2.Linear.forward.0"]
     assert capfd.readouterr().err.count("scripted modules have no entries: 1\n") == 1

@@ -138,5 +138,5 @@ def test_every_field_is_compared() -> None:
     )
     for ours, count in changed:
         outcome = dumps.Outcome()
-        assert len(list(dumps._differences("dump.json", (), ours, theirs, None, outcome))) == count
+        assert len(list(dumps.differences("dump.json", (), ours, theirs, None, outcome))) == count
     assert Counter() == dumps.Outcome().excused

@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.captures import entries
+from support.torch_inside import hooks_of_tensor
 from trainmon import PrecisionDebugger
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 class Takes(nn.Module):
@@ -33,7 +29,7 @@ def test_lists_in_lists_without_end_are_cut(tmp_path: Path) -> None:
     holder = nn.Sequential(model)
     with trainmon.capture(holder, dump_path=str(tmp_path), level="mix", risk_level="ALL"):
         model(torch.ones(2), deep)
-    assert "Module.0.Takes.forward.0" in captured(tmp_path)
+    assert "Module.0.Takes.forward.0" in entries(tmp_path)
     # Its own end would be as deep.
     while deep:
         deep = deep[0]
@@ -70,7 +66,7 @@ def test_what_hands_its_input_on_has_no_gradients_of_another(tmp_path: Path) -> 
     with trainmon.capture(dump_path=str(tmp_path), level="L1", risk_level="ALL"):
         y = F.dropout(F.linear(x, weight), 0.5, training=False)
         y.sum().backward()
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     assert "Functional.linear.0.backward" in data
     assert "Functional.dropout.0.backward" not in data
 
@@ -82,14 +78,13 @@ def test_a_tensor_that_shows_the_negative_of_its_memory_is_captured_as_it_reads(
     with trainmon.capture(dump_path=str(tmp_path), level="L1", risk_level="ALL"):
         for tensor in shown:
             torch.mul(tensor, 1)
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     for call in range(len(shown)):
         (value, _one) = data[f"Torch.mul.{call}.forward"]["input_args"]
         assert (value["Min"], value["Max"]) == (-2.0, 4.0)
 
 
-def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path) -> None:
     config = {"task": "statistics", "dump_path": str(tmp_path / "dump"), "level": "debug", "statistics": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     debugger = PrecisionDebugger(str(tmp_path / "config.json"))
@@ -98,8 +93,7 @@ def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path, monkeypatch: py
         debugger.save(x, "x")
         (x * 2).sum().backward()
         debugger.step()
-    assert not x._backward_hooks
+    assert not hooks_of_tensor(x)
     (directory,) = (tmp_path / "dump" / "step2").iterdir()
     data = json.loads((directory / "debug.json").read_text())["data"]
     assert data["x_grad.0.debug"]["Max"] == 2.0
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)

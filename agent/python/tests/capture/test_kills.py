@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from support import forks
 from support.command import trainmon
 from support.environment import ENVIRONMENT
 
@@ -41,12 +41,11 @@ with trainmon.capture(dump_path=place, level="L1", risk_level="ALL", quiet=True,
 
 def killed(place: Path, size: int, way: str, after: float) -> Path:
     """The directory of a capture whose process was killed some time after it began."""
-    command = [sys.executable, "-c", SCRIPT, str(place), str(size), way]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "on\n"
-        time.sleep(after)
-        process.send_signal(signal.SIGKILL)
+    process = forks.Started(["-c", SCRIPT, str(place), str(size), way], ENVIRONMENT, place.parent)
+    assert process.stdout.readline() == "on\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     [directory] = place.glob("step0/*")
     return directory
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,9 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import trainmon
+from support.captures import entries
 from trainmon import PrecisionDebugger
-from trainmon.captures.debugger import _rows_of_request
-
-
-def captured(place: Path) -> dict[str, Any]:
-    (directory,) = (place / "step0").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
+from trainmon.captures.debugger import rows_of_request
 
 
 def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_path: Path) -> None:
@@ -32,7 +27,7 @@ def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_
         model(x).sum().backward()
     assert _get_current_dispatch_mode() is None
     assert all(torch.equal(one.grad, other) for one, other in zip(model.parameters(), expected, strict=True))
-    data = captured(tmp_path)
+    data = entries(tmp_path)
     forward, backward = data["Aten.addmm.default.0.forward"], data["Aten.mm.default.0.forward"]
     assert [value["shape"] for value in forward["input_args"][:2]] == [[2], [4, 3]]
     assert forward["output"][0]["Max"] == pytest.approx(float(model(x).max().detach()))
@@ -44,13 +39,12 @@ def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_
 )
 def test_a_request_has_its_rows(request_id: str, rows: tuple[int, int, int]) -> None:
     scheduled = {"req_0": 512, "req_1": 1024, "req_2": 256}
-    assert _rows_of_request(request_id, scheduled) == (rows, True)
-    assert _rows_of_request("another", scheduled) == (None, False)
-    assert _rows_of_request(None, scheduled) == (None, True)
+    assert rows_of_request(request_id, scheduled) == (rows, True)
+    assert rows_of_request("another", scheduled) == (None, False)
+    assert rows_of_request(None, scheduled) == (None, True)
 
 
-def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path) -> None:
     config = {
         "task": "statistics",
         "dump_path": str(tmp_path / "dump"),
@@ -71,7 +65,6 @@ def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monk
     (value,) = json.loads((directory / "dump.json").read_text())["data"]["Torch.sin.0.forward"]["input_args"]
     assert (value["shape"], value["Min"], value["Max"]) == ([3, 2], 4.0, 9.0)
     assert not (tmp_path / "dump" / "step1").exists(), "a step without the request"
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

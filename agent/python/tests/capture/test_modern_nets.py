@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command import trainmon
+from support.command import compared
 from support.modern_nets import NETS, Run, capture
 
 #: Faults by net: what, and in which module it is.
@@ -34,12 +32,6 @@ def goldens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for net in NETS:
         capture(place / net, Run(net))
     return {net: place / net for net in NETS}
-
-
-def compared(target: Path, golden: Path) -> tuple[int, dict[str, Any]]:
-    ended = trainmon("compare", target, golden, "--json")
-    answer: dict[str, Any] = json.loads(ended.stdout)
-    return ended.returncode, answer
 
 
 @pytest.mark.parametrize("net", NETS)

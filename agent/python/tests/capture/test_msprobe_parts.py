@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import torch
 
 import trainmon
+from support.torch_inside import function_modes
 from trainmon import PrecisionDebugger
 from trainmon.captures import libraries, random_calls, triton
 
@@ -101,7 +103,7 @@ def test_an_operator_that_raises_and_its_gradient_are_as_without_a_capture(
             torch.ops.trainmon_tests.halve("no tensor")
 
     captured(tmp_path, call)
-    assert torch.overrides._len_torch_function_stack() == 0
+    assert function_modes() == 0
 
 
 def test_an_operator_with_a_gradient_in_python_gives_the_same_and_its_inside_is_captured(tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_a_launch_that_raises_is_raised_and_the_next_one_is_captured(
 def test_without_triton_there_is_nothing_to_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("triton")]:
         monkeypatch.delitem(sys.modules, name)
-    assert list(triton._classes()) == []
+    assert list(triton.kernel_classes()) == []
 
 
 def rows(place: Path) -> list[list[str]]:
@@ -259,11 +261,16 @@ def test_every_random_call_is_written_with_its_stack(tmp_path: Path) -> None:
 def test_what_cannot_be_written_ends_the_file_and_not_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = trainmon.random_save(str(tmp_path / "out"))
-    calls._rows = csv.writer(open("/dev/full", "w", buffering=1, newline=""))  # noqa: PTH123, SIM115
-    assert torch.rand(2).shape == (2,)
-    assert "No space left on device" in capsys.readouterr().err
-    assert random_calls.RandomCalls._current is None
+    draw = torch.rand
+    trainmon.random_save(str(tmp_path / "out"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        assert torch.rand(2).shape == (2,)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large" in capsys.readouterr().err
+    assert torch.rand is draw
     torch.rand(1)
 
 
@@ -277,7 +284,7 @@ def test_the_random_functions_are_at_least_msprobes() -> None:
     msprobe = pytest.importorskip("msprobe", reason="msprobe is not installed here")
     yaml = pytest.importorskip("yaml", reason="there is no reader of YAML here")
     listed = Path(msprobe.__file__).parent / "pytorch/reproducibility/random_api_list.yaml"
-    ours = {(library, name) for library, _, name in random_calls._drawing()}
+    ours = {(library, name) for library, _, name in random_calls.drawing_functions()}
     theirs = yaml.safe_load(listed.read_text())
     owners = {"python_random": random, "numpy_random": np.random, "torch_random": torch, "tensor_random": torch.Tensor}
     wanted = {(library, name) for library, names in theirs.items() for name in names if hasattr(owners[library], name)}
@@ -285,9 +292,8 @@ def test_the_random_functions_are_at_least_msprobes() -> None:
 
 
 def test_msprobes_whole_sample_loads_and_tells_what_to_use_for_each_idle_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
     blocks = json.loads(SAMPLE.read_text())
     assert {"enable_dataloader", "run_ut", "grad_probe", "free_benchmark", "overflow_check"} <= set(blocks)
     debugger = PrecisionDebugger(str(SAMPLE), dump_path=str(tmp_path / "dump"))

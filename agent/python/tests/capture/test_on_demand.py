@@ -21,6 +21,7 @@ import trainmon
 from support import control, tiny
 from support.on_demand import Training, captured, steps_in
 from support.ranks import run_ranks
+from support.torch_inside import function_modes, hooks_of
 from trainmon.captures.capture_signal import CaptureSignal
 
 
@@ -35,7 +36,7 @@ def usr1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def refusal_of(doors: Path, request: dict[str, Any]) -> tuple[int, str, str]:
     """The status, the words and the hint with which a request is refused."""
-    connection = control._Connection(doors / "control.sock")
+    connection = control.Connection(doors / "control.sock")
     connection.request("POST", "/dump", json.dumps(request).encode())
     response: http.client.HTTPResponse = connection.getresponse()
     answer = json.loads(response.read())
@@ -55,16 +56,14 @@ def test_a_step_that_is_asked_for_is_captured_whole_and_nothing_stays(tmp_path: 
     assert steps_in(training.captures) == [first, first + 1]
     assert [Path(one) for one in found["places"]] == [training.captures / f"step{first + n}/rank0" for n in (0, 1)]
     assert found["bytes"] > 0
-    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in training.net.modules()]
-    assert sum(hooks) == 0 and torch._C._len_torch_function_stack() == 0
+    assert not hooks_of(training.net) and function_modes() == 0
     assert [torch.nn.functional.layer_norm.__code__, torch.Tensor.__add__] == codes
     again = [(torch.nn.functional.linear, torch.nn.functional.gelu), tuple(getattr(torch, name) for name in names)]
     assert again == functions
     training.watch.close()
 
     # The same as of a capture of the same step without a watch.
-    twin = tiny.model()
-    optimizer = tiny.optimizer_of(twin)
+    twin, optimizer = tiny.training()
     capturing = trainmon.capture(twin, dump_path=str(tmp_path / "twin"), level="mix", step=[first], neutral=True)
     for step in range(training.step):
         with capturing:
@@ -191,17 +190,17 @@ def test_a_watch_that_was_collected_does_not_stand_before_another_that_listens(t
         training = Training(tmp_path / place, capture={"level": "L1"})
         listener = training.watch.captures
         assert listener is not None
-        return training.watch, listener._signal
+        return training.watch, listener.signal
 
     forgotten, listener = watched("first")
     later, other = watched("second")
-    assert CaptureSignal.first() is listener._monitor
+    assert CaptureSignal.first() is listener.monitor
     gone = weakref.ref(listener)
-    forgotten.captures._signal = None
+    forgotten.captures.signal = None
     del listener
     gc.collect()
     assert gone() is None
-    assert CaptureSignal.first() is other._monitor
+    assert CaptureSignal.first() is other.monitor
     later.close()
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     forgotten.close()
@@ -330,7 +329,7 @@ def test_a_watch_that_ends_in_the_middle_of_a_captured_step_keeps_what_there_is(
     training.until(lambda: steps_in(training.captures))
     tiny.loss_of(training.net, 0, 0)
     training.watch.close()
-    assert torch._C._len_torch_function_stack() == 0
+    assert function_modes() == 0
     last = captured(training.captures, steps_in(training.captures)[-1])
     assert not last.request["is_whole"] and "closed in the middle" in last.request["why"]
     assert any(name.endswith("forward.0") for name in last.entries)
@@ -404,14 +403,10 @@ def test_a_training_written_for_msprobe_captures_the_model_that_its_monitor_was_
     monkeypatch.setenv("TRAINMON_RUN_NAME", "ours")
     file = tmp_path / "monitor.json"
     file.write_text(json.dumps({"wg_distribution": True, "capture": {"request": {"at": 2, "level": "L0"}}}))
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
-    for step in range(4):
-        optimizer.zero_grad()
-        tiny.loss_of(net, step, 0).backward()
-        optimizer.step()
+    tiny.train(net, optimizer, 4)
     monitor.close()
     root = tmp_path / "out" / "captures-ours"
     assert steps_in(root) == [2]
@@ -426,7 +421,7 @@ def test_a_step_that_the_scaler_leaves_out_is_captured_once(tmp_path: Path) -> N
     tiny.loss_of(training.net, 2, 0).backward()
     # The loop's own scaler found an overflow: the next attempt has the same number.
     training.watch.skip_step()
-    assert torch._C._len_torch_function_stack() == 0
+    assert function_modes() == 0
     first = captured(training.captures, 2)
     training.make_step()
     training.make_step()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import trainmon
-from support.command import trainmon as program
+from support.captures import entries
+from support.command import compared
 
 
 def captured(place: Path, penalty: float) -> dict[str, Any]:
@@ -21,9 +21,7 @@ def captured(place: Path, penalty: float) -> dict[str, Any]:
         y = F.linear(x, weight).tanh()
         (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         (y.mean() + penalty * gradient.square().sum()).backward()
-    (directory,) = (place / "step0").iterdir()
-    data: dict[str, Any] = json.loads((directory / "dump.json").read_text())["data"]
-    return data
+    return entries(place)
 
 
 def test_each_pass_has_an_entry_of_its_own(tmp_path: Path) -> None:
@@ -37,7 +35,6 @@ def test_each_pass_has_an_entry_of_its_own(tmp_path: Path) -> None:
 def test_a_fault_in_the_second_pass_is_named(tmp_path: Path) -> None:
     for name, penalty in (("golden", 0.5), ("again", 0.5), ("target", 0.75)):
         captured(tmp_path / name, penalty)
-    assert program("compare", tmp_path / "again", tmp_path / "golden").returncode == 0
-    said = program("compare", tmp_path / "target", tmp_path / "golden", "--json")
-    answer = json.loads(said.stdout)
-    assert said.returncode == 1 and answer["verdict"] == "parts", answer
+    assert compared(tmp_path / "again", tmp_path / "golden")[0] == 0
+    status, answer = compared(tmp_path / "target", tmp_path / "golden")
+    assert status == 1 and answer["verdict"] == "parts", answer

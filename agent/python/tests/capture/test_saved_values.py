@@ -17,10 +17,8 @@ from trainmon import SingleSave, save_tensor
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own tree of values."""
-    monkeypatch.setattr(SingleSave, "_instance", None)
-    # Modes of files are compared.
+def modes_of_files() -> Iterator[None]:
+    """They are compared."""
     before = os.umask(0o022)
     yield
     os.umask(before)

@@ -12,26 +12,21 @@ import pytest
 import torch
 from torch import nn
 
+from support.captures import entries
 from support.untouched import assert_untouched, names_of_torch
 from trainmon import PrecisionDebugger, module_dump, module_dump_end
 from trainmon.captures.session import CaptureSession
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own debugger."""
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def alone() -> Iterator[None]:
+    """A session that a test leaves open is not the next one's."""
     yield
-    left = CaptureSession._owner
+    left = CaptureSession.owner
     if left is not None:
         # The tests behind it start without.
         left.stop()
     assert left is None
-
-
-def entries(place: Path, step: int = 0) -> dict[str, Any]:
-    (directory,) = (place / f"step{step}").iterdir()
-    return json.loads((directory / "dump.json").read_text())["data"]
 
 
 def test_only_the_module_is_captured_between_module_dump_and_its_end(tmp_path: Path) -> None:
@@ -234,7 +229,7 @@ def test_a_body_that_raises_ends_the_step_and_leaves_nothing_in_place(tmp_path: 
     with pytest.raises(KeyError, match="mine"):
         step()
     assert_untouched(before, model)
-    assert CaptureSession._owner is None
+    assert CaptureSession.owner is None
     (directory,) = (tmp_path / "step0").iterdir()
     documents = {path.name: json.loads(path.read_text()) for path in directory.glob("*.json")}
     assert set(documents) == {"dump.json", "stack.json", "construct.json"}

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import trainmon
+from support.captures import entries
 from support.environment import ENVIRONMENT
 from trainmon.captures import seeding
 
@@ -117,8 +118,7 @@ def test_functions_without_dropout_are_captured_by_their_names(tmp_path: Path, m
                 getattr(F, name)(x[None] if name == "dropout3d" else x, 0.5, True)
             torch.nn.Dropout(0.5)(x)
             F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sum().backward()
-        (directory,) = (place / "step0").iterdir()
-        return json.loads((directory / "dump.json").read_text())["data"]
+        return entries(place)
 
     plain = captured(tmp_path / "plain")
     seeding.remove_dropout()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.environment import ENVIRONMENT, STANDINS, modules_in
-from trainmon import PrecisionDebugger, as_msprobe
+from trainmon import as_msprobe
 from trainmon import vllm as plugin
 
 CALLERS = Path(__file__).resolve().parent.parent / "scripts" / "serving_callers.py"
@@ -98,7 +98,6 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (config,) = blocks("json")
     (tmp_path / "capture.json").write_text(config)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
     monkeypatch.delenv(plugin.CONFIG_VARIABLE, raising=False)
     return tmp_path
 
@@ -140,5 +139,5 @@ def test_the_guides_command_lines_have_configs_that_are_right(guide: Path) -> No
     asked = re.findall(r"--additional-config '([^']*)'", GUIDE)
     configs = [json.loads(text) for text in asked]
     assert [list(config) for config in configs] == [["trainmon"], ["dump_config_path"]]
-    assert plugin._checked(configs[0]["trainmon"]) == {"capture_config": "capture.json"}
+    assert plugin.checked(configs[0]["trainmon"]) == {"capture_config": "capture.json"}
     assert plugin.CONFIG_VARIABLE in GUIDE and as_msprobe.OVER_VARIABLE in GUIDE

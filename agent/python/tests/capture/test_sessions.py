@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.captures import entries, keeps_bits, no_debugger_yet
+from support.torch_inside import function_modes, hooks_of, hooks_of_tensor
 from trainmon import PrecisionDebugger
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
@@ -25,13 +27,12 @@ CLIP = nn.utils.clip_grad_norm_
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own debugger, and leaves torch as it was."""
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+def alone() -> Iterator[None]:
+    """Each test leaves torch as it was."""
     before = patched()
     yield
     assert patched() == before
-    assert CaptureSession._owner is None
+    assert CaptureSession.owner is None
 
 
 def patched() -> tuple[Any, ...]:
@@ -43,12 +44,6 @@ def debugger_of(place: Path, level: str = "L0", **keys: Any) -> PrecisionDebugge
     path = place.with_suffix(".json")
     path.write_text(json.dumps({"statistics": {"summary_mode": "statistics"}, **config}))
     return PrecisionDebugger(str(path))
-
-
-def captured(place: Path, step: int = 0, name: str = "dump.json") -> dict[str, Any]:
-    (directory,) = (place / f"step{step}").iterdir()
-    told = json.loads((directory / name).read_text())
-    return told.get("data", told)
 
 
 def capture(place: Path, model: Any = None, **keys: Any) -> Any:
@@ -67,7 +62,7 @@ def test_a_second_capture_is_refused_while_another_is_on(tmp_path: Path, capsys:
     assert not (tmp_path / "second").exists()
     with second:
         F.softmax(torch.ones(2), 0)
-    assert "Functional.softmax.0.forward" in captured(tmp_path / "second", 1)
+    assert "Functional.softmax.0.forward" in entries(tmp_path / "second", 1)
 
 
 def test_the_end_of_a_refused_capture_leaves_the_other_one_on(tmp_path: Path) -> None:
@@ -75,7 +70,7 @@ def test_the_end_of_a_refused_capture_leaves_the_other_one_on(tmp_path: Path) ->
         with capture(tmp_path / "second"):
             pass
         torch.relu(torch.ones(2))
-    assert "Torch.relu.0.forward" in captured(tmp_path / "first")
+    assert "Torch.relu.0.forward" in entries(tmp_path / "first")
 
 
 @pytest.mark.parametrize("part", [Collectives, CustomFunctions])
@@ -123,7 +118,7 @@ def test_a_work_that_throws_is_noted(tmp_path: Path) -> None:
             ended.append(self)
 
     collectives = Collectives(trainmon._trainmon.Capture())
-    collectives._pending = [Throws(), Complete()]
+    collectives.pending = [Throws(), Complete()]
     collectives.detach()
     assert len(ended) == 1
 
@@ -139,8 +134,8 @@ def test_a_new_number_ends_the_step_that_is_open(tmp_path: Path) -> None:
     debugger.stop()
     debugger.step()
     key = "Module.0.Linear.forward.0"
-    assert captured(tmp_path / "dump")[key]["input_args"][0]["Max"] == 1.0
-    assert captured(tmp_path / "dump", 100)[key]["input_args"][0]["Max"] == 0.0
+    assert entries(tmp_path / "dump")[key]["input_args"][0]["Max"] == 1.0
+    assert entries(tmp_path / "dump", 100)[key]["input_args"][0]["Max"] == 0.0
 
 
 def test_a_neutral_capture_leaves_no_hooks_on_leaves(tmp_path: Path) -> None:
@@ -149,8 +144,8 @@ def test_a_neutral_capture_leaves_no_hooks_on_leaves(tmp_path: Path) -> None:
     for _ in range(3):
         with capturing:
             model(x).sum().backward()
-    assert not x._backward_hooks
-    assert "Module.0.Linear.backward.0" in captured(tmp_path, 2)
+    assert not hooks_of_tensor(x)
+    assert "Module.0.Linear.backward.0" in entries(tmp_path, 2)
 
 
 class FailingOptimizer(torch.optim.SGD):
@@ -169,7 +164,7 @@ def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path
             optimizer.step()
         model(torch.ones(1, 2))
         torch.sin(torch.ones(1))
-    construct = captured(tmp_path, name="construct.json")
+    construct = entries(tmp_path, name="construct.json")
     assert construct["Torch.relu.0.forward"] == "optimizer"
     assert construct["Module.0.Linear.forward.0"] is None
     assert construct["Torch.sin.0.forward"] is None
@@ -182,7 +177,7 @@ def test_an_operator_right_after_a_failed_step_does_not_stand_under_the_optimize
         with pytest.raises(KeyError, match="mine"):
             optimizer.step()
         torch.sin(torch.ones(1))
-    construct = captured(tmp_path, name="construct.json")
+    construct = entries(tmp_path, name="construct.json")
     assert construct["Torch.relu.0.forward"] == "optimizer"
     assert construct["Torch.sin.0.forward"] is None
 
@@ -215,7 +210,7 @@ def test_a_thread_in_an_optimizer_while_a_capture_ends_does_not_stand_under_it_i
     with capturing:
         begun.set()
         worker.join(60)
-    construct = captured(tmp_path, 1, "construct.json")
+    construct = entries(tmp_path, 1, "construct.json")
     assert construct["Torch.sin.0.forward"] == "Module.0.Sine.forward.0"
 
 
@@ -234,7 +229,7 @@ def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> No
 
     def work() -> None:
         model[0](torch.ones(1))
-        stacks.append(torch._C._len_torch_function_stack())
+        stacks.append(function_modes())
 
     thread = threading.Thread(target=work)
     with capture(tmp_path, model, level="mix"):
@@ -243,9 +238,8 @@ def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> No
     may_go.set()
     thread.join()
     assert stacks == [0]
-    assert not model[0]._forward_hooks
-    assert not model[0]._forward_hooks_always_called
-    assert set(captured(tmp_path)) == {"Tensor.__add__.0.forward", "Module.0.Waits.forward.0"}
+    assert not hooks_of(model[0])
+    assert set(entries(tmp_path)) == {"Tensor.__add__.0.forward", "Module.0.Waits.forward.0"}
 
 
 def test_a_value_saved_under_the_name_of_anothers_gradient_has_an_entry_of_its_own(tmp_path: Path) -> None:
@@ -255,23 +249,23 @@ def test_a_value_saved_under_the_name_of_anothers_gradient_has_an_entry_of_its_o
     debugger.save(torch.zeros(2), "y_grad")
     (x * 3).sum().backward()
     debugger.step()
-    data = captured(tmp_path / "dump", name="debug.json")
+    data = entries(tmp_path / "dump", name="debug.json")
     assert data["y_grad.0.debug"]["Max"] == 3.0
     assert data["y_grad.1.debug"]["Max"] == 0.0
 
 
 def test_a_config_can_ask_for_gradients_that_keep_their_bits(tmp_path: Path) -> None:
-    assert capture(tmp_path)._session._neutral
-    assert not capture(tmp_path, neutral=False)._session._neutral
+    assert keeps_bits(capture(tmp_path))
+    assert not keeps_bits(capture(tmp_path, neutral=False))
     config = tmp_path / "capture.json"
     config.write_text('{"neutral": false, "dump_path": "dump"}')
-    assert not trainmon.capture(config=str(config))._session._neutral
-    assert trainmon.capture(config=str(config), neutral=True)._session._neutral
-    assert debugger_of(tmp_path / "dump", neutral=True)._session._neutral
+    assert not keeps_bits(trainmon.capture(config=str(config)))
+    assert keeps_bits(trainmon.capture(config=str(config), neutral=True))
+    assert keeps_bits(debugger_of(tmp_path / "dump", neutral=True))
 
 
 def test_a_capture_by_msprobes_names_catches_gradients_as_msprobe_does(tmp_path: Path) -> None:
-    assert not debugger_of(tmp_path / "dump")._session._neutral
+    assert not keeps_bits(debugger_of(tmp_path / "dump"))
 
 
 def test_micro_batches_of_megatron_stand_beside_the_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +286,7 @@ def test_micro_batches_of_megatron_stand_beside_the_parents(tmp_path: Path, monk
         for loss in losses:
             schedules.backward_step(loss)
     assert (forward_step.__code__, backward_step.__code__) == codes
-    construct = captured(tmp_path, name="construct.json")
+    construct = entries(tmp_path, name="construct.json")
     assert construct == {
         "Module.0.Linear.forward.0": [None, 0],
         "Module.0.Linear.forward.1": [None, 1],
@@ -316,7 +310,7 @@ def test_a_model_called_by_the_optimizer_stands_under_it(tmp_path: Path) -> None
     with capture(tmp_path, model, level="mix"):
         optimizer.step(closure)
         torch.relu(torch.ones(1))
-    construct = captured(tmp_path, name="construct.json")
+    construct = entries(tmp_path, name="construct.json")
     assert construct["Torch.sin.0.forward"] == "optimizer"
     assert construct["Torch.relu.0.forward"] is None
 
@@ -327,7 +321,7 @@ def test_parameters_that_are_no_leaves_cost_no_gradient(tmp_path: Path) -> None:
     values = {"0.weight": root * 2, "0.bias": root[0] * 3}
     with capture(tmp_path, model, level="L0"):
         torch.func.functional_call(model, values, (torch.ones(1, 2),)).sum().backward()
-    assert "Module.0.Linear.backward.0" in captured(tmp_path)
+    assert "Module.0.Linear.backward.0" in entries(tmp_path)
     (directory,) = (tmp_path / "step0").iterdir()
     assert not (directory / "dump_error_info.log").exists()
 
@@ -338,7 +332,7 @@ def test_saved_values_are_those_of_the_ranks_in_the_config(tmp_path: Path, monke
     debugger.save(torch.ones(2), "one")
     debugger.step()
     assert not (tmp_path / "dump" / "step0").exists()
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+    no_debugger_yet(monkeypatch)
     monkeypatch.setattr("trainmon.captures.debugger.rank_of_process", lambda _given: 1)
     debugger = debugger_of(tmp_path / "dump", "debug", rank=[1])
     debugger.save(torch.ones(2), "one")
@@ -355,7 +349,7 @@ def test_models_once_given_are_captured_with_every_start(tmp_path: Path, capsys:
         second["b"](torch.ones(1, 2))
         debugger.stop()
     debugger.step()
-    names = sorted(name for name in captured(tmp_path / "dump") if "Linear.forward" in name)
+    names = sorted(name for name in entries(tmp_path / "dump") if "Linear.forward" in name)
     assert names == [
         *(f"Module.a.Linear.forward.{number}" for number in range(3)),
         *(f"Module.b.Linear.forward.{number}" for number in range(2)),
@@ -380,10 +374,9 @@ def test_a_range_of_calls_leaves_no_hooks_without_stop(tmp_path: Path) -> None:
     debugger.start(model, token_range=[0, 0])
     model(torch.ones(1, 2))
     debugger.step()
-    assert not model._forward_pre_hooks
-    assert not model._forward_hooks
+    assert not hooks_of(model)
     debugger.start(model)
-    assert "Module.0.Linear.forward.0" in captured(tmp_path / "dump")
+    assert "Module.0.Linear.forward.0" in entries(tmp_path / "dump")
 
 
 def test_a_range_goes_on_with_the_model_it_was_given(tmp_path: Path) -> None:
@@ -395,7 +388,7 @@ def test_a_range_goes_on_with_the_model_it_was_given(tmp_path: Path) -> None:
     model(torch.ones(1, 2))
     debugger.stop()
     debugger.step()
-    assert "Module.0.Linear.forward.0" in captured(tmp_path / "dump")
+    assert "Module.0.Linear.forward.0" in entries(tmp_path / "dump")
 
 
 def test_a_capture_that_cannot_start_in_a_range_leaves_the_call_alone(
@@ -478,7 +471,7 @@ def test_stacks_that_are_known_from_an_earlier_step_are_those_of_the_code_that_r
             names["call"](torch.ones(3))
         debugger.stop()
         debugger.step()
-        stacks = captured(tmp_path / "dump", step, "stack.json")
+        stacks = entries(tmp_path / "dump", step, "stack.json")
         (found,) = [stack for stack in stacks.values() if any("softmax" in name for name in stack[0])]
         lines.append([line for line in found[1] if "made" in line])
         del names

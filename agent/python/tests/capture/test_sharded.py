@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command import trainmon
+from support.command import compared, trainmon
 from support.ranks import run_ranks
 
 
@@ -18,12 +16,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, *words in (("one", "fsdp2"), ("again", "fsdp2"), ("fault", "fsdp2", "eps"), ("copied", "ddp")):
         run_ranks("capture_sharded.py", 2, place / name, *words)
     return place
-
-
-def compared(target: Path, golden: Path) -> tuple[int, dict[str, Any]]:
-    ended = trainmon("compare", target, golden, "--json")
-    answer: dict[str, Any] = json.loads(ended.stdout)
-    return ended.returncode, answer
 
 
 def test_one_training_twice_agrees_and_has_no_overflow(place: Path) -> None:

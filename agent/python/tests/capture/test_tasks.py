@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import trainmon
+from support.captures import document
 
 #: What is kept of a tensor by the tasks that look for NaN.
 KEPT = {"type", "dtype", "shape", "requires_grad"}
-
-
-def document(place: Path, step: int = 0) -> dict[str, Any]:
-    (directory,) = (place / f"step{step}").iterdir()
-    return json.loads((directory / "dump.json").read_text())
 
 
 class Block(nn.Module):

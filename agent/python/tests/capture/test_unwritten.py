@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import trainmon
+from support.command import compared
 from support.command import trainmon as command
 
 #: What is left in memory by whoever had it before.
@@ -57,21 +57,17 @@ def captured(place: Path, level: str, left: float, fault: str = "") -> Path:
     return place
 
 
-def answer(target: Path, golden: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(command("compare", target, golden, "--json").stdout)
-    return told
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_was_in_memory_before_is_no_difference(tmp_path: Path, level: str) -> None:
     one, other = (captured(tmp_path / name, level, left) for name, left in LEFT.items())
-    assert answer(other, one)["verdict"] == "same", answer(other, one)
+    _, told = compared(other, one)
+    assert told["verdict"] == "same", told
 
 
 @pytest.mark.parametrize(("fault", "operator"), [("row", "Torch.add.2.forward"), ("numpy", "Tensor.sum.1.forward")])
 def test_what_is_written_there_is_judged(tmp_path: Path, fault: str, operator: str) -> None:
     golden = captured(tmp_path / "golden", "L1", LEFT["golden"])
-    told = answer(captured(tmp_path / "target", "L1", LEFT["target"], fault), golden)
+    _, told = compared(captured(tmp_path / "target", "L1", LEFT["target"], fault), golden)
     assert (told["verdict"], told["operator"]) == ("parts", operator), told
 
 

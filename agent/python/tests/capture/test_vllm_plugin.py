@@ -12,10 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 from support.environment import STANDINS
-from trainmon import PrecisionDebugger
+from support.torch_inside import function_modes
 from trainmon import vllm as plugin
 from trainmon.captures import config_file
 
@@ -26,7 +25,6 @@ PROMPTS = [[1, 5, 9], [4, 2]]
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The stand-in, with the plugin installed."""
     monkeypatch.syspath_prepend(str(STANDINS))
-    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
     monkeypatch.delenv(plugin.CONFIG_VARIABLE, raising=False)
     import vllm
 
@@ -84,7 +82,7 @@ def test_each_iteration_is_a_step_and_a_warm_up_is_none(
     assert list(data["Module.mix.Linear.forward.0"]["parameters"]) == ["weight"], "there is no bias"
     assert "Torch.tanh.0.forward" in data
     assert not any("argmax" in name for name in data), "the window closes before the sampling"
-    assert torch.overrides._len_torch_function_stack() == 0
+    assert function_modes() == 0
 
 
 def test_the_sampling_belongs_to_the_step_where_that_is_asked_for(vllm: ModuleType, tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_engines_that_share_the_requests_have_ranks_of_their_own(vllm: ModuleTyp
 def test_a_switch_in_the_config_turns_the_capture_of_a_running_engine_on_and_off(
     vllm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_file, "_INTERVALS", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(config_file, "LOOKS_S", {True: 0.0, False: 0.0})
     path = config_in(tmp_path, dump_enable=False)
     engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": path}})
     generated(engine, PROMPTS, 2)
@@ -178,7 +176,7 @@ def test_an_iteration_that_raises_ends_its_step(vllm: ModuleType, tmp_path: Path
     engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": config_in(tmp_path), "sampling": True}})
     with pytest.raises(RuntimeError, match="an unlucky request"):
         generated(engine, [[13]], 1)
-    assert torch.overrides._len_torch_function_stack() == 0
+    assert function_modes() == 0
     generated(engine, PROMPTS, 1)
     assert list(steps(tmp_path)) == ["step0/rank0", "step1/rank0"]
 

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -19,8 +18,9 @@ from torch import distributed
 from support.golden import directory
 from support.matrix import full_matrix_only
 from support.ranks import run_alone, run_ranks
-from support.simulated_ranks import wait_for
+from support.waiting import eventually
 from trainmon.collectives.stragglers import WINDOW, Stragglers
+from trainmon.ranks.surroundings import Surroundings
 
 
 def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
@@ -156,9 +156,8 @@ def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it(
     ]
     store = distributed.HashStore()
     listeners: list[Any] = [StragglerListener(rank) for rank in range(4)]
-    ranks = [Stragglers(listener, listener) for listener in listeners]
-    for one in ranks:
-        one._comparer._own = SimpleNamespace(get=lambda: store, close=lambda: None)  # type: ignore[assignment]
+    surroundings = Surroundings(open_store=lambda: store)
+    ranks = [Stragglers(listener, listener, surroundings=surroundings) for listener in listeners]
     # The first is not whole, the second not known from its beginning; a rank is told of when it was last in three.
     for window in range(1, 6):
         for rank, one in enumerate(ranks):
@@ -166,7 +165,7 @@ def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it(
             times = [(group, of, 4 * window, seconds * WINDOW * window) for group, of, seconds in inside]
             one.end_step(window * WINDOW, times)
     last = 5 * WINDOW
-    wait_for(lambda: len(listeners[0].said) >= 2 and len(listeners[1].said) >= 2)
+    eventually(lambda: len(listeners[0].said) >= 2 and len(listeners[1].said) >= 2)
     for one in ranks:
         one.close(1.0)
     told = [sorted(one for one in listener.told if one[-1] == last) for listener in listeners]

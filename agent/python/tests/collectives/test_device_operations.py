@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from support.waiting import eventually
 from trainmon._trainmon import Collectives, Monitor, ParsedConfig
-
-#: Bounds a broken test.
-PATIENCE_S = 30
 
 
 class OnDevice(torch.Tensor):
@@ -82,11 +80,12 @@ def numbers(monitor: Monitor) -> list[int]:
 
 def begun_until(collectives: Collectives, monitor: Monitor, oldest: int) -> None:
     """An evaluation: operations begin, and no step ends."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (numbers(monitor) or [oldest])[0] < oldest:
-        assert time.monotonic() < deadline, numbers(monitor)
+
+    def is_oldest() -> bool:
         operation(collectives)
-        time.sleep(0.05)
+        return numbers(monitor)[0] >= oldest
+
+    eventually(is_oldest, pause=0.05, what=f"operation {oldest}")
 
 
 def test_what_the_device_has_come_past_is_not_in_progress_though_no_step_ends(
@@ -116,9 +115,7 @@ def test_it_is_asked_seldom_of_few_and_never_while_a_graph_is_recorded(
     assert clock.asked == 0
     clock.is_recording_graph = False
     before = time.monotonic()
-    while clock.asked == 0:
-        assert time.monotonic() < before + PATIENCE_S
-        operation(collectives)
+    eventually(lambda: operation(collectives) or clock.asked, pause=0.001)
     for _ in range(500):
         operation(collectives)
     looks = 1 + int(time.monotonic() - before)

@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support import runs, tiny
+from support.configs import EVERYTHING
 from support.interpreted import InterpretedKernels
 from trainmon import Watch
 from trainmon._trainmon import Monitor
@@ -32,13 +33,7 @@ OPS = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"]
 ALL: dict[str, Any] = {
     "ops": OPS,
     "eps": 1e-8,
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "mg_direction": True,
-    "update": True,
+    **EVERYTHING,
     "ndigits": 17,
 }
 
@@ -657,6 +652,7 @@ def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.
     queue = DeviceQueue(monitor)
     for number, tensor in enumerate(tensors):
         queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
+    # Private: nothing else lets a mode see what we launch, which a training's own must not.
     monkeypatch.setattr("trainmon.measuring.unobserved._no_dispatch_modes", contextlib.nullcontext)
     with Launches() as counter:
         queue.launch()
@@ -760,8 +756,7 @@ def test_a_watch_shows_the_same_on_either_way(tmp_path: Path) -> None:
     found, trained = [], []
     for way in (False, True):
         monitor = start(tmp_path / str(way))
-        net = tiny.model(layers=1)
-        optimizer = tiny.optimizer_of(net)
+        net, optimizer = tiny.training(layers=1)
         with Watch(net, optimizer, monitor, device_only=way):
             for step in range(3):
                 optimizer.zero_grad()

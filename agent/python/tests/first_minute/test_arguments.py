@@ -14,6 +14,7 @@ from torch import nn
 import trainmon
 from support import runs
 from support.first_minute import GRADIENTS, Said, Wrapped, a_model, half_set, scheduler, train
+from trainmon.frameworks import live_watches
 
 
 def test_the_optimizer_of_another_model_is_refused(model: nn.Module, here: Path) -> None:
@@ -218,7 +219,7 @@ def test_numpys_integers_are_integers(model: nn.Module, optimizer: Any, here: Pa
     said()
     monitor = trainmon.TrainerMon("monitor.json", params_have_main_grad=False)
     monitor.set_monitor(model, of(1), optimizer, start_iteration=of(9))  # type: ignore[arg-type]
-    assert [one.monitor.step for one in monitor._watches] == [9]
+    assert [one.monitor.step for one in live_watches.watches()] == [9]
     monitor.close()
     second = trainmon.TrainerMonitorV2("monitor.json")
     second.start(model, optimizer, grad_acc_steps=of(1))

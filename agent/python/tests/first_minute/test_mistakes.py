@@ -14,6 +14,7 @@ from torch import nn
 import trainmon
 from support import runs
 from support.first_minute import GRADIENTS, Said, Wrapped, a_model, half_set, scheduler, train
+from trainmon.frameworks import live_watches
 
 
 def test_a_model_without_trained_parameters_is_told(model: nn.Module, optimizer: Any, said: Said) -> None:
@@ -141,7 +142,7 @@ def test_what_the_earlier_watch_holds_is_free_for_the_next(
     start = starting.start_monitor
 
     def starts(*args: Any, **kwargs: Any) -> Any:
-        was_over.append(first._is_closed)
+        was_over.append(first not in live_watches.watches())
         return start(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patched:

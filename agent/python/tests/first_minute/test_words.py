@@ -18,10 +18,11 @@ import pytest
 from torch import nn
 
 import trainmon
-from support import command, control, forks, runs
+from support import command, forks, runs
 from support.environment import modules_in
 from support.first_minute import GRADIENTS, Said, train
 from support.ranks import SCRIPTS
+from support.waiting import eventually
 
 
 def test_it_says_what_is_measured_where_files_are_and_how_it_ended(
@@ -63,7 +64,7 @@ def test_the_commands_that_are_named_exist(
     with place, trainmon.watch(model, optimizer, control={}):
         train(model, optimizer)
         # The files have a thread of their own.
-        control.wait_until(lambda: any(Path("monitor_output/latest/rank_0").glob("grad_reduced_*.csv")))
+        eventually(lambda: any(Path("monitor_output/latest/rank_0").glob("grad_reduced_*.csv")))
         commands = [line.partition(": ")[2] for line in said().splitlines() if ": trainmon " in line]
         for line in commands:
             words = shlex.split(line)[1:]

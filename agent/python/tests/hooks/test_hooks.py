@@ -7,7 +7,6 @@ import functools
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import nn
 
 import trainmon
 from support import runs
+from support.torch_inside import hooks_of
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.signals import modules
 
@@ -48,11 +48,6 @@ def watch(model: nn.Module, optimizer: Any, path: Path, **options: Any) -> train
 
 def activations(path: Path, kind: str = "actv") -> list[runs.Row]:
     return runs.rows(runs.run_directory(path, 0), kind)
-
-
-def hooks_of(model: nn.Module) -> Iterable[Any]:
-    for module in model.modules():
-        yield from (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
 
 
 def test_a_deep_copy_is_not_watched(tmp_path: Path) -> None:
@@ -258,6 +253,7 @@ def test_what_is_called_in_inference_mode_is_measured_and_nothing_is_off(tmp_pat
 
 
 def test_a_step_that_never_ends_does_not_pile_up_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Private, as the two below: what piles up is not the tensors, which are held weakly, but what is noted of them.
     monkeypatch.setattr(modules, "_MANY", 64)
     model = net()
     with watch(model, sgd(model), tmp_path) as watched:

@@ -144,5 +144,5 @@ def test_a_directory_that_begins_alike_is_anothers() -> None:
 
 def test_ascends_part_of_torch_is_no_caller_and_what_is_called_alike_is_one() -> None:
     beside = directory_of(torch.__file__).removesuffix("/")
-    assert f"{beside}_npu/distributed/calls.py".startswith(callers._BETWEEN)
-    assert not f"{beside}vision/models.py".startswith(callers._BETWEEN)
+    assert f"{beside}_npu/distributed/calls.py".startswith(callers.BETWEEN)
+    assert not f"{beside}vision/models.py".startswith(callers.BETWEEN)

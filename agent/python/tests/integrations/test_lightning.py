@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
@@ -93,13 +92,7 @@ def test_an_alert_ends_the_fit_and_a_checkpoint_holds_what_was_usual(tmp_path: P
     run_alone("lightning_train.py", tmp_path, "auto,1,stop", "auto,1,checkpoint")
     lines = runs.steps(runs.run_directory(tmp_path / "auto,1,stop", 0))
     assert [int(line["step"]) for line in lines] == [0, 1, 2]
-    found = {}
-    for part in ("learns", "resumes", "knows nothing"):
-        # In the run's directory, or beside it in msprobe's layout; the link leads to the same.
-        holders = [tmp_path / "auto,1,checkpoint" / part, tmp_path / "auto,1,checkpoint" / part / "latest"]
-        files = [holder / "anomaly_detected" / "rank0" / "anomaly.json" for holder in holders]
-        file = next((file for file in files if file.exists()), files[0])
-        found[part] = [entry["step"] for entry in json.loads(file.read_text()).values()] if file.exists() else []
+    found = {part.name: runs.findings(part) for part in (tmp_path / "auto,1,checkpoint").iterdir()}
     assert found == {"learns": [], "resumes": [12], "knows nothing": []}
 
 

@@ -21,9 +21,11 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 import trainmon
-from support import control, events, golden, runs, tiny
+from support import disks, events, forks, golden, runs, tiny
 from support.command import trainmon as command
 from support.events import Key
+from support.ranks import variables_of_a_rank
+from support.waiting import eventually
 
 # A hang is a failure: far beyond what any of these programs takes.
 PATIENCE_S = 120
@@ -57,16 +59,11 @@ V2: dict[str, Any] = {
 
 def train(place: Path, config: dict[str, Any], steps: int = 4) -> Path:
     """Trains with micro-batches and a loss that is told, and gives back the run directory of rank 0."""
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with trainmon.watch(net, optimizer, config=config, output_dir=str(place), grad_acc_steps=2) as watch:
-        for step in range(steps):
-            optimizer.zero_grad()
-            for micro in range(2):
-                loss = tiny.loss_of(net, step, 0, micro, 2)
-                loss.backward()
-            watch.log(loss=float(loss.detach()), learning_rate=1e-3)
-            optimizer.step()
+        tiny.train(
+            net, optimizer, steps, micro_batches=2, told=lambda _step, loss: watch.log(loss=loss, learning_rate=1e-3)
+        )
         assert "0 dropped" in watch.close()
     return place / "rank_0" if "monitors" in config else runs.run_directory(place, 0)
 
@@ -165,13 +162,9 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = {**BOTH, "tensorboard": {"max_tags": 100}, "ops": ["norm", "mean"]}
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with trainmon.watch(net, optimizer, config=config, output_dir=str(tmp_path)) as watch:
-        for step in range(3):
-            optimizer.zero_grad()
-            tiny.loss_of(net, step, 0).backward()
-            optimizer.step()
+        tiny.train(net, optimizer, 3)
         report = watch.close()
     said = capfd.readouterr().err
     assert said.count("tags are beyond the most of 100") == 1, said
@@ -189,9 +182,9 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
 
 TRAINING = """
 import sys, torch, trainmon
-from support import control, runs, tiny
-net = tiny.model()
-optimizer = tiny.optimizer_of(net)
+from support import runs, tiny
+from support.waiting import eventually
+net, optimizer = tiny.training()
 config = {"format": ["csv", "tensorboard"], "queue_steps": 1000, "step_count_per_record": 1000, "ops": ["norm", "mean"],
           "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
 with trainmon.watch(net, optimizer, config=config, output_dir=sys.argv[1]) as watch:
@@ -201,7 +194,7 @@ with trainmon.watch(net, optimizer, config=config, output_dir=sys.argv[1]) as wa
         optimizer.step()
         print("step", step, flush=True)
         if step in map(int, sys.argv[3:]):
-            control.wait_until(lambda: runs.is_settled(watch.monitor))
+            eventually(lambda: runs.is_settled(watch.monitor))
             print("settled", flush=True)
             input()
     print(watch.close())
@@ -212,24 +205,17 @@ class Training:
     """The training above in a process of its own."""
 
     def __init__(self, place: Path, steps: int, *pauses: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TRAINING, str(place), str(steps), *map(str, pauses)],
-            cwd=Path(__file__).parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
+        words = ["-c", TRAINING, str(place), str(steps), *map(str, pauses)]
+        self.process = forks.Started(words, variables_of_a_rank(), place.parent)
 
     def wait_for_step(self, step: int) -> None:
         self.wait_for(f"step {step}\n")
 
     def wait_for(self, expected: str) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             if line == expected:
                 return
-        raise AssertionError(f"the training ended: {self.process.communicate()}")
-
-    def finish(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=PATIENCE_S)
+        raise AssertionError(f"the training ended: {self.process.wait()}")
 
 
 def has_steps(directory: Path) -> bool:
@@ -245,9 +231,9 @@ def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
         training.wait_for_step(20 + 7 * attempt)
         run = runs.run_directory(place, 0)
         # The files have a thread of their own, which may come late where the cores are busy.
-        control.wait_until(functools.partial(has_steps, run / "tensorboard"))
+        eventually(functools.partial(has_steps, run / "tensorboard"))
         training.process.send_signal(signal.SIGKILL)
-        training.finish()
+        training.process.wait()
         shown = events.scalars(run / "tensorboard")
         steps = sorted({key.step for key in shown if key.kind == ""})
         assert steps and steps == list(range(len(steps)))
@@ -277,15 +263,8 @@ def test_a_torn_tail_costs_the_torn_step_only(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1.4 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1400k", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disks.mounted(tmp_path / "disk", "1400k") as place:
+        yield place
 
 
 def test_on_a_full_disk_losses_are_counted_and_a_new_file_goes_on_when_there_is_room(small_disk: Path) -> None:
@@ -294,11 +273,11 @@ def test_on_a_full_disk_losses_are_counted_and_a_new_file_goes_on_when_there_is_
     training = Training(small_disk, 60, 40)
     # By then every step so far has been written or lost: what there is room for afterwards is sure.
     training.wait_for("settled\n")
-    assert training.process.stderr is not None
     while "No space left" not in (line := training.process.stderr.readline()) or "tensorboard" not in line:
         assert line, "the training ended without a word"
     ballast.unlink()
-    report, said = training.process.communicate("\n", PATIENCE_S)
+    training.process.stdin.write("\n")
+    _, report, said = training.process.wait()
     assert "tensorboard: works again" in said
     run = runs.run_directory(small_disk, 0)
     shown = events.scalars(run / "tensorboard")

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from torch import nn
 
 import trainmon
 from support import runs, wandb_files, wandb_server
+from support.waiting import eventually
 
 STEPS = 5
 
@@ -337,10 +337,8 @@ def test_a_tracker_that_fails_or_hangs_starves_only_itself(
 
     def written(step: int) -> None:
         # The other outputs keep pace: only the one that hangs has a full queue.
-        deadline = time.monotonic() + 60
-        while not list(hangs.glob("out/*/steps.csv")) or len(runs.steps(runs.run_directory(hangs / "out", 0))) <= step:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(lambda: list(hangs.glob("out/*/steps.csv")), pause=0.001)
+        eventually(lambda: len(runs.steps(runs.run_directory(hangs / "out", 0))) > step, pause=0.001)
 
     train(hangs, {"wandb": True, "queue_steps": 2, "shutdown_timeout_ms": 300}, written)
     released.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -60,13 +59,7 @@ def test_an_alert_ends_the_training(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_from_a_checkpoint_knows_what_was_usual(tmp_path: Path) -> None:
     run_alone("transformers_train.py", tmp_path, "1,checkpoint")
-    found = {}
-    for part in ("learns", "resumes", "knows nothing"):
-        # In the run's directory, or beside it in msprobe's layout; the link leads to the same.
-        holders = [tmp_path / "1,checkpoint" / part, tmp_path / "1,checkpoint" / part / "latest"]
-        files = [holder / "anomaly_detected" / "rank0" / "anomaly.json" for holder in holders]
-        file = next((file for file in files if file.exists()), files[0])
-        found[part] = [entry["step"] for entry in json.loads(file.read_text()).values()] if file.exists() else []
+    found = {part.name: runs.findings(part) for part in (tmp_path / "1,checkpoint").iterdir()}
     assert found == {"learns": [], "resumes": [12], "knows nothing": []}
 
 

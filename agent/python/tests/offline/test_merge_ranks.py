@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import runs
-from support.command import trainmon
+from support.command import compared, trainmon
 from support.matrix import full_matrix_only
 from support.ranks import run_alone, run_ranks
 
@@ -85,8 +85,7 @@ def test_torchs_ways_equal_one_process(output: Path, case: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])
 def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
-    done = trainmon("compare", output / case, output / "single", "--json")
-    said = json.loads(done.stdout)
+    _, said = compared(output / case, output / "single")
     assert said["first"] is None, said["first"]
     assert any("2 ranks" in note and "put together" in note for note in said["notes"]), said["notes"]
     (rank,) = said["ranks"]
@@ -95,10 +94,10 @@ def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
 
 def test_shards_are_compared_with_copies(output: Path) -> None:
     """As many ranks, other parts."""
-    said = json.loads(trainmon("compare", output / "fsdp2", output / "ddp", "--json").stdout)
+    _, said = compared(output / "fsdp2", output / "ddp")
     assert said["first"] is None, said["first"]
     assert len(said["notes"]) >= 2
-    one = json.loads(trainmon("compare", output / "ddp", output / "ddp", "--json").stdout)
+    _, one = compared(output / "ddp", output / "ddp")
     assert [rank["rank"] for rank in one["ranks"]] == [0, 1], "of one layout, rank by rank"
 
 
@@ -122,12 +121,11 @@ def test_stages_are_put_together_though_nothing_tells_of_them(tmp_path: Path) ->
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
     own = [float(line["grad_norm"]) for line in runs.steps(pipeline / "rank_0")]
     assert all(stage < 0.9 * whole for stage, whole in zip(own, norms[1], strict=True)), "a stage's own is another"
-    done = trainmon("compare", pipeline, single, "--json")
-    said = json.loads(done.stdout)
-    assert (said["first"], done.returncode) == (None, 0), said
+    status, said = compared(pipeline, single)
+    assert (said["first"], status) == (None, 0), said
     four = tmp_path / "four"
     run_ranks("pipeline_train.py", 4, four, "pipeline")
-    said = json.loads(trainmon("compare", four / "run", pipeline, "--json").stdout)
+    _, said = compared(four / "run", pipeline)
     assert said["first"] is None, said
 
 
@@ -166,8 +164,8 @@ def test_torchs_meshes_and_pipelines_equal_one_process(
         assert own == pytest.approx(expected, rel=1e-5), rank
     losses = [[float(line["loss"]) for line in runs.steps(place)] for place in (found, single)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    compared = json.loads(trainmon("compare", tmp_path / "run", one_process, "--json").stdout)
-    assert (compared["first"], compared["verdict"]["answer"]) == (None, "no_divergence"), compared
+    _, found_same = compared(tmp_path / "run", one_process)
+    assert (found_same["first"], found_same["verdict"]["answer"]) == (None, "no_divergence"), found_same
 
 
 def test_a_term_of_a_sum_is_told_as_no_gradient(one_process: Path, tmp_path: Path) -> None:
@@ -189,10 +187,9 @@ def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> Non
     """Nothing tells which part of a layer a rank has: its norm is not the run's, and nothing is said to agree."""
     run_alone("pipeline_train.py", tmp_path / "whole", "whole")
     run_ranks("pipeline_train.py", 2, tmp_path / "shared", "shared")
-    done = trainmon("compare", tmp_path / "shared/run", tmp_path / "whole/run", "--json")
-    said = json.loads(done.stdout)
+    status, said = compared(tmp_path / "shared/run", tmp_path / "whole/run")
     assert said["first"] is None, said["first"]
-    assert (said["verdict"]["answer"], done.returncode) == ("cannot_tell", 1), "what was not compared is no agreement"
+    assert (said["verdict"]["answer"], status) == ("cannot_tell", 1), "what was not compared is no agreement"
     assert any("of a part that layout.json does not know" in warning for warning in said["warnings"]), said["warnings"]
 
 

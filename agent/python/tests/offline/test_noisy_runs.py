@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command import trainmon
+from support.command import compared
 from support.noisy_trainings import Training, train
 
 #: What is planted, and the kind of the series that must come first.
@@ -19,13 +17,6 @@ FAULTS = {"nan": "run", "gradient": "grad_reduced", "bias": "param_origin"}
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
-
-
-def compared(target: Path, golden: Path) -> tuple[int, dict[str, Any]]:
-    """The exit code and the answer."""
-    ended = trainmon("compare", target, golden, "--json")
-    answer: dict[str, Any] = json.loads(ended.stdout)
-    return ended.returncode, answer
 
 
 @pytest.fixture(scope="module", params=["fused", "multihead", "encoder"])

@@ -12,6 +12,7 @@ import torch
 
 import trainmon
 from support import runs
+from support.command import compared
 from support.command import trainmon as program
 
 STEPS = 8
@@ -68,11 +69,9 @@ def test_only_what_differs_is_written_and_a_file_says_so(both: tuple[Path, Path]
 def test_every_value_is_compared(both: tuple[Path, Path]) -> None:
     once, twice = both
     for one, other in ((twice, twice), (once, twice), (twice, once)):
-        done = program("compare", str(one), str(other), "--json")
-        assert done.returncode == 0, done.stdout
-        assert json.loads(done.stdout)["verdict"]["sentence"].startswith(
-            "no divergence: all 944 values of steps 0 to 7"
-        )
+        status, answer = compared(one, other)
+        assert status == 0, answer
+        assert answer["verdict"]["sentence"].startswith("no divergence: all 944 values of steps 0 to 7")
 
 
 def test_what_is_drawn_is_the_same(both: tuple[Path, Path], tmp_path: Path) -> None:

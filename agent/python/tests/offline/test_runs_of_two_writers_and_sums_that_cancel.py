@@ -4,10 +4,8 @@ normalisation, a module that is called twice, of which msprobe keeps the last ca
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import trainmon
-from support.command import trainmon as command
+from support.command import compared
 
 MEASURED = {
     "ops": ["min", "max", "mean", "norm"],
@@ -63,12 +61,6 @@ def trained(
     return path
 
 
-def answer(target: Path, golden: Path) -> tuple[int, dict[str, Any]]:
-    ended = command("compare", target, golden, "--json")
-    told: dict[str, Any] = json.loads(ended.stdout)
-    return ended.returncode, told
-
-
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("runs") / "golden")
@@ -77,17 +69,17 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_bias_that_cancels_is_added_to_is_not_judged_as_the_next_modules_input(
     tmp_path: Path, golden: Path
 ) -> None:
-    code, told = answer(trained(tmp_path / "target", other_order=True), golden)
+    code, told = compared(trained(tmp_path / "target", other_order=True), golden)
     assert code == 0 and told["verdict"]["answer"] == "no_divergence", told["verdict"]
-    code, told = answer(trained(tmp_path / "fault", other_order=True, slope=0.01), golden)
+    code, told = compared(trained(tmp_path / "fault", other_order=True, slope=0.01), golden)
     assert code == 1 and told["first"]["step"] == 0 and told["first"]["name"].startswith("act.output"), told["verdict"]
 
 
 def test_a_loss_whose_terms_cancel_is_nothing_on_both_sides(tmp_path: Path) -> None:
     golden = trained(tmp_path / "golden", losses=(0.0, 0.2, 0.1))
-    code, told = answer(trained(tmp_path / "target", losses=(-3.5e-8, 0.2, 0.1)), golden)
+    code, told = compared(trained(tmp_path / "target", losses=(-3.5e-8, 0.2, 0.1)), golden)
     assert code == 0, told["verdict"]
-    code, told = answer(trained(tmp_path / "other", losses=(1e-3, 0.2, 0.1)), golden)
+    code, told = compared(trained(tmp_path / "other", losses=(1e-3, 0.2, 0.1)), golden)
     assert code == 1 and told["first"]["name"] == "loss", told["verdict"]
 
 
@@ -110,6 +102,6 @@ def as_msprobe_writes(run: Path, path: Path) -> Path:
 
 def test_a_module_that_is_called_twice_is_not_held_against_msprobes_last_call(tmp_path: Path, golden: Path) -> None:
     msprobes = as_msprobe_writes(golden, tmp_path / "msprobe")
-    code, told = answer(golden, msprobes)
+    code, told = compared(golden, msprobes)
     assert code == 0, told["verdict"]
     assert "called more than once" in " ".join(told["notes"]), told["notes"]

@@ -13,13 +13,12 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import trainmon
 from support import runs, tiny
+from support.configs import PARAMETERS
 from support.ranks import run_ranks
 
 CONFIG = {
     "ops": ["min", "max", "mean", "norm"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
 }
 
 

@@ -12,6 +12,8 @@ import torch
 import trainmon
 from support import control, runs, tiny
 from support.ranks import run_ranks
+from support.waiting import eventually
+from trainmon.frameworks import live_watches
 
 
 def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
@@ -24,8 +26,7 @@ def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
         "control": {"directory": str(doors)},
         "queue_steps": 1024,
     }
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     watch = trainmon.watch(net, optimizer, config=config)
     orders = {
         2: {"targets": ["layers.1.fc1", "head"], "kinds": {"activations": True, "param": True}},
@@ -71,14 +72,10 @@ def test_a_budget_thins_out_visibly_and_leaves_the_norm_unknown(tmp_path: Path) 
         "queue_steps": 1024,
         "step_count_per_record": 1000,
     }
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     before = [one.detach().clone() for one in net.parameters()]
     with trainmon.watch(net, optimizer, config=config) as watch:
-        for step in range(30):
-            optimizer.zero_grad()
-            tiny.loss_of(net, step, 0).backward()
-            optimizer.step()
+        tiny.train(net, optimizer, 30)
     books = watch.monitor.books()
     assert books["lost"] == 0 and books["observed"] == books["not_sampled"] + books["offered"]
     assert books["not_sampled"] > 0
@@ -125,11 +122,10 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
     settings = {"wg_distribution": True, "ops": ["norm"], "control": {"directory": str(doors)}, "targets": {}}
     file.write_text(json.dumps(settings))
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
     monitor.set_monitor(net, optimizer=optimizer)
-    (watch,) = monitor._watches
+    (watch,) = live_watches.watches()
     orders: dict[int, dict[str, Any]] = {
         1: {"ops": ["max", "min"]},
         3: {"kinds": {"weight_grad": False, "param": True}},
@@ -182,8 +178,7 @@ def test_the_dynamic_mode_follows_the_file_whatever_stands_beside_it(
 
     says("max", is_on=False)
     keys: dict[str, Any] = {"targets": {"head": {}}, "output_dir": out} if given == "keys" else {"output_dir": out}
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     watch = trainmon.watch(net, optimizer, config=file, name="mine", quiet=True, **keys)
 
     def train(step: int) -> None:
@@ -202,7 +197,7 @@ def test_the_dynamic_mode_follows_the_file_whatever_stands_beside_it(
         steps += 1
         return watch.monitor.plan_version != version
 
-    control.wait_until(is_followed)
+    eventually(is_followed)
     train(steps)
     watch.close()
     rows = runs.rows(runs.run_directory(out, 0), "grad_reduced")
@@ -218,8 +213,7 @@ def test_readings_that_can_be_pulled_have_the_statistics_of_their_kind(tmp_path:
         "param": {"enabled": True, "ops": ["mean"]},
         "module": {"enabled": False},
     }
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with trainmon.watch(net, optimizer, config={"output_dir": str(tmp_path), "monitors": monitors}) as watch:
         tiny.loss_of(net, 0, 0).backward()
         optimizer.step()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +13,12 @@ from typing import Any
 import pytest
 from torch import distributed
 
+from support.clocks import SetClock
 from support.ranks import free_port, run_ranks
 from trainmon.ranks.hang_store import PromptHangStore, StoreSilentError
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.ranks.hangs import HangWatch
+from trainmon.ranks.surroundings import Surroundings
 
 
 def assert_alert(output: Path, said: str, who: str) -> str:
@@ -105,8 +106,13 @@ class Rank:
         settings: Any = SimpleNamespace(stall=(10.0, 5.0), collectives=([], False))
         monitor: Any = self
         self.findings = self
-        self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, lambda: store)
-        self.watch._last_step = time.monotonic() - 100
+        self.clock = SetClock()
+        surroundings = Surroundings(clock=self.clock, open_store=lambda: store)
+        self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, surroundings)
+        # Its own thread would look as well.
+        self.watch.close()
+        self.watch.step_made()
+        self.clock.time += 100
 
     def enter(self, op: str, group: str, ranks: list[int], number: int, seconds: float = 90.0, size: int = 8) -> None:
         """It is inside of an operation, the `number`th of the group."""
@@ -132,7 +138,7 @@ def job(ranks: int) -> list[Rank]:
 def told_after(ranks: list[Rank], looks: int) -> list[str]:
     for _ in range(looks):
         for rank in ranks:
-            rank.watch._look()
+            rank.watch.look()
     return [message for rank in ranks for message in rank.told]
 
 
@@ -141,8 +147,11 @@ def test_slow_steps_may_take_so_many_times_the_usual_one(since: float, found: bo
     """The factor decides, not the least: 10 times the median of 4 s, which one long step does not move."""
     ranks = job(2)
     for rank in ranks:
-        rank.watch._durations.extend([4.0] * 8 + [1000.0])
-        rank.watch._last_step = time.monotonic() - since
+        # Beside the hundred seconds before the first of them, one step of a thousand.
+        for seconds in (0.0, *[4.0] * 8, 1000.0):
+            rank.clock.time += seconds
+            rank.watch.step_made()
+        rank.clock.time += since
         assert rank.watch.allowed == 40.0
     ranks[0].enter("all_reduce", "world", [0, 1], 1, seconds=since)
     assert [("rank 1" in told) for told in told_after(ranks, 8)] == [True] * found
@@ -307,7 +316,7 @@ def test_a_handle_that_nobody_waits_for_is_no_hang_and_a_silent_rank_is_named() 
 def test_a_rank_that_notices_the_stall_later_than_others_is_not_called_silent() -> None:
     store = distributed.HashStore()
     early, late = Rank(0, 2, store), Rank(1, 2, store)
-    early.watch._last_step = time.monotonic() - 5.1
+    early.clock.time -= 94.9
     for rank in (early, late):
         rank.enter("all_reduce", "world", [0, 1], 4, seconds=5.05)
     assert told_after([early], 8) == []
@@ -323,7 +332,7 @@ def test_a_job_that_hangs_again_a_step_later_is_told_anew() -> None:
         rank.watch.step_made()
         rank.step += 1
         rank.inside.clear()
-        rank.watch._last_step = time.monotonic() - 100
+        rank.clock.time += 100
         assert rank.shown is None
     ranks[1].enter("all_reduce", "world", [0, 1], 9)
     ranks[0].begun.clear()

@@ -121,10 +121,10 @@ def test_a_norm_that_is_left_out_on_purpose_is_not_missing_and_one_given_up_is(t
 def test_a_step_waits_for_no_more_steps_than_the_exchange_has_keys_for(tmp_path: Path) -> None:
     """However long the queue is: the keys of a sum must not be written anew while one waits for it."""
     run = Run(tmp_path, (slow := SlowExchange()), queue_steps=1000)
-    for _ in range(exchange._LATEST + 2):
+    for _ in range(exchange.LATEST + 2):
         run.step(1.0)
     slow.deliver()
     norms, report = run.finish()
-    assert [math.isnan(norm) for norm in norms] == [True] * 2 + [False] * exchange._LATEST
-    assert exchange._RING.size >= 2 * exchange._LATEST
+    assert [math.isnan(norm) for norm in norms] == [True] * 2 + [False] * exchange.LATEST
+    assert exchange.RING.size >= 2 * exchange.LATEST
     assert "missing: the global gradient norm of 2 steps: " in report

@@ -20,6 +20,7 @@ import trainmon
 from support import runs
 from support.on_demand import captured, steps_in
 from support.ranks import run_alone, run_ranks
+from support.torch_inside import set_default_store
 from trainmon.replay import meeting
 
 STEPS, FAULT = 24, 12
@@ -331,7 +332,7 @@ def test_ranks_meet_or_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     store = torch.distributed.HashStore()
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    set_default_store(monkeypatch, store)
     assert not meeting.all_come("a", patience_s=0.05)
     assert not meeting.all_come("a", patience_s=0.05), "the first one has gone on"
     store.add("trainmon/replay/b/come", 1)
@@ -440,14 +441,14 @@ def test_a_watch_that_is_closed_keeps_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         step(next(drawn))
     replay = watch.replay
-    assert replay is not None and len(replay._kept) == 3
+    assert replay is not None and replay.steps_kept == 3
     watch.close()
     batch = next(drawn).clone()
     reference = weakref.ref(batch)
     step(batch)
     del batch
     gc.collect()
-    assert reference() is None and not replay._kept and replay._open is None
+    assert reference() is None and replay.steps_kept == 0
 
 
 def test_another_watch_measures_nothing_of_it(tmp_path: Path) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed
 
-from support.simulated_ranks import Rank, close_all, wait_for, wait_for_calls
+from support.clocks import FastClock, SetClock
+from support.simulated_ranks import Rank, close_all, wait_for_calls
+from support.torch_inside import set_default_store
+from support.waiting import eventually
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.ranks.own_store import OwnStore
-from trainmon.replicas import comparison, votes
-from trainmon.replicas.check import ReplicaCheck
+from trainmon.ranks.surroundings import Clock
+from trainmon.replicas.check import Arrivals
 from trainmon.replicas.verdict import Copy, Variant, judge
 from trainmon.replicas.votes import Submission
 
@@ -33,8 +34,8 @@ def client(request: pytest.FixtureRequest) -> Callable[[], Any]:
     return lambda: distributed.TCPStore("127.0.0.1", server.port, None, False)
 
 
-def ranks_of(client: Callable[[], Any], count: int) -> list[Rank]:
-    return [Rank(rank, range(count), client()) for rank in range(count)]
+def ranks_of(client: Callable[[], Any], count: int, clock: Clock | None = None) -> list[Rank]:
+    return [Rank(rank, range(count), client(), clock) for rank in range(count)]
 
 
 def raised_by(ranks: list[Rank]) -> list[tuple[bool, int, str]]:
@@ -63,7 +64,8 @@ def test_the_first_step_is_named_where_a_later_one_is_settled_sooner(
 
     def check(keys: list[str]) -> Any:
         if "/100-0/" in keys[0]:
-            time.sleep(0.3)
+            # Until the first rank has taken charge.
+            wait_for_calls(ranks[:1], "compare_set", 3)
         return slow.__getattr__("check")(keys)
 
     monkeypatch.setattr(slow, "check", check, raising=False)
@@ -90,7 +92,8 @@ def test_a_rank_counts_itself_after_all_that_it_has_to_show(
 
     def write(key: str, value: Any) -> None:
         if "/variant/" in key:
-            time.sleep(0.5)
+            # Until the first rank has looked for it a few times.
+            wait_for_calls(ranks[:1], "add", 8)
         slow.__getattr__("set")(key, value)
 
     monkeypatch.setattr(slow, "set", write, raising=False)
@@ -163,7 +166,7 @@ def test_copies_that_agree_again_end_the_alert(client: Callable[[], Any]) -> Non
             rank.show(step, [1, 2, 3, 4] if number == 1 and step == 0 else SAME)
         wait_for_calls(ranks, "compare_set", step // 100 + 1)
         if step == 0:
-            wait_for(lambda: raised_by(ranks))
+            eventually(lambda: raised_by(ranks))
     close_all(ranks)
     begun, ended = raised_by(ranks)
     assert begun[:2] == (True, 0)
@@ -178,25 +181,33 @@ def test_copies_that_agreed_before_they_differed_do_not_end_the_alert(client: Ca
             rank.show(step, [1, 2, 3, 4] if number == 1 and step == 3 else SAME)
         wait_for_calls(ranks, "compare_set", step + 1)
         if step == 3:
-            wait_for(lambda: raised_by(ranks))
+            eventually(lambda: raised_by(ranks))
     close_all(ranks)
     # Of the step before; of the one after nobody has been told yet.
     assert [one[:2] for one in raised_by(ranks)] == [(True, 3)]
 
 
-def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(
-    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(votes, "_LOOKS_S", (0.1, 0.2, 3.0))
-    monkeypatch.setattr(comparison, "_SUBSTITUTE_S", 0.1)
-    monkeypatch.setattr(comparison, "PATIENCE_S", 0.3)
-    ranks = ranks_of(client, 3)
-    for rank in (ranks[0], ranks[2]):
+def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(client: Callable[[], Any]) -> None:
+    clock = SetClock()
+    ranks = ranks_of(client, 3, clock)
+    others = [ranks[0], ranks[2]]
+    for rank in others:
         rank.show(0, SAME)
+    wait_for_calls(others, "add", 1)
     # Both have looked twice when the last one comes, which takes charge and has its patience tried.
-    wait_for(lambda: all(rank.store.calls.get("check", 0) >= 2 for rank in (ranks[0], ranks[2])))
+    for looks, seconds in ((1, 1.0), (2, 3.0)):
+        clock.time += seconds
+        wait_for_calls(others, "check", looks)
     ranks[1].show(0, [1, 2, 3, 4])
-    wait_for(lambda: raised_by(ranks))
+    wait_for_calls([ranks[1]], "add", 4)
+    clock.time += 5.1
+    wait_for_calls([ranks[1]], "compare_set", 2)
+    # It reads what there is, its own alone: the others have not looked for the third time.
+    clock.time += 5.1
+    wait_for_calls([ranks[1]], "get", 1)
+    assert not raised_by(ranks)
+    clock.time += 1.0
+    eventually(lambda: raised_by(ranks))
     assert [one[:2] for one in ranks[1].voice.raised] == [(True, 0)]
     for step in (1, 2, 3):
         for rank in ranks:
@@ -207,12 +218,8 @@ def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(
     assert not ranks[0].voice.raised
 
 
-def test_where_the_lowest_rank_is_gone_another_takes_charge(
-    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparison, "_SUBSTITUTE_S", 0.2)
-    monkeypatch.setattr(comparison, "PATIENCE_S", 1.0)
-    ranks = ranks_of(client, 4)
+def test_where_the_lowest_rank_is_gone_another_takes_charge(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 4, FastClock(10))
     for rank, shown in zip(ranks[1:], (SAME, SAME, [11, 22, 33, 45]), strict=True):
         rank.show(3, shown)
     close_all(ranks)
@@ -234,12 +241,8 @@ def test_ranks_that_hold_other_things_or_are_at_another_place_are_not_compared(c
 
 
 def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted_in_order() -> None:
-    settings: Any = SimpleNamespace(replica_interval=1)
-    nothing: Any = None
-    check = ReplicaCheck(nothing, nothing, [], settings, nothing)
-    recorded: Any = SimpleNamespace(submitted=[])
-    recorded.submit = lambda one: recorded.submitted.append((one.step, one.arriving()))
-    check._votes = recorded
+    submitted: list[Any] = []
+    arrivals = Arrivals(lambda one: submitted.append((one.step, one.arriving())))
     asked_by = set()
 
     def arriving(numbers: list[int], looks: int) -> Callable[[], list[int] | None]:
@@ -252,10 +255,10 @@ def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted
         return arrived
 
     for step, looks in ((1, 2), (2, 0)):
-        check._under_way.append(Submission((0, 1), f"{step}-0", step, [], arriving([step], looks)))
+        arrivals.add(Submission((0, 1), f"{step}-0", step, [], arriving([step], looks)))
     for expected in ([], [], [(1, [1]), (2, [2])]):
-        check._hand_on()
-        assert recorded.submitted == expected
+        arrivals.hand_on()
+        assert submitted == expected
     assert asked_by == {threading.current_thread()}
 
 
@@ -269,7 +272,7 @@ class Gone:
 def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
     rank = Rank(0, range(2), Gone())
     rank.show(0, SAME)
-    wait_for(lambda: rank.voice.said)
+    eventually(lambda: rank.voice.said)
     rank.show(1, SAME)
     close_all([rank])
     assert rank.voice.said == [
@@ -291,7 +294,7 @@ def test_what_an_abandoned_attempt_left_in_the_store_is_none_of_the_next_one(
             default = distributed.PrefixStore(prefix.format(number), default)
         defaults.append(default)
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(number))
-        monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", lambda: default)
+        set_default_store(monkeypatch, default)
         return [Rank(rank, range(3), OwnStore().get()) for rank in range(3)]
 
     abandoned = attempt(0)
@@ -301,7 +304,7 @@ def test_what_an_abandoned_attempt_left_in_the_store_is_none_of_the_next_one(
     # Both have counted themselves to a side: the last rank is missing when the processes are killed.
     wait_for_calls(abandoned[:2], "add", 4)
     for rank in abandoned:
-        rank.store._store = Gone()
+        rank.store.store = Gone()
     close_all(abandoned)
     assert raised_by(abandoned) == []
 

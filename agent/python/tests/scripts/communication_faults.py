@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from support import control, runs
 from support.golden import directory
 from support.ranks import finish
+from support.waiting import eventually
 from trainmon.collectives import CollectiveStacksPrinted
 from trainmon.collectives.stragglers import WINDOW
 
@@ -73,10 +74,8 @@ def slow_rank(output):
         step()
     books = watch.collectives.hooks
     least, most = 0.8 * min(lags := inside.lags()), 1.2 * max(lags)
-    deadline = time.monotonic() + 60
-    while RANK == 0 and not books.stragglers() and time.monotonic() < deadline:
-        time.sleep(0.01)
     if RANK == 0:
+        eventually(books.stragglers)
         ((group, rank, lag, _median, _step),) = books.stragglers()
         assert (group, rank) == ("world", 1), (group, rank)
         assert least < lag < most, (least, lag, most)
@@ -102,7 +101,7 @@ def slow_in_turn(output):
         step()
     books = watch.collectives.hooks
     if RANK == 0:
-        control.wait_until(lambda: len(books.stragglers()) == 2, 60)
+        eventually(lambda: len(books.stragglers()) == 2)
         last = {group: rank for group, rank, *_ in books.stragglers()}
         assert last.pop("world") == 0 and list(last.values()) == [1], (last, books.stragglers())
     distributed.barrier()
@@ -132,7 +131,7 @@ def slow_loader(output):
     lags = inside.lags()
     if RANK == 0:
         print(f"by the script's own clock: {json.dumps(lags)}", flush=True)
-        control.wait_until(told, 60)
+        eventually(told)
     distributed.barrier()
     for _ in range(3 * WINDOW):
         # As long on every rank: nobody waits for anybody, and a step is long beside what a busy machine makes of it.

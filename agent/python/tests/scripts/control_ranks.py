@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from support import control, tiny
 from support.ranks import finish
+from support.waiting import eventually
 
 ORDER = {"targets": ["layers.1.fc1"], "kinds": {"param": True, "weight_grad": False, "moments": True}}
 
@@ -28,7 +29,7 @@ class Orders(threading.Thread):
         self.switch: int | None = None
 
     def run(self) -> None:
-        (description,) = control.wait_until(lambda: list(self.output.glob("control-*/control.json")))
+        (description,) = eventually(lambda: list(self.output.glob("control-*/control.json")))
         socket = Path(json.loads(description.read_text())["socket"])
         self.switch = control.order(socket.parent, "/set", ORDER, stage="switched")
 

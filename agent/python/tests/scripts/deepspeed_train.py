@@ -51,8 +51,7 @@ def engine_of(stage: int, dtype: str, micro_batches: int, options: set[str]):
         config |= {"fp16": {"enabled": True, "initial_scale_power": 16, "hysteresis": 1}}
         # torch's CPU knows float16; DeepSpeed does not believe it.
         deepspeed.get_accelerator().is_fp16_supported = lambda: True
-    net = tiny.model(layers=breaking.LAYERS if "each" in options else tiny.LAYERS)
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training(layers=breaking.LAYERS if "each" in options else tiny.LAYERS)
     engine, *_ = deepspeed.initialize(model=net, optimizer=optimizer, config=config)
     return engine
 

@@ -97,7 +97,8 @@ if __name__ == "__main__":
     program = next_program(given)
     try:
         become(program["words"], program["variables"], program["directory"], own)
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
+        # The interpreter ends itself by the signal that interrupted it.
         raise
     except BaseException as error:
         # A traceback begins in the program.

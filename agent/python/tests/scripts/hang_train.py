@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from support import control
 from support.ranks import finish
+from support.waiting import eventually
 
 STEPS, AT = 8, 5
 
@@ -52,7 +52,7 @@ def start(output: Path, store: str) -> Any:
             server.start()
             told.with_suffix(".new").write_text(str(here.recv()))
             told.with_suffix(".new").rename(told)
-        control.wait_until(told.exists)
+        eventually(told.exists)
         client = distributed.TCPStore("127.0.0.1", int(told.read_text()), None, False, wait_for_workers=False)
         distributed.init_process_group("gloo", store=client, **environment)
         return server
@@ -68,23 +68,23 @@ def status(output: Path) -> dict[str, Any]:
 
 
 def wait_for_alert(output: Path) -> None:
-    """Until some rank's findings are there, and live control shows it; not for ever."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    """Until some rank's findings are there, and live control shows it."""
+
+    def told() -> dict[str, Any] | None:
         found = list(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
         shown = status(output)
-        if shown["hang"] is not None and any("Stall" in file.read_text() for file in found):
-            print(f"status shows: {shown['hang']}", flush=True)
-            print(f"in progress: {json.dumps(shown['collectives']['in_progress'])}", flush=True)
-            return
-        time.sleep(0.05)
+        return shown if shown["hang"] is not None and any("Stall" in file.read_text() for file in found) else None
+
+    shown = eventually(told, pause=0.05, what="the alert")
+    print(f"status shows: {shown['hang']}", flush=True)
+    print(f"in progress: {json.dumps(shown['collectives']['in_progress'])}", flush=True)
 
 
 def end_once_alerted(output: Path, rank: int, ranks: int) -> None:
     """Beside a training that hangs: no rank ends before all have seen the alert, so that none raises."""
     wait_for_alert(output)
     (output / f"seen{rank}").touch()
-    control.wait_until(lambda: len(list(output.glob("seen*"))) == ranks)
+    eventually(lambda: len(list(output.glob("seen*"))) == ranks)
     sys.stdout.flush()
     os._exit(0)
 

@@ -28,6 +28,7 @@ import torch
 from torch import distributed
 
 from support import tiny
+from support.configs import PARAMETERS
 from support.ranks import finish
 
 STEPS, RANKS = 4, 2
@@ -40,9 +41,7 @@ OPTIMIZERS = {
 CONFIG = {
     "ops": ["min", "max", "mean", "norm", "std", "nans", "zeros"],
     "eps": 1e-5,
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "mg_direction": True,
     "update": True,
     "replica_interval": 1,
@@ -83,10 +82,7 @@ def parallel(output: Path, way: str, optimizer_name: str = "") -> None:
     model = WAYS[way]().wrap(tiny.model())
     optimizer = optimizer_of(model, optimizer_name)
     with trainmon.watch(model, optimizer, config=CONFIG, output_dir=str(output)):
-        for step in range(STEPS):
-            optimizer.zero_grad()
-            tiny.loss_of(model, step, distributed.get_rank()).backward()
-            optimizer.step()
+        tiny.train(model, optimizer, STEPS, rank=distributed.get_rank())
         serve()
 
 

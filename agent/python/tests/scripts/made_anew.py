@@ -1,7 +1,6 @@
 """The process group is destroyed while ranks are compared, and made anew: `made_anew.py PORT`, on two ranks."""
 
 import sys
-import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import trainmon  # noqa: F401  before anything of the frameworks
 from torch import distributed
 
 from support.ranks import finish
+from support.waiting import eventually, our_threads
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.ranks.hangs import HangWatch
 
@@ -47,13 +47,6 @@ class FakeMonitor:
     def set_hang(self, *_: Any) -> None: ...
 
 
-def wait_for(what: str, condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def main() -> None:
     distributed.init_process_group("gloo")
     rank, port = distributed.get_rank(), int(sys.argv[1])
@@ -74,13 +67,13 @@ def main() -> None:
         window()
     hangs.step_made()
     if rank == 0:
-        wait_for("a straggler", lambda: told.stragglers)
-        wait_for("a hang", lambda: told.hangs)
+        eventually(lambda: told.stragglers, what="a straggler")
+        eventually(lambda: told.hangs, what="a hang")
     distributed.barrier()
     # What is compared now finds no process group.
     distributed.destroy_process_group()
     window()
-    wait_for("the end of the threads", lambda: stragglers._comparer._thread is None and hangs._thread is None)
+    eventually(lambda: not our_threads("straggler") | our_threads("hangs"), what="the end of the threads")
     told.stragglers.clear()
     told.hangs.clear()
     store = distributed.TCPStore("127.0.0.1", port, 2, rank == 0, timedelta(seconds=PATIENCE_S))
@@ -90,8 +83,8 @@ def main() -> None:
     hangs.step_made()
     window()
     if rank == 0:
-        wait_for("a straggler of the new group", lambda: ("dp", 1) in told.stragglers)
-        wait_for("a hang in the new group", lambda: told.hangs)
+        eventually(lambda: ("dp", 1) in told.stragglers, what="a straggler of the new group")
+        eventually(lambda: told.hangs, what="a hang in the new group")
         print("told anew:", told.stragglers[-1], told.hangs[-1])
     distributed.barrier()
     stragglers.close(1.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support import megatron_cpu
+from support.configs import PARAMETERS
 
 megatron_cpu.install()
 
@@ -121,9 +122,7 @@ def watched(
         "format": "csv",
         "ops": ["min", "max", "mean", "norm"],
         "ndigits": 18,
-        "wg_distribution": True,
-        "mv_distribution": True,
-        "param_distribution": True,
+        **PARAMETERS,
         "mg_direction": True,
         "monitor_mbs_grad": case.name in EVERY,
     }

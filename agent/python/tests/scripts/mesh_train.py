@@ -23,18 +23,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
+from support import layered
 from support.flips import flip
+from support.layered import Layered
 from support.ranks import finish
 
-STEPS, LAYERS, MICRO_BATCHES, LENGTH, WIDTH = 4, 4, 2, 4, 16
-CONFIG: dict[str, Any] = {
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "ops": ["min", "max", "mean", "norm"],
-    "format": "csv",
-    "replica_interval": 1,
-}
+STEPS, LENGTH, WIDTH = 4, 4, 16
+CONFIG: dict[str, Any] = {**layered.CONFIG, "replica_interval": 1}
 
 
 class Block(nn.Module):
@@ -45,24 +40,6 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.fc2(torch.tanh(self.fc1(self.ln(x))))
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleDict({str(place): Block() for place in range(LAYERS)})
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers.values():
-            x = layer(x)
-        return x
-
-
-def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(5)
-    shape = (8, LENGTH, WIDTH)
-    return [(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)) for _ in range(STEPS)]
 
 
 class ByHand(nn.Module):
@@ -105,7 +82,7 @@ class Joined(torch.autograd.Function):
         return grads[0], None
 
 
-def parallel(net: Net, mesh: DeviceMesh) -> nn.Module:
+def parallel(net: Layered, mesh: DeviceMesh) -> nn.Module:
     names = mesh.mesh_dim_names or ()
     if "tp" in names:
         for layer in net.layers.values():
@@ -135,12 +112,9 @@ class Loop:
         self.mesh, self.by_hand = mesh, by_hand
         data = next((name for name in self.names if name in ("ddp", "fsdp")), None)
         self.data = None if data is None else mesh[data]
-        net = Net()
+        net = Layered(Block)
         if "pp" in self.names:
-            stage, stages = mesh["pp"].get_local_rank(), mesh["pp"].size()
-            for place in range(LAYERS):
-                if place * stages // LAYERS != stage:
-                    del net.layers[str(place)]
+            net.keep_stage(mesh["pp"].get_local_rank(), mesh["pp"].size())
         if by_hand:
             for place, block in list(net.layers.items()):
                 net.layers[place] = ByHand(block, mesh["tp"].get_group())
@@ -166,7 +140,7 @@ class Loop:
             group=pipeline.get_group(),
         )
         # torch's stages do not tell DDP which micro-batch is the last one that it sees.
-        micro_batches = 1 if "ddp" in self.names else MICRO_BATCHES
+        micro_batches = 1 if "ddp" in self.names else layered.MICRO_BATCHES
         self.schedule = ScheduleGPipe(stage, micro_batches, loss_fn=nn.functional.mse_loss)
 
     def step(self, watch: trainmon.Watch, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -178,8 +152,8 @@ class Loop:
             if losses:
                 watch.log(loss=torch.stack(losses).mean())
             return
-        for part, target_part in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES), strict=True):
-            (nn.functional.mse_loss(self.model(part), target_part) / MICRO_BATCHES).backward()
+        for part, target in layered.micro_batches(x, y):
+            layered.backward(self.model(part), target)
         if self.by_hand and self.data is not None:
             for one in self.model.parameters():
                 assert one.grad is not None
@@ -205,7 +179,7 @@ def over_mesh(case: str, output: Path, flipped: str | None) -> None:
     ) as watch:
         if "pp" in loop.names:
             loop.make_stage()
-        for step, (x, y) in enumerate(batches()):
+        for step, (x, y) in enumerate(layered.batches(STEPS, 8, LENGTH, WIDTH)):
             optimizer.zero_grad()
             if step == 3 and flipped and distributed.get_rank() == distributed.get_world_size() - 1:
                 flip(next(one for name, one in loop.model.named_parameters() if name.endswith(flipped)))
@@ -213,20 +187,9 @@ def over_mesh(case: str, output: Path, flipped: str | None) -> None:
             optimizer.step()
 
 
-def alone(output: Path) -> None:
-    net = Net()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
-    with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(output), name="run"):
-        for x, y in batches():
-            optimizer.zero_grad()
-            for part, target in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES), strict=True):
-                (nn.functional.mse_loss(net(part), target) / MICRO_BATCHES).backward()
-            optimizer.step()
-
-
 def main(output: Path, case: str, flipped: str | None = None) -> None:
     if case == "single":
-        alone(output)
+        layered.alone(Layered(Block), layered.batches(STEPS, 8, LENGTH, WIDTH), output, CONFIG, foreach=False)
         return
     distributed.init_process_group("gloo")
     torch.set_num_threads(1)

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from support import control, tiny
 from support.ranks import finish
+from support.waiting import eventually
 
 
 class Orders(threading.Thread):
@@ -32,7 +33,7 @@ class Orders(threading.Thread):
         self.over: dict[str, Any] = {}
 
     def run(self) -> None:
-        (description,) = control.wait_until(lambda: list(self.output.glob("control-*/control.json")))
+        (description,) = eventually(lambda: list(self.output.glob("control-*/control.json")))
         doors = Path(json.loads(description.read_text())["socket"]).parent
         number = control.ask(doors, "POST", "/dump", json.dumps({"steps": 2}))["id"]
         self.over["ctl"] = self.wait(doors, lambda one: one["id"] == number)
@@ -50,7 +51,7 @@ class Orders(threading.Thread):
             captures = control.ask(doors, "GET", "/status")["captures"]
             return next((one for one in captures if is_it(one) and is_over(one)), None)
 
-        found = control.wait_until(over)
+        found = eventually(over)
         assert found["stage"] == "done", found
         return found
 

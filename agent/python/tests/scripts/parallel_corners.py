@@ -51,8 +51,8 @@ def fails(base, name):
     ways = {one: WAYS[one]() for one in ("ddp_reducing_twice", "fsdp1_accumulating", "fsdp2_accumulating")}
     expected = {one: parallel.train(*pair(way), way, 3) for one, way in ways.items()}
     break_hooks(ddp.Ddp, fsdp1.Fsdp1, fsdp2.Fsdp2)
-    ddp._Accumulation.is_aggregated_now = broken
-    fsdp1._show = fsdp2._show = broken
+    ddp.Accumulation.is_aggregated_now = broken
+    fsdp1.show = fsdp2.show = broken
     StoreExchange.submit = broken
     for one, way in ways.items():
         model, optimizer = pair(way)

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from support import parallel, tiny
 from support.ranks import finish
+from support.torch_inside import hooks_of_tensor
 from support.ways import WAYS
 
 
@@ -54,7 +55,7 @@ def check(base, name, steps):
     assert parallel.collectives() - start == issued, f"{name}: the watch issued collectives"
     assert "0 dropped" in report, report
     assert patched() == original, f"{name}: not everything was put back"
-    assert not any(one._post_accumulate_grad_hooks or one._backward_hooks for one in model.parameters())
+    assert not any(map(hooks_of_tensor, model.parameters()))
     held = parallel.held_by_this_rank(WAYS[name.replace("_flat", "")]())
     parallel.check_rows(base / name, way, steps, held, every_micro_batch=way.micro_batches > 1)
 

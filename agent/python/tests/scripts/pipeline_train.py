@@ -10,62 +10,36 @@ import torch
 from torch import distributed, nn
 
 import trainmon
+from support import layered
+from support.layered import Layered
 from support.ranks import finish
 
-STEPS, LAYERS, MICRO_BATCHES = 5, 4, 2
-CONFIG = {
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "ops": ["min", "max", "mean", "norm"],
-    "format": "csv",
-}
+STEPS = 5
 
 
-class Net(nn.Module):
+class Layer(nn.Linear):
     def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleDict({str(place): nn.Linear(8, 8) for place in range(LAYERS)})
+        super().__init__(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers.values():
-            x = torch.tanh(layer(x))
-        return x
+        return torch.tanh(super().forward(x))
 
 
-def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(5)
-    return [(torch.randn(8, 8, generator=generator), torch.randn(8, 8, generator=generator)) for _ in range(STEPS)]
-
-
-def alone(net: Net, output: Path) -> None:
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(output), name="run"):
-        for x, y in batches():
-            optimizer.zero_grad()
-            for part, target in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES), strict=True):
-                (nn.functional.mse_loss(net(part), target) / MICRO_BATCHES).backward()
-            optimizer.step()
-
-
-def over_stages(net: Net, output: Path) -> None:
+def over_stages(net: Layered, output: Path) -> None:
     """Each micro-batch goes from rank to rank and back, one after the other."""
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    for place in range(LAYERS):
-        if place * ranks // LAYERS != rank:
-            del net.layers[str(place)]
+    net.keep_stage(rank, ranks)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(output), name="run"):
-        for x, y in batches():
+    with trainmon.watch(net, optimizer, config=layered.CONFIG, output_dir=str(output), name="run"):
+        for x, y in layered.batches(STEPS, 8, 8):
             optimizer.zero_grad()
-            for part, target in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES), strict=True):
+            for part, target in layered.micro_batches(x, y):
                 if rank > 0:
                     distributed.recv(part := torch.empty_like(part), rank - 1)
                     part.requires_grad_()
                 found = net(part)
                 if rank == ranks - 1:
-                    (nn.functional.mse_loss(found, target) / MICRO_BATCHES).backward()
+                    layered.backward(found, target)
                 else:
                     distributed.send(found.detach(), rank + 1)
                     distributed.recv(gradient := torch.empty_like(found), rank + 1)
@@ -76,15 +50,15 @@ def over_stages(net: Net, output: Path) -> None:
             optimizer.step()
 
 
-def shared(net: Net, output: Path, rank: int = 0, ranks: int = 1) -> None:
+def shared(net: Layered, output: Path, rank: int = 0, ranks: int = 1) -> None:
     """Each rank has a part of the rows of each layer, under the layer's name, and the gradients of these alone. The
     loss is 0 everywhere: what is told of the run itself but the norm is the same."""
     for layer in net.layers.values():
         for name in ("weight", "bias"):
             setattr(layer, name, nn.Parameter(getattr(layer, name).detach().chunk(ranks)[rank].clone()))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    with trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(output), name="run"):
-        for x, _ in batches():
+    with trainmon.watch(net, optimizer, config=layered.CONFIG, output_dir=str(output), name="run"):
+        for x, _ in layered.batches(STEPS, 8, 8):
             optimizer.zero_grad()
             found = sum(nn.functional.linear(x, one.weight, one.bias).square().mean() for one in net.layers.values())
             (found - found.detach()).backward()
@@ -93,15 +67,15 @@ def shared(net: Net, output: Path, rank: int = 0, ranks: int = 1) -> None:
 
 def main(output: Path, way: str) -> None:
     if way == "single":
-        alone(Net(), output)
+        layered.alone(Layered(Layer), layered.batches(STEPS, 8, 8), output)
     elif way == "whole":
-        shared(Net(), output)
+        shared(Layered(Layer), output)
     else:
         distributed.init_process_group("gloo")
         if way == "pipeline":
-            over_stages(Net(), output)
+            over_stages(Layered(Layer), output)
         else:
-            shared(Net(), output, distributed.get_rank(), distributed.get_world_size())
+            shared(Layered(Layer), output, distributed.get_rank(), distributed.get_world_size())
         finish()
 
 

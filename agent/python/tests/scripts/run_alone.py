@@ -35,14 +35,10 @@ def double(one: OfMain) -> OfMain:
 
 
 def plain() -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with torch.no_grad():
         tiny.loss_of(net, 0, 0)
-    for step in range(3):
-        optimizer.zero_grad()
-        tiny.loss_of(net, step, 0).backward()
-        optimizer.step()
+    tiny.train(net, optimizer, 3)
     print("parameters", sum(float(one.detach().double().abs().sum()) for one in net.parameters()))
 
 

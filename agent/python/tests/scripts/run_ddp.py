@@ -11,8 +11,7 @@ from support.ranks import finish
 
 distributed.init_process_group("gloo")
 torch.set_num_threads(1)
-net = tiny.model()
-optimizer = tiny.optimizer_of(net)
+net, optimizer = tiny.training()
 wrapped = torch.nn.parallel.DistributedDataParallel(net)
 for step in range(3):
     optimizer.zero_grad()

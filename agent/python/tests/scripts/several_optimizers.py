@@ -13,14 +13,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from support import tiny
+from support.configs import PARAMETERS
 from support.ranks import finish
 
 distributed.init_process_group("gloo")
 output, kind, rank = sys.argv[1], sys.argv[2], distributed.get_rank()
 CONFIG = {
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "update": True,
     "ops": ["norm"],
     "queue_steps": 512,

@@ -13,17 +13,12 @@ import torch
 from torch import nn
 
 import trainmon
+from support.configs import EVERYTHING
 
 PLACE = Path(sys.argv[1])
 CONFIG = {
     "ops": ["min", "max", "mean", "norm", "nans"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "mg_direction": True,
-    "update": True,
+    **EVERYTHING,
     "cc_distribution": {"enable": True},
 }
 STEPS = 5

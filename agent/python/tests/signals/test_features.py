@@ -301,8 +301,7 @@ def test_a_feature_that_fails_everywhere_says_so_once_and_names_the_modules(
     heard: list[str] = []
     monitor = start(tmp_path, heard, {"linear_hook": []})
     monkeypatch.setattr(numbers, "spectral", lambda *_: 1 / 0)
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with Watch(net, optimizer, monitor):
         for step in range(2):
             tiny.loss_of(net, step, 0).backward()

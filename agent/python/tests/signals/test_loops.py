@@ -172,8 +172,7 @@ def test_another_trainings_loss_scale_is_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["bound early", "by hand", "twice", "values", "values, bound early"])
 def test_clipping_is_seen_whichever_way(tmp_path: Path, way: str) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watch(net, optimizer, config=GRADIENTS, output_dir=str(tmp_path)):
         tiny.loss_of(net, 0, 0).backward()
         parameters = list(net.parameters())
@@ -379,8 +378,7 @@ def test_a_training_that_is_dropped_is_not_kept_alive(tmp_path: Path) -> None:
 
 
 def test_copies_are_not_watched(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     config = {**GRADIENTS, "xy_distribution": True, "all_xy": True}
     with watch(net, optimizer, config=config, output_dir=str(tmp_path)):
         average = copy.deepcopy(net)

@@ -12,15 +12,14 @@ from torch import nn
 
 import trainmon
 from support import runs
+from support.configs import PARAMETERS
 
 OPS = ["min", "max", "mean", "norm"]
 CONFIG: dict[str, Any] = {
     "ops": OPS,
     "format": "csv",
     "xy_distribution": True,
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
 }
 
 

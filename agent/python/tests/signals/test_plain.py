@@ -12,20 +12,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import trainmon
-from support import runs, tiny
+from support import configs, runs, tiny
+from support.torch_inside import hooks_of, hooks_of_optimizer, hooks_of_tensor
 from trainmon.hooks import patches
 
-OPS = ["min", "max", "mean", "norm"]
-EVERYTHING: dict[str, Any] = {
-    "ops": OPS,
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "mg_direction": True,
-    "update": True,
-}
+OPS = configs.OPS
+EVERYTHING: dict[str, Any] = {"ops": OPS, **configs.EVERYTHING}
 GRADIENTS: dict[str, Any] = {"ops": OPS, "wg_distribution": True}
 
 
@@ -44,39 +36,14 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return heard
 
 
-def train(
-    net: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    steps: int,
-    *,
-    micro_batches: int = 1,
-    clip: float | None = None,
-    set_to_none: bool = True,
-) -> list[float]:
-    losses = []
-    for step in range(steps):
-        optimizer.zero_grad(set_to_none=set_to_none)
-        total = 0.0
-        for micro in range(micro_batches):
-            loss = tiny.loss_of(net, step, 0, micro, micro_batches)
-            loss.backward()
-            total += float(loss.detach())
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
-        optimizer.step()
-        losses.append(total)
-    return losses
-
-
 def watched(tmp_path: Path, net: nn.Module, optimizer: Any, config: dict[str, Any], **options: Any) -> trainmon.Watch:
     return trainmon.watch(net, optimizer, config=config, output_dir=str(tmp_path), **options)
 
 
 def test_every_signal_is_what_torch_says(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, {**EVERYTHING, "monitor_mbs_grad": True}, grad_acc_steps=2) as watch:
-        train(net, optimizer, 3, micro_batches=2, clip=0.5)
+        tiny.train(net, optimizer, 3, micro_batches=2, clip=0.5)
         report = watch.close()
     assert "0 dropped" in report
     run = runs.run_directory(tmp_path, 0)
@@ -107,10 +74,9 @@ def test_every_signal_is_what_torch_says(tmp_path: Path) -> None:
 
 
 def test_the_first_micro_batch_shows_its_own_gradient(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, {**GRADIENTS, "monitor_mbs_grad": True}, grad_acc_steps=2):
-        train(net, optimizer, 1, micro_batches=2)
+        tiny.train(net, optimizer, 1, micro_batches=2)
     alone = tiny.model()
     tiny.loss_of(alone, 0, 0, 0, 2).backward()
     rows = runs.by_name(runs.rows(runs.run_directory(tmp_path, 0), "grad_unreduced"), 0, 0)
@@ -132,9 +98,9 @@ def test_training_is_the_same_to_the_bit(tmp_path: Path, compute: str) -> None:
         torch.manual_seed(3)
         if watch:
             with watched(tmp_path, net, optimizer, {**EVERYTHING, "monitor_mbs_grad": True}, grad_acc_steps=2):
-                losses = train(net, optimizer, 20, micro_batches=2, clip=1.0)
+                losses = tiny.train(net, optimizer, 20, micro_batches=2, clip=1.0)
         else:
-            losses = train(net, optimizer, 20, micro_batches=2, clip=1.0)
+            losses = tiny.train(net, optimizer, 20, micro_batches=2, clip=1.0)
         tensors = [one.detach() for one in net.parameters()]
         tensors += [one.grad for one in net.parameters() if one.grad is not None]
         tensors += [one for state in optimizer.state.values() for one in state.values()]
@@ -227,8 +193,7 @@ def test_a_failure_inside_never_reaches_the_script(
 
     module, _, name = owner.rpartition(".")
     monkeypatch.setattr(getattr(__import__(module, fromlist=[name]), name), method, broken)
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, EVERYTHING) as watch:
         assert run(watch, net, optimizer) == expected
     assert calls, f"{owner}.{method} is never called"
@@ -246,16 +211,15 @@ def test_what_fails_at_the_start_is_off_and_said_once_and_the_rest_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], owner: str, method: str, hook: str
 ) -> None:
     net = tiny.model()
-    expected = train(net, tiny.optimizer_of(net), 3)
+    expected = tiny.train(net, tiny.optimizer_of(net), 3)
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("injected")
 
     monkeypatch.setattr(f"{owner}.{method}", broken)
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, EVERYTHING):
-        assert train(net, optimizer, 3) == expected
+        assert tiny.train(net, optimizer, 3) == expected
     assert [f"`{hook}` failed" in message for message in said if "injected" in message] == [True], said
     run = runs.run_directory(tmp_path, 0)
     for number, step in enumerate(tiny.reference(1, 3)):
@@ -337,10 +301,9 @@ def test_parameters_without_gradient_have_no_rows(tmp_path: Path) -> None:
 
 
 def test_gradients_kept_at_zero_are_measured(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, GRADIENTS):
-        train(net, optimizer, 2, set_to_none=False)
+        tiny.train(net, optimizer, 2, set_to_none=False)
     run = runs.run_directory(tmp_path, 0)
     for number, step in enumerate(tiny.reference(1, 2)):
         rows = runs.by_name(runs.rows(run, "grad_reduced"), number)
@@ -349,8 +312,7 @@ def test_gradients_kept_at_zero_are_measured(tmp_path: Path) -> None:
 
 
 def test_writes_that_torch_does_not_count_are_seen(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, GRADIENTS):
         tiny.loss_of(net, 0, 0).backward()
         for parameter in net.parameters():
@@ -426,12 +388,12 @@ def test_state_of_any_optimizer_is_measured(tmp_path: Path, make: Any, files: di
     net = tiny.model()
     optimizer = make(net.parameters())
     with watched(tmp_path, net, optimizer, {"ops": OPS, "mv_distribution": True}):
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
         kept = {
             name: {key: value.clone() for key, value in optimizer.state[parameter].items() if torch.is_tensor(value)}
             for name, parameter in net.named_parameters()
         }
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
     run = runs.run_directory(tmp_path, 0)
     for key, file in files.items():
         rows = runs.by_name(runs.rows(run, file), 1)
@@ -474,7 +436,7 @@ def test_recomputed_modules_are_measured_once(tmp_path: Path, reentrant: bool) -
     def rows_of(net: nn.Module, place: Path) -> tuple[list[runs.Row], list[runs.Row]]:
         optimizer = tiny.optimizer_of(net)
         with watched(place, net, optimizer, config, grad_acc_steps=2):
-            train(net, optimizer, 2, micro_batches=2)
+            tiny.train(net, optimizer, 2, micro_batches=2)
         run = runs.run_directory(place, 0)
         return runs.rows(run, "actv"), runs.rows(run, "actv_grad")
 
@@ -516,15 +478,14 @@ def test_a_tensor_seen_before_is_not_taken_for_another(tmp_path: Path) -> None:
 
 
 def test_evaluation_is_not_measured(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, {"ops": OPS, "xy_distribution": True, "all_xy": True}):
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
         net.eval()
         with torch.no_grad():
             tiny.loss_of(net, 5, 0)
         net.train()
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
     rows = runs.rows(runs.run_directory(tmp_path, 0), "actv")
     counts = {step: sum(row["step"] == step for row in rows) for step in ("0", "1")}
     assert counts["0"] == counts["1"] > 0
@@ -532,8 +493,7 @@ def test_evaluation_is_not_measured(tmp_path: Path) -> None:
 
 def test_everything_patched_is_put_back(tmp_path: Path) -> None:
     before = (torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.step, torch.amp.GradScaler.scale)
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     first = watched(tmp_path / "a", net, optimizer, EVERYTHING)
     second = watched(tmp_path / "b", net, optimizer, EVERYTHING)
     first.close()
@@ -541,18 +501,15 @@ def test_everything_patched_is_put_back(tmp_path: Path) -> None:
     second.close()
     second.close()
     assert (torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.step, torch.amp.GradScaler.scale) == before
-    assert not patches._listeners
-    for parameter in net.parameters():
-        assert not parameter._post_accumulate_grad_hooks  # type: ignore[attr-defined]
-    assert not any(module._forward_hooks for module in net.modules())
-    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks  # type: ignore[attr-defined]
+    assert not patches.listeners()
+    assert not any(map(hooks_of_tensor, net.parameters()))
+    assert not hooks_of(net) and not hooks_of_optimizer(optimizer)
 
 
 def test_a_restricted_choice_has_no_global_norm(tmp_path: Path) -> None:
-    net = tiny.model()
-    optimizer = tiny.optimizer_of(net)
+    net, optimizer = tiny.training()
     with watched(tmp_path, net, optimizer, {**GRADIENTS, "targets": {"layers.0": {}}}):
-        train(net, optimizer, 1)
+        tiny.train(net, optimizer, 1)
     run = runs.run_directory(tmp_path, 0)
     assert all(row["name"].startswith("layers.0") for row in runs.rows(run, "grad_reduced"))
     assert runs.steps(run)[0]["grad_norm"] == ""

@@ -12,13 +12,12 @@ from torch import nn
 
 import trainmon
 from support import runs
+from support.configs import PARAMETERS
 from support.ranks import run_ranks
 
 STEPS = 5
 CONFIG: dict[str, Any] = {
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "update": True,
     "ops": ["norm", "mean"],
 }

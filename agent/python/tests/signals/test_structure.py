@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from support import runs
+from support.torch_inside import hooks_of
 from trainmon import Watch
 from trainmon.common.places import OURS
 from trainmon.signals.structure import ModuleStructPrinted, struct_of
@@ -175,7 +176,7 @@ def test_nothing_is_hooked_or_stopped_without_being_asked(tmp_path: Path) -> Non
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with Watch(net, optimizer, start(tmp_path)):
-        assert not net._forward_hooks
+        assert not hooks_of(net)
         net(torch.ones(1, 2)).sum().backward()
         optimizer.step()
     assert not (tmp_path / "module_struct").exists()
@@ -187,7 +188,7 @@ def test_stacks_are_noted_in_the_first_measured_step_only(tmp_path: Path) -> Non
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with Watch(net, optimizer, start(tmp_path, stack_info=True, start_step=1)):
         for step in range(3):
-            assert bool(net[0]._forward_hooks) == (step < 2)
+            assert bool(hooks_of(net[0])) == (step < 2)
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
     with (runs.run_directory(tmp_path, 0) / "stack_info.csv").open(newline="") as opened:

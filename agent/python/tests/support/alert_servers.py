@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ import yaml
 
 from support import rules
 from support.ranks import free_port
+from support.waiting import eventually
 
 #: How much faster time runs in rules and routes: ten minutes are 20 s. Scrapes are once a second instead of in 15.
 FACTOR = 30
@@ -34,13 +34,9 @@ def missing() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
-def wait_for(what: str, found: Callable[[], Found | None]) -> Found:
-    """Asks until there is something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (value := found()) is None or value is False:
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE_S} s"
-        time.sleep(0.1)
-    return value
+def wait_for(what: str, found: Callable[[], Found | None]) -> Found | None:
+    """Asks the servers, which are slow, until there is something."""
+    return eventually(found, within=PATIENCE_S, pause=0.1, what=what)
 
 
 class Webhook:
@@ -102,7 +98,7 @@ class Servers:
         self._log = (directory / "servers.log").open("w")
         self._processes = [subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT) for words in commands]
         for address in (self.address, manager):
-            wait_for(f"server at {address}", lambda address=address: _is_ready(address))
+            wait_for(f"server at {address}", lambda address=address: is_ready(address))
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series of an instant query."""
@@ -128,7 +124,8 @@ class Servers:
         self._log.close()
 
 
-def _is_ready(address: str) -> bool:
+def is_ready(address: str) -> bool:
+    """Whether a server of Prometheus takes requests there."""
     try:
         with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5) as answer:
             return bool(answer.status == 200)

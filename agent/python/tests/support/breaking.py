@@ -8,8 +8,10 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from support.configs import EVERYTHING
 from trainmon.hooks.replacement import replace
 
 #: Rooms that hooks of every framework lead to.
@@ -78,13 +80,7 @@ _MADE_BY_US = ("NewParameters",)
 _CONFIG: dict[str, Any] = {
     "format": "csv",
     "ops": ["min", "max", "mean", "norm"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "mg_direction": True,
-    "update": True,
+    **EVERYTHING,
     "monitor_mbs_grad": True,
     "shutdown_timeout_ms": 2000,
 }
@@ -217,6 +213,31 @@ def faults(*owners: Any) -> list[Fault]:
     return found
 
 
+class InEachStep:
+    """A trainer's callback that begins a watch in every step and ends it there, with another function that raises."""
+
+    def __init__(self, faults: Sequence[Fault | NoFault], directory: Path) -> None:
+        self.faults, self.directory = faults, directory
+        self.reached: set[str] = set()
+
+    def begin_fault(self, number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
+        """From now on the fault of this step is there; gives the callback that is made with it."""
+        self.fault = self.faults[number]
+        self.injection = self.fault.injected()
+        self.calls = self.injection.__enter__()
+        return make(config_of_everything(self.directory))
+
+    def end_fault(self, watches: Iterable[Any]) -> None:
+        """It is gone, and so is what the watches left."""
+        self.injection.__exit__(None, None, None)
+        for watch in watches:
+            take_off(watch)
+            # Where the callback could not close it.
+            watch.close()
+        if self.calls:
+            self.reached.add(str(self.fault))
+
+
 def assert_reached(reached: Iterable[str], expected: Iterable[str]) -> None:
     """An injected exception that was never raised shows nothing."""
     missing = set(expected) - set(reached)
@@ -227,7 +248,7 @@ def take_off(watch: Any) -> None:
     """Removes what a watch left because its own removal was broken."""
     if watch is not None:
         watch.framework.detach()
-        for _, room in watch._rooms():
+        for room in (watch.activations, watch.features, watch.structure, watch.stacks):
             room.detach()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,13 @@ def program() -> Path:
     if not built.is_file():
         pytest.skip(f"no program {built}: `cargo build -p trainmon-cli` builds it")
     return built
+
+
+def compared(target: str | Path, *goldens: str | Path) -> tuple[int, dict[str, Any]]:
+    """The exit status of `trainmon compare`, and its answer."""
+    ended = trainmon("compare", target, *goldens, "--json")
+    answer: dict[str, Any] = json.loads(ended.stdout)
+    return ended.returncode, answer
 
 
 def trainmon(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -6,13 +6,13 @@ import http.client
 import json
 import os
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support.waiting import eventually
 
-class _Connection(http.client.HTTPConnection):
+
+class Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=60)
         self._path = path
@@ -30,7 +30,7 @@ class _Connection(http.client.HTTPConnection):
 
 def ask(control: Path, method: str, path: str, body: str = "") -> Any:
     """What the run with this control directory answers."""
-    connection = _Connection(control / "control.sock")
+    connection = Connection(control / "control.sock")
     connection.request(method, path, body.encode())
     response = connection.getresponse()
     answer = json.loads(response.read())
@@ -53,18 +53,7 @@ def wait_for(control: Path, number: int, stage: str) -> int:
         assert change["stage"] != "withdrawn", change
         return change if change["stage"] in (stage, "switched") else None
 
-    change = wait_until(reached)
+    change = eventually(reached, within=120)
     assert change["late"] == [], change
     step: int = change["step"]
     return step
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """Waits until the condition is true, and gives what made it so."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("waited in vain")

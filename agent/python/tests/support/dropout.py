@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import trainmon
+from support.configs import PARAMETERS
 
 WIDTH, HEADS, LAYERS, LENGTH, BATCH, VOCABULARY = 32, 2, 4, 16, 8, 64
 RATE = 1e-3
@@ -17,9 +18,7 @@ RATE = 1e-3
 MEASURE = {
     "targets": {},
     "ops": ["norm", "mean", "max"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "format": ["csv"],
 }
 #: From the planted step on the learning rate is multiplied by these.

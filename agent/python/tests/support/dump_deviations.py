@@ -33,7 +33,7 @@ _INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.u
 
 def reason(case: str, config: dict, difference: Difference) -> str | None:
     """Why a field may differ; none: it may not."""
-    for rule in _RULES:
+    for rule in RULES:
         found = rule(case, config, difference)
         if found is not None:
             return found.value
@@ -157,7 +157,7 @@ def _sent(case: str, config: dict, difference: Difference) -> Why | None:
     return None
 
 
-_RULES = (
+RULES = (
     _high_precision,
     _race,
     _linear_is_core,

@@ -71,7 +71,7 @@ def compare(ours: Path, theirs: Path, excuses: Callable[[Difference], str | None
             mine_path = mine[rank] / path.name
             assert mine_path.is_file(), f"{file} is missing"
             pair = [_shaped(path.name, json.loads(one.read_text())) for one in (mine_path, path)]
-            for difference in _differences(file, (), pair[0], pair[1], None, outcome):
+            for difference in differences(file, (), pair[0], pair[1], None, outcome):
                 reason = excuses(difference)
                 if reason is None:
                     outcome.differing.append(difference)
@@ -88,7 +88,7 @@ def _shaped(name: str, document: Any) -> Any:
     return document
 
 
-def _differences(
+def differences(
     file: str, path: tuple[str, ...], ours: Any, theirs: Any, around: Any, outcome: Outcome
 ) -> Iterator[Difference]:
     if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -102,10 +102,10 @@ def _differences(
                     yield Difference(file, (*path, key), ours.get(key, ABSENT), theirs.get(key, ABSENT), around)
         for key in theirs:
             if key in ours:
-                yield from _differences(file, (*path, key), ours[key], theirs[key], around, outcome)
+                yield from differences(file, (*path, key), ours[key], theirs[key], around, outcome)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-            yield from _differences(file, (*path, str(place)), mine, other, around, outcome)
+            yield from differences(file, (*path, str(place)), mine, other, around, outcome)
     else:
         outcome.fields += 1
         if not _is_same(path, ours, theirs, around, outcome):

@@ -94,11 +94,38 @@ def run(
         return subprocess.CompletedProcess(words, status, out.read().decode(), err.read().decode())
 
 
+class Started:
+    """A program that runs while the test goes on: `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, words: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
+        (given, answer), (out, said), (err, complained) = (os.pipe() for _ in range(3))
+        self._child = server().start(words, variables, directory, (given, said, complained))
+        for one in (given, said, complained):
+            os.close(one)
+        self.stdin, self.stdout, self.stderr = os.fdopen(answer, "w"), os.fdopen(out), os.fdopen(err)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._child, number)
+
+    def wait(self, timeout: float = PATIENCE_S) -> tuple[int, str, str]:
+        """Its exit status, and what it printed and said on standard error that was not read yet: little, for it is read
+        when the program has ended."""
+        self.stdin.close()
+        _, status = server().wait_for_any({self._child}, timeout)
+        with self.stdout, self.stderr:
+            return status, self.stdout.read(), self.stderr.read()
+
+
 def run_together(
-    words: Sequence[str], variables: Sequence[Mapping[str, str]], directory: Path, timeout: float
+    words: Sequence[str],
+    variables: Sequence[Mapping[str, str]],
+    directory: Path,
+    timeout: float,
+    *,
+    all_end: bool = True,
 ) -> tuple[int, str]:
     """The same program so many times at once, each with variables of its own. Gives the first exit status that is not
-    0, or 0, and what all printed. When one fails the others are ended."""
+    0, or 0, and what all printed. When one fails the others are ended, unless `all_end` is false."""
     with tempfile.TemporaryFile() as out, Path(os.devnull).open() as nothing:
         files = (nothing.fileno(), out.fileno(), out.fileno())
         children = {server().start(words, one, directory, files) for one in variables}
@@ -108,7 +135,7 @@ def run_together(
             children.discard(child)
             if status != 0 and worst == 0:
                 worst = status
-                for one in children:
+                for one in children if all_end else ():
                     kill(one)
         out.seek(0)
         return worst, out.read().decode(errors="replace")

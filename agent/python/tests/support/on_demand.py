@@ -11,6 +11,7 @@ import torch
 
 import trainmon
 from support import control, tiny
+from support.waiting import eventually
 
 #: Steps a training makes at most while it waits for something.
 PATIENCE = 4000
@@ -34,7 +35,7 @@ def captured(root: Path, step: int, rank: int = 0) -> Captured:
     """What lies in the directory of a step and rank."""
     place = root / f"step{step}" / f"rank{rank}"
     dump = json.loads((place / "dump.json").read_text())
-    control.wait_until((place / "request.json").is_file)
+    eventually((place / "request.json").is_file)
     return Captured(dump["data"], json.loads((place / "request.json").read_text()), place)
 
 

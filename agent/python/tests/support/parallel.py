@@ -13,13 +13,12 @@ import torch
 from torch import distributed, nn
 
 from support import runs, tiny
+from support.configs import PARAMETERS
 
 CLIP = 0.5
 CONFIG: dict[str, Any] = {
     "ops": ["min", "max", "mean", "norm"],
-    "wg_distribution": True,
-    "mv_distribution": True,
-    "param_distribution": True,
+    **PARAMETERS,
     "monitor_mbs_grad": True,
 }
 

@@ -39,14 +39,17 @@ def run_ranks(
     The script must end with `finish()` of `support.ranks`: torch 2.13 with gloo sometimes aborts at interpreter exit,
     with or without a monitor.
     """
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "none"}
-    told |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
-    variables = {**variables_of_a_rank(environment), **told}
     words = [str(SCRIPTS / script), *map(str, arguments)]
-    each = [{**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    each = variables_of_ranks(ranks, environment)
     status, said = forks.run_together(words, each, directory or Path.cwd(), timeout)
     assert status == 0, f"{shlex.join(words)}\nexit status {status}\n{said[-8000:]}"
     return said
+
+
+def run_ranks_of_which_some_die(script: str, ranks: int, *arguments: object) -> None:
+    """The others are left to end by themselves, whatever one ends with."""
+    words = [str(SCRIPTS / script), *map(str, arguments)]
+    forks.run_together(words, variables_of_ranks(ranks), Path.cwd(), 240, all_end=False)
 
 
 def run_alone(
@@ -67,6 +70,14 @@ def variables_of_a_rank(more: Mapping[str, str] | None = None) -> dict[str, str]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": modules_in(SCRIPTS.parent), "PATH": path, "PYTHONWARNINGS": "ignore"}
     return {**ENVIRONMENT, **own, **(more or {})}
+
+
+def variables_of_ranks(ranks: int, more: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """The environment of each rank of a job."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "none"}
+    told |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+    job = {**variables_of_a_rank(more), **told}
+    return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 
 def run(

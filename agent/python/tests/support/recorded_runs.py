@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support import alert_servers
 from support.ranks import free_port
+from support.waiting import eventually
 
 #: Fixed, so that the same is drawn on every day.
 START = 1_767_571_200
@@ -62,16 +62,11 @@ def prometheus(directory: Path) -> Iterator[str]:
 
 
 def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            pass
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        return alert_servers.is_ready(address)
+
+    eventually(is_ready, pause=0.05, what=f"Prometheus at {address}")
 
 
 def samples() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,15 @@ def is_settled(monitor: Monitor) -> bool:
     lines = re.findall(r": (\d+) of (\d+) records delivered((?:, \d+ \w+)*)", monitor.report())
     sums = [int(done) + sum(map(int, re.findall(r"\d+", lost))) for done, _, lost in lines]
     return bool(lines) and all(given == str(offered) for _, given, _ in lines) and sums == [offered] * len(lines)
+
+
+def findings(place: Path, rank: int = 0) -> list[int]:
+    """The steps of all findings of the runs at a place."""
+    # In the run's own directory, or in msprobe's layout beside the runs; a link leads to one that is here already.
+    holders = [place, *(run for run in place.iterdir() if not run.is_symlink())]
+    files = [holder / "anomaly_detected" / f"rank{rank}" / "anomaly.json" for holder in holders]
+    found = [json.loads(file.read_text()) for file in files if file.exists()]
+    return [entry["step"] for entries in found for entry in entries.values()]
 
 
 def rows(directory: Path, kind: str) -> list[Row]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from support.waiting import eventually
 from trainmon.common.kinds import Kind
-from trainmon.replicas import votes
+from trainmon.ranks.surroundings import Clock, Surroundings
 from trainmon.replicas.verdict import Copy
 from trainmon.replicas.votes import ReplicaVotes, Submission
 
@@ -37,12 +37,12 @@ class Counted:
     """A store that counts what is asked of it: calls and bytes of keys and values."""
 
     def __init__(self, store: Any) -> None:
-        self._store = store
+        self.store = store
         self.calls: dict[str, int] = {}
         self.bytes = 0
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
+        method = getattr(self.store, name)
 
         def call(*arguments: Any) -> Any:
             self.calls[name] = self.calls.get(name, 0) + 1
@@ -62,13 +62,12 @@ def size(value: Any) -> int:
 class Rank:
     """One simulated rank."""
 
-    def __init__(self, rank: int, ranks: Sequence[int], store: Any) -> None:
+    def __init__(self, rank: int, ranks: Sequence[int], store: Any, clock: Clock | None = None) -> None:
         self.ranks = tuple(ranks)
         self.voice = Voice()
         self.store = Counted(store)
-        # Another process has counted nothing yet.
-        votes._ordinals.clear()
-        self.votes = ReplicaVotes(self.voice, rank, "label", lambda: self.store)  # type: ignore[arg-type]
+        surroundings = Surroundings(clock=clock or Clock(), open_store=lambda: self.store)
+        self.votes = ReplicaVotes(self.voice, rank, "label", surroundings)  # type: ignore[arg-type]
 
     def show(self, step: int, fingerprints: Sequence[int], moment: str | None = None) -> None:
         copies = copies_of(len(fingerprints))
@@ -92,11 +91,4 @@ def close_all(ranks: Sequence[Rank], seconds: float = 20.0) -> None:
 
 def wait_for_calls(ranks: Sequence[Rank], name: str, count: int) -> None:
     """Until each rank's store was asked so often."""
-    wait_for(lambda: all(rank.store.calls.get(name, 0) >= count for rank in ranks))
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.01)
+    eventually(lambda: all(rank.store.calls.get(name, 0) >= count for rank in ranks))

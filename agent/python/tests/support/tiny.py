@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,43 @@ def loss_of(net: nn.Module, step: int, rank: int, micro: int = 0, micro_batches:
 def optimizer_of(net: nn.Module, lr: float = 1e-3) -> torch.optim.Optimizer:
     """The optimizer every test and the reference use."""
     return torch.optim.AdamW(net.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+
+
+def training(seed: int = 7, layers: int = LAYERS) -> tuple[TinyGpt, torch.optim.Optimizer]:
+    """The model and its optimizer."""
+    net = model(seed, layers)
+    return net, optimizer_of(net)
+
+
+def train(
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: int | range,
+    *,
+    rank: int = 0,
+    micro_batches: int = 1,
+    clip: float | None = None,
+    set_to_none: bool = True,
+    factors: Mapping[int, float] | None = None,
+    told: Callable[[int, float], object] = lambda _step, _loss: None,
+) -> list[float]:
+    """Trains; gives the loss of each step. `factors`: what the loss of a step is multiplied by, if by anything. `told`:
+    called with the loss before the optimizer steps."""
+    losses = []
+    for step in range(steps) if isinstance(steps, int) else steps:
+        optimizer.zero_grad(set_to_none=set_to_none)
+        total = 0.0
+        for micro in range(micro_batches):
+            loss = loss_of(net, step, rank, micro, micro_batches)
+            loss = loss * factors[step] if factors and step in factors else loss
+            loss.backward()
+            total += float(loss.detach())
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+        told(step, total)
+        optimizer.step()
+        losses.append(total)
+    return losses
 
 
 class FailsBackward(torch.autograd.Function):

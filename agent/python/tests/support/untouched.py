@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from support.torch_inside import function_modes, hooks_of, hooks_of_tensor
 from trainmon.captures.operators import operators
 
 
@@ -44,10 +45,5 @@ def assert_untouched(before: dict[str, Any], model: nn.Module) -> None:
             assert all(one is other for one, other in zip(value, after[name], strict=True)), name
         else:
             assert after[name] is value, name
-    assert torch._C._len_torch_function_stack() == 0
-    for module in model.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-        assert not module._forward_hooks_always_called
-        for parameter in module.parameters():
-            assert not getattr(parameter, "_post_accumulate_grad_hooks", None)
+    assert function_modes() == 0
+    assert not hooks_of(model) and not any(map(hooks_of_tensor, model.parameters()))

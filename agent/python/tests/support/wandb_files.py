@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from support.waiting import eventually
 
 #: `:W&B`, a magic number, a version.
 _FILE_HEADER = 7
@@ -40,17 +41,15 @@ def records(path: Path) -> list[Any]:
     """The records of a run that has finished, in order. Its own process writes them: they may come a little later."""
     from wandb.proto import wandb_internal_pb2
 
-    deadline = time.monotonic() + 60
-    while True:
+    def whole() -> list[Any]:
         found = []
         for message in _messages(path.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(message)
             found.append(record)
-        if any(record.WhichOneof("record_type") == "exit" for record in found):
-            return found
-        assert time.monotonic() < deadline, "the run does not end"
-        time.sleep(0.02)
+        return found if any(record.WhichOneof("record_type") == "exit" for record in found) else []
+
+    return eventually(whole, what="the run's end")
 
 
 def history(path: Path) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 import trainmon
 from support import tiny
 from support.ranks import run_ranks
+from support.runs import findings
 from trainmon import TrainerMon, TrainerMonitorV2
 
 #: The step whose gradient is too large, after enough steps for the rule to know what is usual.
@@ -33,23 +34,6 @@ def config_file(place: Path, *rules: dict[str, Any]) -> Path:
     file = place / "monitor.json"
     file.write_text(json.dumps(config(place, *rules)))
     return file
-
-
-def findings(place: Path, rank: int = 0) -> list[int]:
-    """The steps of all findings of a run."""
-    # In the run's own directory, or in msprobe's layout beside the runs; a link leads to one that is here already.
-    holders = [place, *(run for run in place.iterdir() if not run.is_symlink())]
-    files = [holder / "anomaly_detected" / f"rank{rank}" / "anomaly.json" for holder in holders]
-    found = [json.loads(file.read_text()) for file in files if file.exists()]
-    return [entry["step"] for entries in found for entry in entries.values()]
-
-
-def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range, spoilt: int, factor: float) -> None:
-    """Trains; in step `spoilt` the loss is `factor` times what it is."""
-    for step in steps:
-        optimizer.zero_grad()
-        (tiny.loss_of(net, step, 0) * (factor if step == spoilt else 1)).backward()
-        optimizer.step()
 
 
 class Way:
@@ -120,7 +104,7 @@ def test_what_was_usual_is_known_again_after_a_resume(
 ) -> None:
     first = Way(way, tmp_path / "first")
     first.begin(0)
-    train(first.net, first.optimizer, range(SPIKE), -1, 1)
+    tiny.train(first.net, first.optimizer, range(SPIKE))
     state = first.monitor.state_dict()
     first.close()
     assert findings(first.place) == []
@@ -132,7 +116,7 @@ def test_what_was_usual_is_known_again_after_a_resume(
     second.begin(SPIKE)
     if through and not second.is_loaded_before:
         second.monitor.load_state_dict(through(state))
-    train(second.net, second.optimizer, range(SPIKE, SPIKE + 2), SPIKE, 1000)
+    tiny.train(second.net, second.optimizer, range(SPIKE, SPIKE + 2), factors={SPIKE: 1000})
     second.close()
     # The second monitor of msprobe counts from zero.
     spike = 0 if way == "v2" else SPIKE
@@ -175,7 +159,7 @@ def test_a_state_that_is_none_is_warned_of_and_training_goes_on(
         watched.monitor.load_state_dict(state)
         said = capfd.readouterr().err
         assert said.count("the alert state is not taken up") == said.count("  hint: ") == 1, said
-    train(watched.net, watched.optimizer, range(SPIKE + 1), SPIKE, 1000)
+    tiny.train(watched.net, watched.optimizer, range(SPIKE + 1), factors={SPIKE: 1000})
     watched.close()
     assert "is off from now on" not in capfd.readouterr().err
     assert findings(watched.place) == [SPIKE], "they learnt anew"
@@ -201,7 +185,7 @@ def test_nothing_saved_changes_nothing(state: Any, tmp_path: Path, capfd: pytest
             watched.monitor.load_state_dict(state)
         watched.begin(0)
         watched.monitor.load_state_dict(state)
-        train(watched.net, watched.optimizer, range(2), -1, 1)
+        tiny.train(watched.net, watched.optimizer, range(2))
         watched.close()
     assert "warning" not in capfd.readouterr().err
 
@@ -216,8 +200,7 @@ def test_states_go_to_their_own_watches(tmp_path: Path) -> None:
             monitor.load_state_dict(through_json(states[0]))
         first = SPIKE if states else 0
         for number, scale in enumerate((1.0, 100.0)):
-            net = tiny.model()
-            optimizer = tiny.optimizer_of(net)
+            net, optimizer = tiny.training()
             monitor.set_monitor(net, optimizer=optimizer, start_iteration=first)
             for step in range(first, first + SPIKE):
                 optimizer.zero_grad()
@@ -242,10 +225,10 @@ def test_only_an_alert_with_stop_asks_the_training_to_end(way: str, actions: lis
     file.write_text(json.dumps(settings))
     assert way == "watch" or not watched.monitor.stop_requested
     watched.begin(0)
-    train(watched.net, watched.optimizer, range(3), -1, 1)
+    tiny.train(watched.net, watched.optimizer, range(3))
     watched.monitor.state_dict()
     assert not watched.monitor.stop_requested, "the state has every step: nothing was found"
-    train(watched.net, watched.optimizer, range(3, 4), 3, float("nan"))
+    tiny.train(watched.net, watched.optimizer, range(3, 4), factors={3: float("nan")})
     watched.monitor.state_dict()
     assert watched.monitor.stop_requested is ("stop" in actions)
     watched.close()

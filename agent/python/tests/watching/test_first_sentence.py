@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import pytest
 from support.alert_servers import Webhook
 from support.command import trainmon
 from support.matrix import IS_FULL
-from support.ranks import SCRIPTS, free_port, run_alone, variables_of_a_rank
+from support.ranks import run_alone, run_ranks_of_which_some_die
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,15 @@ FIRST_MESSAGE_OF_A_JOB = {
 }
 
 
+@dataclass(frozen=True)
+class Job:
+    """One of them, and what its webhook received."""
+
+    fault: str
+    run: Path
+    received: list[dict[str, Any]]
+
+
 def sent(run: Path) -> list[str]:
     """The messages that a run sent when an alert began."""
     alerts: list[dict[str, Any]] = []
@@ -119,19 +126,27 @@ def test_the_first_sentence_of_a_planted_fault_is_right(tmp_path: Path, fault: s
     assert re.match(expected.report, headline(tmp_path / fault)), headline(tmp_path / fault)
 
 
-def on_two_ranks(fault: str, directory: Path, *webhook: str) -> None:
-    """Trains on two ranks, of which one may die."""
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    each = [{**variables_of_a_rank(told), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    words = [sys.executable, str(SCRIPTS / "planted_faults.py"), fault, str(directory), "1", *webhook]
-    ranks = [subprocess.Popen(words, env=variables, stderr=subprocess.DEVNULL) for variables in each]
-    for process in ranks:
-        process.wait(timeout=240)
+@pytest.fixture(scope="module", params=FIRST_MESSAGE_OF_A_JOB)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Of two ranks, with a fault on rank 1 alone."""
+    place, webhook = tmp_path_factory.mktemp("job"), Webhook()
+    address = f"http://127.0.0.1:{webhook.port}/alert"
+    run_ranks_of_which_some_die("planted_faults.py", 2, request.param, place, 1, address)
+    webhook.close()
+    return Job(request.param, place / request.param, webhook.received)
 
 
-def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> None:
-    on_two_ranks("nan_on_one_rank", tmp_path)
-    run = tmp_path / "nan_on_one_rank"
+def test_the_ranks_of_a_job_send_one_message_for_an_incident(job: Job) -> None:
+    begins, ends = FIRST_MESSAGE_OF_A_JOB[job.fault]
+    texts = [(message["phase"], message["ranks"], message["text"]) for message in job.received]
+    assert [phase for phase, _, _ in texts] == ["begins", "ends"][: 1 if ends is None else 2], texts
+    assert all(re.match(text, told) for text, (_, _, told) in zip([begins, ends or ""], texts, strict=False)), texts
+    assert all(ranks == [0, 1] for _, ranks, _ in texts), texts
+
+
+@pytest.mark.parametrize("job", ["nan_on_one_rank"], indirect=True)
+def test_what_only_one_rank_computes_is_told_of_that_rank(job: Job) -> None:
+    run = job.run
     of_rank = {rank: [message for message in sent(run) if f"on rank {rank}" in message] for rank in range(2)}
     assert re.match(r"NonFinite: loss NaN at step 130 on rank 1; moved first: loss at step 130 ", of_rank[1][0]), (
         of_rank
@@ -144,19 +159,8 @@ def test_what_only_one_rank_computes_is_told_of_that_rank(tmp_path: Path) -> Non
     ), headline(run)
 
 
-@pytest.mark.parametrize("fault", FIRST_MESSAGE_OF_A_JOB)
-def test_the_ranks_of_a_job_send_one_message_for_an_incident(tmp_path: Path, fault: str) -> None:
-    webhook, (begins, ends) = Webhook(), FIRST_MESSAGE_OF_A_JOB[fault]
-    on_two_ranks(fault, tmp_path, f"http://127.0.0.1:{webhook.port}/alert")
-    webhook.close()
-    texts = [(message["phase"], message["ranks"], message["text"]) for message in webhook.received]
-    assert [phase for phase, _, _ in texts] == ["begins", "ends"][: 1 if ends is None else 2], texts
-    assert all(re.match(text, told) for text, (_, _, told) in zip([begins, ends or ""], texts, strict=False)), texts
-    assert all(ranks == [0, 1] for _, ranks, _ in texts), texts
-
-
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
-    on_two_ranks("dropped_rank", tmp_path)
+    run_ranks_of_which_some_die("planted_faults.py", 2, "dropped_rank", tmp_path, 1)
     run = tmp_path / "dropped_rank"
     assert re.match(r"No alert. \d+ series", headline(run)), "rank 1 may still be at work"
     for file in run.glob("rank_*/*"):

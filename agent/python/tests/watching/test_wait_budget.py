@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from support import runs
+from support import forks, runs
+from support.ranks import variables_of_a_rank
 from trainmon.watching.wait_budget import WaitBudget
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "close_slowly.py"
@@ -19,20 +18,18 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "close_slowly.py"
 @pytest.mark.parametrize("presses", [1, 2])
 @pytest.mark.parametrize("way", ["close", "exit", "lane"])
 def test_ctrl_c_shortens_the_end_and_nothing_on_disk_is_lost(tmp_path: Path, way: str, presses: int) -> None:
-    command = [sys.executable, str(SCRIPT), str(tmp_path), way]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "closing\n"
-        time.sleep(0.5)
-        assert process.poll() is None, "it waits for its collector"
-        for _ in range(presses):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
-        # The deadlines are a minute.
-        said = process.communicate(timeout=30)[1]
+    process = forks.Started([str(SCRIPT), str(tmp_path), way], variables_of_a_rank(), tmp_path)
+    assert process.stdout.readline() == "closing\n"
+    # It waits for its collector.
+    time.sleep(0.5)
+    for _ in range(presses):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    # The deadlines are a minute.
+    status, _, said = process.wait(30)
     assert "KeyboardInterrupt" in said, said
     # At its end the interpreter says what was raised, and exits as it would have.
-    assert process.returncode == (0 if way == "exit" else -signal.SIGINT), said
+    assert status == (0 if way == "exit" else -signal.SIGINT), said
     assert "records were still queued when the shutdown deadline passed" in said, said
     assert len(runs.rows(runs.run_directory(tmp_path, 0), "grad_reduced")) == 6
 

@@ -27,7 +27,7 @@ class CaptureSignal:
 
     def __init__(self, monitor: Monitor, is_wanted: bool | None) -> None:
         """`is_wanted`: as the config says; None where it leaves that open."""
-        self._monitor: Monitor | None = None
+        self.monitor: Monitor | None = None
         if is_wanted is False or (is_wanted is None and _SLURM in os.environ):
             return
         # Elsewhere than in the main thread Python lets nobody handle signals.
@@ -37,7 +37,7 @@ class CaptureSignal:
             return
         if not self._install(monitor, is_wanted=bool(is_wanted)):
             return
-        self._monitor = monitor
+        self.monitor = monitor
         CaptureSignal._listening.append(weakref.ref(self, _forget))
 
     @classmethod
@@ -64,7 +64,7 @@ class CaptureSignal:
 
     def remove(self) -> None:
         """Listens no more. The last one takes the handler away, unless it was replaced or wrapped since."""
-        monitor, self._monitor = self._monitor, None
+        monitor, self.monitor = self.monitor, None
         if monitor is None:
             return
         _keep([one for one in CaptureSignal._listening if one() is not self])
@@ -75,7 +75,7 @@ class CaptureSignal:
         if os.getpid() != cls._process:
             return None
         listeners = (one() for one in cls._listening)
-        return next((listener._monitor for listener in listeners if listener is not None), None)
+        return next((listener.monitor for listener in listeners if listener is not None), None)
 
 
 def _forget(gone: weakref.ref[CaptureSignal]) -> None:

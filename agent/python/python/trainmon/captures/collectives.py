@@ -51,7 +51,7 @@ class Collectives:
         self._capture = capture
         self._undo: list[Callable[[], None]] = []
         self._numbers: dict[str, int] = {}
-        self._pending: list[_Pending] = []
+        self.pending: list[_Pending] = []
 
     def attach(self) -> None:
         """From here on they are captured."""
@@ -76,7 +76,7 @@ class Collectives:
     def detach(self) -> None:
         """Everything is as it was. Operations that are complete, though nobody waited for them, are recorded."""
         undo_all(self._undo, self._capture)
-        pending, self._pending = self._pending, []
+        pending, self.pending = self.pending, []
         for one in pending:
             # A work throws what its operation failed of.
             guarded(one.end_if_complete, self._capture)
@@ -107,7 +107,7 @@ class Collectives:
                 call.end(outputs, _HIDDEN_AFTER.get(name, []))
                 return result
             pending = _Pending(call, outputs, _HIDDEN_AFTER.get(name, []), works)
-            self._pending.append(pending)
+            self.pending.append(pending)
             told = [_told_work(work, pending) for work in works]
             return told if isinstance(result, list) else told[0]
         except Exception as error:

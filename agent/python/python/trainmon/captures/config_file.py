@@ -8,7 +8,7 @@ from pathlib import Path
 from trainmon._trainmon import ConfigError
 
 #: Seconds between two looks at the file, while the capture is on and while it is off.
-_INTERVALS = {True: 0.5, False: 3.0}
+LOOKS_S = {True: 0.5, False: 3.0}
 
 
 class ConfigFile:
@@ -46,7 +46,7 @@ class ConfigFile:
 
     def changed(self, is_enabled: bool) -> str | None:
         """The text, if the file was changed since the last look, and it is time to look."""
-        if not self._is_watched or time.monotonic() - self._looked < _INTERVALS[is_enabled]:
+        if not self._is_watched or time.monotonic() - self._looked < LOOKS_S[is_enabled]:
             return None
         self._looked = time.monotonic()
         state = self._now()

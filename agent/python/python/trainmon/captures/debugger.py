@@ -206,7 +206,7 @@ class PrecisionDebugger:
             if token_range is not None:
                 self._tokens = TokenRange(models, token_range, self._session)
         self._join_rank(rank_id)
-        rows, is_scheduled = _rows_of_request(config.request_id, scheduled)
+        rows, is_scheduled = rows_of_request(config.request_id, scheduled)
         if not is_scheduled or not config.wants_rank(self._rank) or not self._session.begin(step, self._rank, rows):
             return
         if self._tokens is not None:
@@ -293,7 +293,7 @@ def _models_of(model: Any) -> tuple[list[torch.nn.Module], bool]:
     return models, is_list
 
 
-def _rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tuple[tuple[int, int, int] | None, bool]:
+def rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tuple[tuple[int, int, int] | None, bool]:
     """Where a request's tokens stand among all of a step, as `(all, first, end)`; and whether there are any."""
     if request is None or scheduled is None:
         return None, True

@@ -23,7 +23,7 @@ from trainmon.measuring.unobserved import quietly
 _WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
 
 #: How long the end of a step waits for a device that does not answer.
-_PATIENCE = 60.0
+PATIENCE_S = 60.0
 _POLL_SECONDS = 0.001
 
 
@@ -92,7 +92,7 @@ class DeviceNumbers:
 
     def finish(self) -> None:
         """Tells all that is under way. Waits for it: the step has ended."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE_S
         with self._lock:
             for device in list(self._open):
                 self._send(device)

@@ -45,7 +45,7 @@ class CapturesOnDemand:
         self._volume: int | None = None
         self._volume_of: int | None = None
         monitor.offer_captures()
-        self._signal = CaptureSignal(monitor, signal)
+        self.signal = CaptureSignal(monitor, signal)
 
     def begin_next_step(self) -> None:
         """A step begins: what was captured of the one before is written, and this one is captured if it is due."""
@@ -64,7 +64,7 @@ class CapturesOnDemand:
 
     def detach(self) -> None:
         """Nothing is captured any more; what is being captured is written."""
-        self._signal.remove()
+        self.signal.remove()
         if self._ticket is not None:
             self._end("the watch was closed in the middle of the step")
 

@@ -54,7 +54,7 @@ class RandomCalls:
 
     def start(self) -> None:
         """From here on calls are written."""
-        for library, owner, name in _drawing():
+        for library, owner, name in drawing_functions():
             self._replace(library, owner, name)
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ def random_save(output_path: str = "./output") -> RandomCalls:
     return calls
 
 
-def _drawing() -> Iterator[tuple[str, Any, str]]:
+def drawing_functions() -> Iterator[tuple[str, Any, str]]:
     """The library's name in the file, where the function is bound, and its name."""
     for name in random.__all__:
         # A class is none: it makes another generator.

@@ -40,7 +40,7 @@ class CaptureSession:
     """Starts and stops the capture of steps. While it is stopped nothing of it is on the training's path."""
 
     #: Which session is on in this process. Two at a time would take each other's entrances for torch's functions.
-    _owner: ClassVar[CaptureSession | None] = None
+    owner: ClassVar[CaptureSession | None] = None
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CaptureSession:
         severity, a message and a hint. `volume`: the bytes of a step's tensors, where they are known from another one.
         """
         self.config = config
-        self._neutral = neutral
+        self.neutral = neutral
         self._tell = tell
         self.capture = Capture()
         self._process = os.getpid()
@@ -128,7 +128,7 @@ class CaptureSession:
 
     def _is_refused(self) -> bool:
         """Whether nothing may be put in place now; the user is told why."""
-        owner = CaptureSession._owner
+        owner = CaptureSession.owner
         if owner is not None and owner is not self:
             if owner._process == os.getpid():
                 self.tell_once("another capture is on: this one does not start", "stop the other one first")
@@ -150,9 +150,9 @@ class CaptureSession:
         with _lock:
             if self._is_refused():
                 return
-            if CaptureSession._owner is self:
+            if CaptureSession.owner is self:
                 self.stop()
-            CaptureSession._owner = self
+            CaptureSession.owner = self
         self.remember(models, is_list)
         try:
             self._volume.tell_least(self.models)
@@ -200,7 +200,7 @@ class CaptureSession:
             mode,
             records=self.config.wants_modules or mode is None,
             wants_backward=wants_backward,
-            neutral=self._neutral,
+            neutral=self.neutral,
             before_call=self._before_call,
         )
 
@@ -236,7 +236,7 @@ class CaptureSession:
 
     def stop(self) -> None:
         """Captures no more, and takes everything away."""
-        if os.getpid() == self._process and CaptureSession._owner is self:
+        if os.getpid() == self._process and CaptureSession.owner is self:
             self._take_away()
 
     def _take_away(self) -> None:
@@ -257,8 +257,8 @@ class CaptureSession:
         guarded(self._micro_steps.detach, self.capture)
         self._stop_functions()
         with _lock:
-            if CaptureSession._owner is self:
-                CaptureSession._owner = None
+            if CaptureSession.owner is self:
+                CaptureSession.owner = None
 
     def _stop_functions(self) -> None:
         parts = [self._triton.detach, self.custom.detach, self._collectives.detach, self._optimizers.detach]

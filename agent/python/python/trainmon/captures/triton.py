@@ -35,7 +35,7 @@ class TritonLaunches:
         """From here on launches are captured, if the process has Triton."""
         if self._undo:
             return
-        for owner in _classes():
+        for owner in kernel_classes():
             self._replace(owner)
 
     def detach(self) -> None:
@@ -70,7 +70,7 @@ class TritonLaunches:
         return number
 
 
-def _classes() -> Iterator[Any]:
+def kernel_classes() -> Iterator[Any]:
     """Those that were imported: one that was not has launched nothing."""
     seen: list[Any] = []
     for place, name in _LAUNCHED:

@@ -14,7 +14,7 @@ from trainmon._trainmon import Capture, CaptureConfig
 _SAMPLE = 8
 _FEWEST_MODULES = 64
 #: Smaller steps are told of afterwards.
-_LARGE = 1 << 30
+LARGE_BYTES = 1 << 30
 #: What takes less needs no room that is worth a word.
 _TOLD_FROM = 1 << 20
 _HINT = "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time"
@@ -65,7 +65,7 @@ class Volume:
             passes = 2 if self._config.wants_backward else 1
             whole = volume[0] * _SAMPLE * passes
             capture.expect_bytes(whole)
-            if whole >= _LARGE:
+            if whole >= LARGE_BYTES:
                 self._say("by its first modules, the tensors of this step take about", whole)
 
     def _least(self, models: Sequence[torch.nn.Module]) -> int:

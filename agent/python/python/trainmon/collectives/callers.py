@@ -18,7 +18,7 @@ from trainmon.common.places import OURS, directory_of
 _TORCH = directory_of(torch.__file__)
 #: Code that is not the training's: ours, and what stands between its line and the group. Ascend's part of torch lies
 #: beside it.
-_BETWEEN = (OURS, _TORCH, f"{_TORCH.removesuffix('/')}_npu/", "<trainmon>")
+BETWEEN = (OURS, _TORCH, f"{_TORCH.removesuffix('/')}_npu/", "<trainmon>")
 _STANDARD = (contextlib.__file__,)
 #: A stack is looked at up to here.
 _DEEPEST = 256
@@ -82,7 +82,7 @@ class Callers:
         known = self._is_between.get(code)
         if known is None:
             file = code.co_filename
-            known = self._is_between[code] = file.startswith(_BETWEEN) or file in _STANDARD
+            known = self._is_between[code] = file.startswith(BETWEEN) or file in _STANDARD
         return known
 
 

@@ -8,7 +8,6 @@ compares. Nobody waits for another rank, and the training's thread writes a few 
 from __future__ import annotations
 
 import statistics
-import time
 import weakref
 import zlib
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from trainmon.collectives.latecomers import Latecomers
 from trainmon.ranks.exchange import digest_of_ranks
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import FileStoreError, Pause, Ring, StoreThread, get_all
+from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Steps that are compared at once.
 WINDOW = 16
@@ -56,13 +56,20 @@ class _Window:
 class Stragglers:
     """Compares the ranks of each group; the first rank of it has the result."""
 
-    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None = None) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        hooks: Collectives,
+        told_from: float | None = None,
+        surroundings: Surroundings = PROCESS,
+    ) -> None:
         """`told_from`: the share of a step from which on a lag is an alert; without one it is a warning in the log."""
-        self._comparer = comparer = _Comparer(monitor, hooks, told_from)
+        self._clock = surroundings.clock
+        self._comparer = comparer = _Comparer(monitor, hooks, told_from, surroundings)
         self._before: dict[str, tuple[int, float]] = {}
         self._first: int | None = None
         self._last: int | None = None
-        self._begun = time.monotonic()
+        self._begun = self._clock.now()
         weakref.finalize(self, comparer.stop, 0.0).atexit = False
 
     def end_step(self, step: int, times: Times) -> None:
@@ -76,7 +83,7 @@ class Stragglers:
             self._first = step - step % WINDOW + WINDOW
         if step % WINDOW:
             return
-        now = time.monotonic()
+        now = self._clock.now()
         if step > self._first:
             seconds = (now - self._begun) / WINDOW
             for group, ranks, count, inside in times:
@@ -97,12 +104,16 @@ class _Comparer(StoreThread):
     thread_name = "straggler"
     call_s = 1.0
 
-    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None) -> None:
-        super().__init__()
+    def __init__(
+        self, monitor: Monitor, hooks: Collectives, told_from: float | None, surroundings: Surroundings
+    ) -> None:
+        super().__init__(surroundings.clock)
         self._monitor = monitor
         self._hooks = hooks
         self._told_from = told_from
-        self._own = OwnStore()
+        own = OwnStore()
+        self._open_store = surroundings.open_store or own.get
+        self._close_store = own.close
         #: Windows in a row, by group, in which ranks were missing.
         self._missing: dict[str, int] = {}
         self._rank = monitor.rank
@@ -118,7 +129,7 @@ class _Comparer(StoreThread):
         # Groups over the same ranks are several: Megatron's `dp` and `dp_cp`, say.
         of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
         key = f"trainmon/straggler/{of}/{_RING.place(number)}"
-        window = _Window(number, step, group, list(ranks), key, time.monotonic() + _PATIENCE_S, step_seconds)
+        window = _Window(number, step, group, list(ranks), key, self._clock.now() + _PATIENCE_S, step_seconds)
         with self._changed:
             if self._is_off or self._stop_at is not None:
                 return
@@ -131,7 +142,7 @@ class _Comparer(StoreThread):
         under_way: list[_Window] = []
         try:
             while self._await_work(under_way):
-                store = self._own.get()
+                store = self._open_store()
                 with self._changed:
                     submitted, self._submitted = self._submitted, []
                 for window, inside in submitted:
@@ -152,7 +163,7 @@ class _Comparer(StoreThread):
             # It went with the job, and nobody is left to compare with; or the process group was destroyed, and the next
             # window finds the one that is made then.
             under_way = []
-        self._own.close()
+        self._close_store()
         with self._changed:
             self._submitted = []
             self._thread = None
@@ -160,15 +171,15 @@ class _Comparer(StoreThread):
     def _await_work(self, under_way: Sequence[_Window]) -> bool:
         with self._changed:
             if under_way and not self._submitted:
-                self._changed.wait(max(0.0, min(one.look_at for one in under_way) - time.monotonic()))
+                self._clock.wait(self._changed, max(0.0, min(one.look_at for one in under_way) - self._clock.now()))
             while not (under_way or self._submitted or self._stop_at is not None):
-                self._changed.wait()
+                self._clock.wait(self._changed, None)
             if self._stop_at is None:
                 return True
-            return bool(under_way or self._submitted) and time.monotonic() < self._stop_at
+            return bool(under_way or self._submitted) and self._clock.now() < self._stop_at
 
     def _is_over(self, store: Any, window: _Window) -> bool:
-        now = time.monotonic()
+        now = self._clock.now()
         if now < window.look_at:
             return False
         come = f"{window.key}/come/{window.number}"

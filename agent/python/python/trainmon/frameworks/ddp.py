@@ -29,7 +29,7 @@ class Ddp(Plain):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._guard = job.guard
-        self._accumulations: list[_Accumulation] = []
+        self._accumulations: list[Accumulation] = []
         self._wrapper_of = {id(one): wrapper for wrapper in ddp_wrappers(job.models) for one in wrapper.parameters()}
         self._ignored = {
             id(one)
@@ -54,7 +54,7 @@ class Ddp(Plain):
             tensor = parameter.tensor
             if tensor.requires_grad and id(tensor) not in self._hooked and id(tensor) in self._wrapper_of:
                 self._hooked.add(id(tensor))
-                self._attach(_Accumulation(parameter, self._wrapper_of[id(tensor)]), sink)
+                self._attach(Accumulation(parameter, self._wrapper_of[id(tensor)]), sink)
 
     def aggregates_now(self, parameter: Parameter) -> bool:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
@@ -70,7 +70,7 @@ class Ddp(Plain):
             return alone()
         return self.over_tensor_ranks(parameter, ranks_of(wrapper.process_group))
 
-    def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
+    def _attach(self, one: Accumulation, sink: GradientSink) -> None:
         self._accumulations.append(one)
         listener, ours, theirs = weakly(sink), weakref.ref(self), weakref.ref(one)
 
@@ -81,7 +81,7 @@ class Ddp(Plain):
 
         self.handles.append(one.parameter.tensor.register_post_accumulate_grad_hook(accumulated))
 
-    def accumulated(self, one: _Accumulation, sink: GradientSink) -> None:
+    def accumulated(self, one: Accumulation, sink: GradientSink) -> None:
         """A gradient was added to the parameter's. Never raises."""
         parameter = one.parameter
         try:
@@ -97,7 +97,7 @@ class Ddp(Plain):
         except Exception as error:
             self._guard.failed_at("weight gradients", parameter.name, error)
 
-    def _listen_to_arrivals(self, one: _Accumulation, sink: GradientSink) -> None:
+    def _listen_to_arrivals(self, one: Accumulation, sink: GradientSink) -> None:
         """Only in loops that aggregate before the step's last micro-batch: such a hook costs as much as the other."""
         if one.listens:
             return
@@ -116,7 +116,7 @@ class Ddp(Plain):
 
 
 @dataclass(eq=False)
-class _Accumulation:
+class Accumulation:
     """How a step's gradient of one parameter comes together."""
 
     parameter: Parameter

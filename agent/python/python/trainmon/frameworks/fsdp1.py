@@ -123,7 +123,7 @@ class Fsdp1(Plain):
             try:
                 flat = handle.flat_param
                 if flat.grad is not None:
-                    _show(flat, by_place, sink)
+                    show(flat, by_place, sink)
                     self.launch()
             except Exception as error:
                 self._guard.failed("weight gradients", error)
@@ -219,7 +219,7 @@ def _wrapped(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _show(flat: Any, by_place: Mapping[tuple[int, int], Parameter], sink: GradientSink) -> None:
+def show(flat: Any, by_place: Mapping[tuple[int, int], Parameter], sink: GradientSink) -> None:
     """Cuts a whole flat gradient into its parameters' gradients: views of it."""
     gradient = flat.grad.detach()
     start, index = 0, 0

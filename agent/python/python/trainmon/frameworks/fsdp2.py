@@ -120,7 +120,7 @@ class Fsdp2(Plain):
                     parameter = by_tensor.get(id(managed.sharded_param))
                     if parameter is not None:
                         self._guard.each(
-                            "weight gradients", parameter.name, functools.partial(_show, parameter, managed, sink)
+                            "weight gradients", parameter.name, functools.partial(show, parameter, managed, sink)
                         )
                         self.launch()
                 except Exception as error:
@@ -222,7 +222,7 @@ def _groups(model: torch.nn.Module) -> Iterator[Any]:
         yield from (group for group in groups if group is not None)
 
 
-def _show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
+def show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
     """The whole gradient so far: summed in the precision of the aggregation, or where autograd left it."""
     gradient = getattr(managed, "unsharded_accumulated_grad", None)
     if gradient is None:

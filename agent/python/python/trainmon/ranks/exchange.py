@@ -7,8 +7,6 @@ with, from a thread of our own.
 
 from __future__ import annotations
 
-import threading
-import time
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,14 +15,15 @@ from typing import Any
 
 from trainmon._trainmon import Monitor
 from trainmon.ranks.store_thread import FileStoreError, Ring, StoreThread, default_store, get_all
+from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Keys are reused after this many steps.
-_RING = Ring(64)
+RING = Ring(64)
 #: A batch is held open for this many later steps at most (`MAX_STEPS_FOR_NORM` of `recorder.rs`): then the sum is of no
 #: use. Where the monitor's queue is shorter the batch leaves earlier; the monitor counts it then, and says so.
-_LATEST = 32
+LATEST = 32
 #: After this many seconds the sum of a step is given up.
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 #: After this many steps without a sum no more are tried.
 _TRIES = 8
 #: Between looks at the store: at first, per rank of the group, and at most. A store serves all its ranks in one thread.
@@ -47,17 +46,30 @@ class StoreExchange:
     There is no sum where the store is a file (`init_method="file://..."`): it would grow with every step.
     """
 
-    def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str = "") -> None:
-        self._adder = adder = _Adder(monitor, sorted(set(ranks)), label)
+    def __init__(
+        self, monitor: Monitor, ranks: Sequence[int], label: str = "", surroundings: Surroundings = PROCESS
+    ) -> None:
+        self._adder = adder = _Adder(monitor, sorted(set(ranks)), label, surroundings)
         weakref.finalize(self, adder.stop, 0.0, 0.0).atexit = False
 
     def submit(self, step: int, squares: float, done: Done) -> None:
         """Gives this rank's part of a step; `done` gets the sum or None, from the exchange's thread."""
         self._adder.submit(step, squares, done)
 
-    def close(self, seconds: float) -> None:
-        """Waits at most this long for sums under way, then gives up on them."""
-        self._adder.stop(seconds)
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sum is under way."""
+        return self._adder.is_idle
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called: no more sums are begun."""
+        return self._adder.is_stopping
+
+    def close(self, seconds: float, further: float | None = None) -> None:
+        """Waits at most this long for sums under way, then gives up on them; so long `further` for a call of the store
+        to return, if not two seconds."""
+        self._adder.stop(seconds, further)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,13 +91,16 @@ class _Adder(StoreThread):
     thread_name = "norm"
     at_exit_s = 1.0
 
-    def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str) -> None:
-        super().__init__()
+    def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str, surroundings: Surroundings) -> None:
+        super().__init__(surroundings.clock)
         self._monitor = monitor
         self._ranks = list(ranks)
-        self._rank = _own_rank()
+        self._rank = surroundings.rank()
         self._leader = self._ranks[0]
-        self._prefix = _prefix(self._ranks, label)
+        group = f"trainmon/{digest_of_ranks(self._ranks)}/{label}"
+        #: Where the keys are: the same on every rank, others for the next exchange over these ranks.
+        self._prefix = f"{group}/{surroundings.exchanges.next(group)}"
+        self._open_default = surroundings.open_store or default_store
         self._submitted: list[_Sum] = []
         self._under_way: list[_Sum] = []
         self._is_off = self._rank not in self._ranks
@@ -103,10 +118,15 @@ class _Adder(StoreThread):
             return
         with self._changed:
             if not self._is_off and self._stop_at is None:
-                self._submitted.append(_Sum(step, squares, done, time.monotonic() + _PATIENCE_S))
+                self._submitted.append(_Sum(step, squares, done, self._clock.now() + PATIENCE_S))
                 self._start()
                 return
         done(None)
+
+    @property
+    def is_idle(self) -> bool:
+        with self._changed:
+            return not (self._submitted or self._under_way)
 
     # The thread.
 
@@ -137,9 +157,9 @@ class _Adder(StoreThread):
         pause = _PAUSE_S + _PAUSE_PER_RANK_S * len(self._ranks)
         with self._changed:
             if self._under_way and not self._submitted:
-                self._changed.wait(self._pause(pause))
+                self._clock.wait(self._changed, self._pause(pause))
             while not (self._under_way or self._submitted or self._stop_at is not None):
-                self._changed.wait()
+                self._clock.wait(self._changed, None)
             self._under_way += self._submitted
             self._submitted.clear()
             is_over = self._stop_at is not None and not self._is_worth_waiting(self._stop_at)
@@ -147,11 +167,11 @@ class _Adder(StoreThread):
 
     def _is_worth_waiting(self, stop_at: float) -> bool:
         """Whether the end waits for a sum: not where the last ones did not come."""
-        return bool(self._under_way) and not self._failures and time.monotonic() < stop_at
+        return bool(self._under_way) and not self._failures and self._clock.now() < stop_at
 
     def _pause(self, shortest: float) -> float:
         """The longer a sum is awaited the rarer it is looked for."""
-        waited = time.monotonic() + _PATIENCE_S - self._under_way[-1].deadline
+        waited = self._clock.now() + PATIENCE_S - self._under_way[-1].deadline
         return max(shortest, min(waited / 4, _LONGEST_PAUSE_S))
 
     def _advance(self) -> None:
@@ -165,7 +185,7 @@ class _Adder(StoreThread):
         be free; who makes it anew expects nothing of ours in the new one."""
         from torch.distributed import PrefixStore
 
-        store = default_store()
+        store = self._open_default()
         if self._store is None or self._store() is not store:
             self._existing.clear()
             self._store = weakref.ref(store)
@@ -177,7 +197,7 @@ class _Adder(StoreThread):
             self._failures = 0
             _resolve(one, total)
             return True
-        if newest <= one.step + _LATEST and time.monotonic() < one.deadline:
+        if newest <= one.step + LATEST and self._clock.now() < one.deadline:
             return False
         self._failures += 1
         self._say(self._missing(one))
@@ -188,18 +208,18 @@ class _Adder(StoreThread):
         """Publishes this rank's part and looks for the sum."""
         if not one.is_published:
             one.is_published = True
-            store.set(_key(one.step, self._rank), _RING.packed(one.step, one.squares))
+            store.set(_key(one.step, self._rank), RING.packed(one.step, one.squares))
             # The sum is not there yet: the rank that adds up has to look first.
             return None
         (found,) = self._read(store, [_key(one.step, "sum")])
-        return _RING.unpacked(found, one.step)
+        return RING.unpacked(found, one.step)
 
     def _add_up(self, store: Any, one: _Sum) -> float | None:
         """Looks for the other ranks' parts, and publishes the sum when all are there."""
         one.parts[self._rank] = one.squares
         missing = [rank for rank in self._ranks if rank not in one.parts]
         for rank, found in zip(missing, self._read(store, [_key(one.step, r) for r in missing]), strict=True):
-            part = _RING.unpacked(found, one.step)
+            part = RING.unpacked(found, one.step)
             if part is not None:
                 one.parts[rank] = part
         if len(one.parts) < len(self._ranks):
@@ -207,7 +227,7 @@ class _Adder(StoreThread):
         total = 0.0
         for rank in self._ranks:
             total += one.parts[rank]
-        store.set(_key(one.step, "sum"), _RING.packed(one.step, total))
+        store.set(_key(one.step, "sum"), RING.packed(one.step, total))
         return total
 
     def _read(self, store: Any, keys: Sequence[str]) -> list[bytes | None]:
@@ -224,8 +244,8 @@ class _Adder(StoreThread):
 
     def _is_late(self) -> bool:
         oldest = self._under_way[0]
-        is_overtaken = self._under_way[-1].step > oldest.step + _LATEST
-        return is_overtaken or time.monotonic() >= oldest.deadline
+        is_overtaken = self._under_way[-1].step > oldest.step + LATEST
+        return is_overtaken or self._clock.now() >= oldest.deadline
 
     def _missing(self, one: _Sum) -> str:
         if self._rank != self._leader:
@@ -246,18 +266,6 @@ class _Adder(StoreThread):
         )
 
 
-_ordinals: dict[str, int] = {}
-_ordinals_lock = threading.Lock()
-
-
-def _prefix(ranks: Sequence[int], label: str) -> str:
-    """Where this exchange's keys are: the same on every rank, another for the next exchange over these ranks."""
-    group = f"trainmon/{digest_of_ranks(ranks)}/{label}"
-    with _ordinals_lock:
-        ordinal = _ordinals[group] = _ordinals.get(group, -1) + 1
-    return f"{group}/{ordinal}"
-
-
 def digest_of_ranks(ranks: Sequence[int]) -> str:
     """Ranks as a part of a key: one by one, or their number and a checksum."""
     if len(ranks) <= 8:
@@ -265,14 +273,8 @@ def digest_of_ranks(ranks: Sequence[int]) -> str:
     return f"{len(ranks)}x{zlib.crc32(','.join(map(str, ranks)).encode()):08x}"
 
 
-def _own_rank() -> int:
-    from torch import distributed
-
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-
-
 def _key(step: int, what: int | str) -> str:
-    return f"{_RING.place(step)}/{what}"
+    return f"{RING.place(step)}/{what}"
 
 
 def _resolve(one: _Sum, total: float | None) -> None:

@@ -9,10 +9,8 @@ here takes part in a collective, and nobody is waited for.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from trainmon._trainmon import Monitor
 from trainmon.common.settings import Settings
@@ -20,6 +18,7 @@ from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import FileStoreError, StoreThread
+from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Between looks; shorter where a stall is one sooner.
 _LOOK_S = 1.0
@@ -47,14 +46,14 @@ class HangWatch(StoreThread):
     thread_name = "hangs"
 
     def __init__(
-        self, monitor: Monitor, settings: Settings, begun: Begun, open_store: Callable[[], Any] | None = None
+        self, monitor: Monitor, settings: Settings, begun: Begun, surroundings: Surroundings = PROCESS
     ) -> None:
-        super().__init__()
+        super().__init__(surroundings.clock)
         self._monitor = monitor
         self._begun = begun
         self._limits = settings.stall if settings.collectives is not None else None
         own = OwnStore()
-        self._open_store = open_store or own.get
+        self._open_store = surroundings.open_store or own.get
         self._close_store = own.close
         self._store = PromptHangStore(self._open_store)
         #: Stands for a store that cannot be reached.
@@ -80,7 +79,7 @@ class HangWatch(StoreThread):
         """A step has ended."""
         if self._limits is None or self._monitor.world_size < 2:
             return
-        now = time.monotonic()
+        now = self._clock.now()
         with self._changed:
             if self._last_step is not None and not self._looks:
                 self._durations.append(now - self._last_step)
@@ -129,7 +128,7 @@ class HangWatch(StoreThread):
     def _has_looked(self) -> bool:
         """Whether there is to be another look."""
         try:
-            self._look()
+            self.look()
         except Exception as error:
             # The store is a file, or went with the process that had it.
             return self._take_files(error)
@@ -152,13 +151,14 @@ class HangWatch(StoreThread):
     def _await_look(self) -> bool:
         with self._changed:
             if self._stop_at is None:
-                self._changed.wait(min(_LOOK_S, max(0.05, self.allowed / 4)))
+                self._clock.wait(self._changed, min(_LOOK_S, max(0.05, self.allowed / 4)))
             return self._stop_at is None and self._begun() is not None
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Once, by the thread: whether the job hangs, and what is then known of it."""
         with self._changed:
             last = self._last_step
-            waited = 0.0 if last is None else time.monotonic() - last
+            waited = 0.0 if last is None else self._clock.now() - last
             if waited < self.allowed:
                 return
             self._looks += 1

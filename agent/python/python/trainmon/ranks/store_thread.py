@@ -9,10 +9,11 @@ from __future__ import annotations
 import abc
 import atexit
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
+
+from trainmon.ranks.surroundings import PROCESS, Clock
 
 _all: weakref.WeakSet[StoreThread] = weakref.WeakSet()
 
@@ -33,7 +34,8 @@ class StoreThread(abc.ABC):
     at_exit_s: ClassVar[float] = 0.0
     call_s: ClassVar[float] = 2.0
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = PROCESS.clock) -> None:
+        self._clock = clock
         #: Held while what both threads see is changed; notified when the thread is to look.
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -48,10 +50,15 @@ class StoreThread(abc.ABC):
             self._thread.start()
         self._changed.notify()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop_at is not None
+
     def stop(self, seconds: float, further: float | None = None) -> None:
         """Lets the thread work on for `seconds`, then waits `further` (`call_s`) for it to end."""
         with self._changed:
-            self._stop_at = time.monotonic() + seconds
+            self._stop_at = self._clock.now() + seconds
             thread = self._thread
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():

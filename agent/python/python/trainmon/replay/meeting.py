@@ -7,27 +7,29 @@ import time
 
 from torch import distributed
 
-#: Ranks come to the same step at different times.
-_PATIENCE_S = 30.0
+#: Ranks come to the same step at different times: so long, in seconds, the first to come waits.
+PATIENCE_S = 30.0
 #: Beyond that, how long an answer of the store's is waited for.
 _STORE_S = 5.0
 _PAUSE_S = 0.005
 _GO, _STAY = b"go", b"stay"
 
 
-def all_come(name: str, patience_s: float = _PATIENCE_S) -> bool:
-    """Whether every rank of the job came here within the time. Every rank is given the same answer: the last one to
-    come writes it, or the first one whose patience ends. True at once where torch.distributed is not in use.
+def all_come(name: str, patience_s: float | None = None) -> bool:
+    """Whether every rank of the job came here within the time, `PATIENCE_S` unless another is given. Every rank gets
+    the same answer: the last one to come writes it, or the first one whose patience ends. True at once where
+    torch.distributed is not in use.
 
     A collective operation would do as well, but a rank that does not come would find it in place of its own next one.
     """
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
         return True
+    patience = PATIENCE_S if patience_s is None else patience_s
     answer: list[bool] = []
     # A store that accepts and never answers must not hold the training.
-    thread = threading.Thread(target=lambda: answer.append(_ask(name, patience_s)), name="trainmon-replay", daemon=True)
+    thread = threading.Thread(target=lambda: answer.append(_ask(name, patience)), name="trainmon-replay", daemon=True)
     thread.start()
-    thread.join(patience_s + _STORE_S)
+    thread.join(patience + _STORE_S)
     return bool(answer) and answer[0]
 
 

@@ -74,6 +74,11 @@ class Replay:
         """Parameters and buffers of these are put back, too."""
         self._modules += [one for one in modules if not any(one is other for other in self._modules)]
 
+    @property
+    def steps_kept(self) -> int:
+        """How many can be run again, with the one in progress."""
+        return len({id(one) for one in (*self._kept.values(), self._open) if one is not None})
+
     # The loop's calls.
 
     def call(

@@ -44,6 +44,30 @@ class _Look:
         return _Look([*self.copies, *later.copies], both)
 
 
+class Arrivals:
+    """What was computed on a device and is under way to the host: it is submitted in order, once it has arrived."""
+
+    def __init__(self, submit: Callable[[Submission], None]) -> None:
+        self._submit = submit
+        self._under_way: deque[Submission] = deque()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def add(self, submission: Submission) -> None:
+        """Behind what was added before."""
+        self._under_way.append(submission)
+
+    def hand_on(self) -> None:
+        """Submits what has arrived. Only the training's own thread knows when a device may be asked."""
+        while self._under_way:
+            found = self._under_way[0].arriving()
+            if found is None:
+                return
+            one = self._under_way.popleft()
+            self._submit(replace(one, arriving=_known(found)))
+
+
 class ReplicaCheck:
     """Of one watch. What no other rank holds a copy of is not read; where there are no copies there is no thread.
 
@@ -73,8 +97,7 @@ class ReplicaCheck:
         self._last: int | None = None
         #: The step whose parameters were looked at before its update, and what was found, by group.
         self._before: tuple[int, dict[tuple[int, ...], _Look]] = (-1, {})
-        #: Computed on a device, under way to the host.
-        self._under_way: deque[Submission] = deque()
+        self._arrivals = Arrivals(lambda one: self._open().submit(one))
 
     def before_step(self) -> None:
         """The optimizer is about to step."""
@@ -88,7 +111,7 @@ class ReplicaCheck:
         if is_capturing():
             # A graph is recorded: nothing of ours belongs into it, and no device may be asked how far it is.
             return
-        self._hand_on()
+        self._arrivals.hand_on()
         step = self._monitor.step
         if not self._is_due(step):
             return
@@ -97,8 +120,8 @@ class ReplicaCheck:
         for ranks, after in self._looks(tuple(Content), Kind.PARAM_UPDATED).items():
             look = before[ranks].then(after) if looked_at == step and ranks in before else after
             moment = f"{step}-{operations_of(ranks)}"
-            self._under_way.append(Submission(ranks, moment, step, look.copies, look.arriving))
-        self._hand_on()
+            self._arrivals.add(Submission(ranks, moment, step, look.copies, look.arriving))
+        self._arrivals.hand_on()
 
     def _is_due(self, step: int) -> bool:
         return self._interval != 0 and step % self._interval == 0 and step != self._last
@@ -112,15 +135,6 @@ class ReplicaCheck:
             ranks: _Look([copy for copy, _ in held], self._fingerprints([tensor for _, tensor in held]))
             for ranks, held in by_group.items()
         }
-
-    def _hand_on(self) -> None:
-        """Submits what has arrived. Only the training's own thread knows when a device may be asked."""
-        while self._under_way:
-            found = self._under_way[0].arriving()
-            if found is None:
-                return
-            one = self._under_way.popleft()
-            self._open().submit(replace(one, arriving=_known(found)))
 
     def _held(
         self, contents: Sequence[Content], values_are: int
@@ -181,8 +195,8 @@ class ReplicaCheck:
     def close(self, seconds: float) -> None:
         """Waits for what is under way, at most this long."""
         deadline = time.monotonic() + seconds
-        while self._under_way and not is_capturing() and time.monotonic() < deadline:
-            self._hand_on()
+        while self._arrivals and not is_capturing() and time.monotonic() < deadline:
+            self._arrivals.hand_on()
             time.sleep(_PAUSE_S)
         if self._votes is not None:
             self._votes.close(seconds)

@@ -13,12 +13,12 @@ rank.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainmon.ranks.store_thread import get_all
+from trainmon.ranks.surroundings import Clock
 from trainmon.replicas.verdict import Copy, Variant, Verdict, digest_of, judge, packed, unpacked
 
 #: Camps whose fingerprints are shown: where every rank is on its own, the store must not be flooded.
@@ -56,7 +56,8 @@ class Shown:
 class Comparison:
     """One rank's part in it. Used from one thread."""
 
-    def __init__(self, store: Store, prefix: str, rank: int, ranks: Sequence[int], shown: Shown) -> None:
+    def __init__(self, store: Store, prefix: str, rank: int, ranks: Sequence[int], shown: Shown, clock: Clock) -> None:
+        self._clock = clock
         self.shown = shown
         self._store = store
         self._prefix = prefix
@@ -107,7 +108,7 @@ class Comparison:
             self._join()
 
     def _join(self) -> None:
-        self._joined = time.monotonic()
+        self._joined = self._clock.now()
         self._patient_until = self._joined + PATIENCE_S
         number = self._store.add(self._key(f"votes/{self._digest}"), 1)
         if number <= _MOST_MEMBERS:
@@ -131,13 +132,13 @@ class Comparison:
         if not self.take_charge():
             return None
         are_all_here = self._store.add(self._key("joined"), 0) >= len(self._ranks)
-        if not are_all_here and time.monotonic() < self._patient_until:
+        if not are_all_here and self._clock.now() < self._patient_until:
             return None
         verdict = judge(self._variants(), self.shown.copies, self.shown.step, len(self._ranks))
         self.is_over = verdict is not None or are_all_here or is_last
         if not self.is_over:
             self._is_late = True
-            self._patient_until = time.monotonic() + PATIENCE_S
+            self._patient_until = self._clock.now() + PATIENCE_S
         return verdict
 
     def take_charge(self) -> bool:
@@ -146,7 +147,7 @@ class Comparison:
             return False
         if self._is_in_charge:
             return True
-        is_due = self._rank == self._ranks[0] or time.monotonic() - self._joined > _SUBSTITUTE_S
+        is_due = self._rank == self._ranks[0] or self._clock.now() - self._joined > _SUBSTITUTE_S
         if not is_due:
             self.is_over = self._store.check([self._key("in_charge")])
             return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from trainmon._trainmon import Monitor
 from trainmon.ranks.exchange import digest_of_ranks
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import FileStoreError, StoreThread
+from trainmon.ranks.surroundings import PROCESS, Surroundings
 from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.verdict import Copy, Verdict
 
@@ -32,8 +31,6 @@ _UNHEARD = 3
 
 #: Gives the fingerprints once they are known; None before. Never waits.
 Arriving = Callable[[], Sequence[int | None] | None]
-#: What opens the store.
-OpenStore = Callable[[], Any]
 
 
 @dataclass(slots=True)
@@ -74,13 +71,14 @@ class ReplicaVotes(StoreThread):
 
     thread_name = "replicas"
 
-    def __init__(self, monitor: Monitor, rank: int, label: str, open_store: OpenStore | None = None) -> None:
-        super().__init__()
+    def __init__(self, monitor: Monitor, rank: int, label: str, surroundings: Surroundings = PROCESS) -> None:
+        super().__init__(surroundings.clock)
         self._monitor = monitor
         self._rank = rank
-        self._label = _numbered(label)
+        #: Another one for the next watch over the same parameters, the same on every rank.
+        self._label = f"{label}/{surroundings.comparisons.next(label)}"
         own = OwnStore()
-        self._open_store = open_store or own.get
+        self._open_store = surroundings.open_store or own.get
         self._close_store = own.close
         self._submitted: list[Submission] = []
         #: Whether there is something that was not looked at yet.
@@ -106,7 +104,7 @@ class ReplicaVotes(StoreThread):
         self.stop(seconds)
 
     def stop(self, seconds: float, further: float | None = None) -> None:
-        self._closed_at = time.monotonic()
+        self._closed_at = self._clock.now()
         super().stop(seconds, further)
 
     # The thread.
@@ -139,9 +137,9 @@ class ReplicaVotes(StoreThread):
             if self._stop_at is not None:
                 if not self._is_fresh:
                     # The other ranks have their time.
-                    self._changed.wait(_PAUSE_S)
+                    self._clock.wait(self._changed, _PAUSE_S)
             elif not self._is_fresh:
-                self._changed.wait(self._until_next_look())
+                self._clock.wait(self._changed, self._until_next_look())
             self._is_fresh = False
 
     def _until_next_look(self) -> float | None:
@@ -149,11 +147,11 @@ class ReplicaVotes(StoreThread):
         if self._submitted:
             return _PAUSE_S
         looks = [looks[0] for group in self._groups.values() for _, looks in group.open if looks]
-        return max(0.0, min(looks) - time.monotonic()) if looks else None
+        return max(0.0, min(looks) - self._clock.now()) if looks else None
 
     def _is_done(self) -> bool:
         """Whether the thread is to end: nothing is disputed, and the other ranks have shown theirs or had time."""
-        now = time.monotonic()
+        now = self._clock.now()
         if self._stop_at is None:
             return False
         if now >= self._stop_at:
@@ -179,7 +177,7 @@ class ReplicaVotes(StoreThread):
             self._submitted = [one for one in self._submitted if all(one is not taken for taken, _ in arrived)]
         for one, found in arrived:
             self._cast(store, one, found)
-        now = time.monotonic()
+        now = self._clock.now()
         for group in self._groups.values():
             self._look(group, now)
             self._judge(group, now)
@@ -199,9 +197,9 @@ class ReplicaVotes(StoreThread):
             group.copies = shown.copies
             group.names = zlib.crc32("\n".join(f"{one.kind}:{one.vpp_stage}:{one.name}" for one in copies).encode())
         prefix = f"{group.prefix}/{one.moment}/{group.names:08x}"
-        comparison = Comparison(store, prefix, self._rank, one.ranks, shown)
+        comparison = Comparison(store, prefix, self._rank, one.ranks, shown, self._clock)
         comparison.cast()
-        now = time.monotonic()
+        now = self._clock.now()
         for _, looks in group.open:
             looks.insert(0, now)
         group.open.append((comparison, [now + after for after in _LOOKS_S]))
@@ -291,17 +289,6 @@ class ReplicaVotes(StoreThread):
 
     def _say(self, why: str, hint: str | None) -> None:
         self._monitor.say("info", f"copies of parameters on several ranks are not compared: {why}", hint)
-
-
-_ordinals: dict[str, int] = {}
-_ordinals_lock = threading.Lock()
-
-
-def _numbered(label: str) -> str:
-    """The label of a watch's keys: another one for the next watch over the same parameters, the same on every rank."""
-    with _ordinals_lock:
-        ordinal = _ordinals[label] = _ordinals.get(label, -1) + 1
-    return f"{label}/{ordinal}"
 
 
 def _prefix(ranks: Sequence[int], label: str) -> str:
