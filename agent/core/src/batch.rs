@@ -6,34 +6,22 @@ use std::time::{Duration, SystemTime};
 use crate::config::{Config, Plan};
 use crate::{GradNormCheck, Kind, LedgerSnapshot, Record, Statistic, Step, TensorId};
 
-/// What the monitor's own work is split into, for its cost figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// In the training thread: reading tensor memory.
-    Measure,
-    /// In the training thread: launching device statistics and collecting finished ones.
-    Launch,
-    /// In the training thread: writing the step to the journal and handing the batch over.
-    Offer,
-    /// In the worker: everything exporters did with the batch.
-    Export,
+trainmon_record::named_enum! {
+    /// What the monitor's own work is split into, for its cost figures.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Phase: name {
+        /// In the training thread: reading tensor memory.
+        Measure = "measure",
+        /// In the training thread: launching device statistics and collecting finished ones.
+        Launch = "launch",
+        /// In the training thread: writing the step to the journal and handing the batch over.
+        Offer = "offer",
+        /// In the worker: everything exporters did with the batch.
+        Export = "export",
+    }
 }
 
 impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 4] = [Self::Measure, Self::Launch, Self::Offer, Self::Export];
-
-    /// The label value.
-    #[inline]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measure => "measure",
-            Self::Launch => "launch",
-            Self::Offer => "offer",
-            Self::Export => "export",
-        }
-    }
-
     /// Whether the phase delays the training thread.
     #[inline]
     pub const fn is_in_step(self) -> bool {
