@@ -1,7 +1,7 @@
 //! How a monitor comes to life: from a config, from a file, or inert.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use jiff::Zoned;
@@ -11,14 +11,15 @@ use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, RunInfo, Step, TensorTable, with_causes};
 use trainmon_exporters::Exporter;
 use trainmon_journal::JournalView;
-use trainmon_service::{Notices, environment};
+use trainmon_service::{ForkGuard, Notices, environment};
 
 use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
 use crate::captures::{CaptureDesk, RecentSteps, StepsBefore};
 use crate::clock::StepClock;
 use crate::cost::CostTotals;
-use crate::inner::Parts;
+use crate::guard::HookGuard;
+use crate::inner::{Inner, SoFar};
 use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
 use crate::monitor::Monitor;
 use crate::options::Options;
@@ -104,25 +105,28 @@ impl Monitor {
             notices: notices.clone(),
             capture: Arc::new(|_, _| {}),
         });
-        Self::assemble(Parts {
+        Self::assemble(Inner {
             requests: Requests::none(),
             config,
             ranks: Ranks::SINGLE,
             run: String::new(),
             place: RunPlace::default(),
             tensors,
-            recorder,
+            recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
             captures: CaptureDesk::default(),
-            control: None,
+            control: Mutex::default(),
             alerts: Arc::new(alerts),
-            worker: None,
+            worker: Mutex::default(),
             sinks: Vec::new(),
             ledger: books,
             collectives: Arc::default(),
             part_table: Arc::default(),
             costs,
+            guard: HookGuard::new(notices.clone()),
+            fork: ForkGuard::of_this_process(),
+            so_far: SoFar::default(),
             notices,
         })
     }
@@ -226,25 +230,28 @@ impl Monitor {
         }
         .start()
         .or_else(|| without_control(&alerts));
-        Self::assemble(Parts {
+        Self::assemble(Inner {
             config,
             ranks,
             run: run.run,
             place,
             tensors,
             requests,
-            recorder,
+            recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
             captures: desk,
-            control,
+            control: Mutex::new(control),
             alerts,
-            worker: Some(worker),
+            worker: Mutex::new(Some(worker)),
             sinks: kept,
             ledger,
             collectives,
             part_table: parts,
             costs,
+            guard: HookGuard::new(options.notices.clone()),
+            fork: ForkGuard::of_this_process(),
+            so_far: SoFar::default(),
             notices: options.notices,
         })
     }
