@@ -28,7 +28,7 @@ pub struct Options {
     /// Where output goes if the config does not say; `MONITOR_OUTPUT_DIR` or `./monitor_output` otherwise.
     pub output_dir: Option<PathBuf>,
     /// What the front does beside showing tensors: a task the config asks for and that is not listed here is warned of.
-    /// Guards are ours, whatever the front.
+    // Guards are ours, whatever the front.
     #[default(&[FrontTask::Collectives])]
     pub front_tasks: &'static [FrontTask],
     /// The file the config was read from: watched in msprobe's dynamic mode.

@@ -73,14 +73,16 @@ crate::named_enum! {
     }
 }
 
-/// Whether an alert begins or is over. What happens in between is counted, not said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AlertPhase {
-    /// The first finding.
-    Begins,
-    /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
-    Ends,
+crate::named_enum! {
+    /// Whether an alert begins or is over. What happens in between is counted, not said.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AlertPhase: name {
+        /// The first finding.
+        Begins = "begins",
+        /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
+        Ends = "ends",
+    }
 }
 
 crate::named_enum! {
