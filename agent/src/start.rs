@@ -178,9 +178,8 @@ impl Monitor {
         };
         let outputs = opening.open(own);
         let mut kept = outputs.whereabouts();
-        let tensors = TensorTable::default();
         let context = SinkContext {
-            tensors: tensors.clone(),
+            tensors: TensorTable::default(),
             returns: source.returns.clone(),
             costs: Arc::clone(&costs),
             alerts: Arc::clone(&alert_totals),
@@ -188,7 +187,6 @@ impl Monitor {
         };
         let mut threadless = Threadless::default();
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context, &mut threadless);
-        let waiting = source.waiting();
         let captures = Arc::<CaptureSchedule>::default();
         let alerts = open_alerts(&config, ranks, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
@@ -197,26 +195,26 @@ impl Monitor {
         kept.extend(baseline.iter().map(Output::whereabouts));
         let baseline = baseline.and_then(|output| start_sink(output, &context, &mut threadless));
         threadless.tell(&options.notices);
-        let (desk, recent) = capture_desk(&config, view, &tensors);
+        let (desk, recent) = capture_desk(&config, view, &context.tensors);
         let worker_sinks =
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         kept.retain(|(shared, _)| worker_sinks.has(shared));
-        let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
         let (recorder, live) =
             first_step(&config, (rank_measures, Step(options.start_iteration)), queue, in_step, captures);
         let sources = Sources {
             run: run.clone(),
             live: Arc::clone(&live),
             ledger: Arc::clone(&ledger),
-            tensors: tensors.clone(),
+            tensors: context.tensors.clone(),
             collectives: Arc::clone(&collectives),
             sinks: kept.iter().map(sink_status).collect(),
-            waiting,
+            waiting: source.waiting(),
             capacity: config.pipeline.queue_steps,
             overhead_budget: config.overhead_budget,
             started: Instant::now(),
         };
-        let control = ControlStart {
+        let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
+        let start = ControlStart {
             config: &config,
             base: place.base.clone(),
             is_named,
@@ -227,15 +225,14 @@ impl Monitor {
             sources,
             wants_stop: wants_stop(&alerts),
             relay: alerts.relay(),
-        }
-        .start()
-        .or_else(|| without_control(&alerts));
+        };
+        let control = start.start().or_else(|| without_control(&alerts));
         Self::assemble(Inner {
             config,
             ranks,
             run: run.run,
             place,
-            tensors,
+            tensors: context.tensors,
             requests,
             recorder: Mutex::new(recorder),
             live,
