@@ -1,9 +1,10 @@
 //! An exporter's books and queue, as everyone but its own thread sees them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use trainmon_core::config::Config;
 use trainmon_core::{AlertTotals, SinkLedger};
 use trainmon_exporters::Exporter;
@@ -29,7 +30,7 @@ impl Output {
 }
 
 /// What outlives the sink's thread: its books, and the word that nobody waits any more.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SinkShared {
     pub(crate) name: &'static str,
     pub(crate) ledger: Arc<SinkLedger>,
@@ -58,20 +59,7 @@ pub(crate) struct SinkShared {
 impl SinkShared {
     /// Empty books for an exporter whose queue holds `capacity` batches.
     pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
-        Self {
-            name,
-            ledger: Arc::default(),
-            capacity: capacity.max(1),
-            queued: Arc::default(),
-            steps: QueueCounts::default(),
-            steps_done: AtomicU64::new(0),
-            is_failing: AtomicBool::new(false),
-            kept_alone: AtomicU64::new(0),
-            pending: PendingDeliveries::default(),
-            alerts_waiting: AtomicU64::new(0),
-            given_up: Mutex::new(false),
-            deadline: OnceLock::new(),
-        }
+        Self { name, capacity: capacity.max(1), ..Self::default() }
     }
 
     /// Says when the waiting ends.
@@ -102,7 +90,7 @@ impl SinkShared {
 
     /// Locks the word that nobody waits any more.
     pub(crate) fn given_up(&self) -> MutexGuard<'_, bool> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+        self.given_up.lock()
     }
 
     /// Stops waiting: what has no fate yet is abandoned, and counted; what comes later is not written into the books any
@@ -138,20 +126,16 @@ pub(crate) struct PendingDeliveries {
 }
 
 impl PendingDeliveries {
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        *self.lock() == 0
+        *self.count.lock() == 0
     }
 
     pub(crate) fn add(&self) {
-        *self.lock() += 1;
+        *self.count.lock() += 1;
     }
 
     pub(crate) fn remove(&self) {
-        let mut count = self.lock();
+        let mut count = self.count.lock();
         *count = count.saturating_sub(1);
         if *count == 0 {
             self.emptied.notify_all();
@@ -160,7 +144,6 @@ impl PendingDeliveries {
 
     /// Waits until everything is dealt with, at most so long.
     pub(crate) fn wait_until_empty(&self, patience: Duration) {
-        let waited = self.emptied.wait_timeout_while(self.lock(), patience, |count| *count > 0);
-        drop(waited.map_err(PoisonError::into_inner));
+        self.emptied.wait_while_for(&mut self.count.lock(), |count| *count > 0, patience);
     }
 }

@@ -1,9 +1,9 @@
 //! What the monitor itself costs: time per phase and step, bytes read.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 use trainmon_core::{Phase, PhaseTimes};
 
 /// Two significant digits: a quantile within 1 %.
@@ -53,12 +53,12 @@ impl CostTotals {
 
     /// Adds one measurement of a phase.
     pub(crate) fn add(&self, phase: Phase, time: Duration) {
-        self.lock().phases[phase as usize].saturating_record(nanoseconds(time));
+        self.0.lock().phases[phase as usize].saturating_record(nanoseconds(time));
     }
 
     /// Adds a step: its cost in the training thread and, unless it is the first, its duration.
     pub(crate) fn add_step(&self, cost: &PhaseTimes, duration: Option<Duration>, bytes_read: u64) {
-        let mut costs = self.lock();
+        let mut costs = self.0.lock();
         for phase in Phase::ALL.into_iter().filter(|phase| phase.is_in_step()) {
             costs.phases[phase as usize].saturating_record(nanoseconds(cost.get(phase)));
         }
@@ -72,7 +72,7 @@ impl CostTotals {
 
     /// The figures so far.
     pub(crate) fn summary(&self) -> CostSummary {
-        let costs = self.lock();
+        let costs = self.0.lock();
         let at = |histogram: &Histogram<u64>, quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
         CostSummary {
             steps: costs.steps.len(),
@@ -84,10 +84,6 @@ impl CostTotals {
             share_of_step: costs.in_step.as_secs_f64() / costs.step_time.as_secs_f64(),
             bytes_read: costs.bytes_read,
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Costs> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -45,10 +45,10 @@ pub(crate) struct Inner {
     pub(crate) recorder: Mutex<Recorder>,
     pub(crate) captures: CaptureDesk,
     /// `None` where live control is off, and once shut down.
-    control: Mutex<Option<Control>>,
+    pub(crate) control: Mutex<Option<Control>>,
     pub(crate) alerts: Arc<AlertManager>,
     /// `None` once shut down, and in an inert monitor.
-    worker: Mutex<Option<Worker>>,
+    pub(crate) worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) collectives: Arc<CollectiveTotals>,
@@ -56,6 +56,13 @@ pub(crate) struct Inner {
     pub(crate) costs: Arc<CostTotals>,
     pub(crate) guard: HookGuard,
     pub(crate) fork: ForkGuard,
+    pub(crate) so_far: SoFar,
+    pub(crate) notices: Notices,
+}
+
+/// What has happened to a monitor so far: at its start nothing.
+#[derive(Default)]
+pub(crate) struct SoFar {
     /// Whether shutting down is over.
     pub(crate) is_shut_down: AtomicBool,
     /// Steps offered to the worker, and those its queue had no room for.
@@ -68,87 +75,9 @@ pub(crate) struct Inner {
     pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) scalars: Mutex<ScalarNames>,
-    pub(crate) notices: Notices,
-}
-
-/// What a monitor is made of.
-pub(crate) struct Parts {
-    pub(crate) config: Config,
-    pub(crate) ranks: Ranks,
-    pub(crate) run: String,
-    pub(crate) place: RunPlace,
-    pub(crate) tensors: TensorTable,
-    pub(crate) requests: Requests,
-    pub(crate) recorder: Recorder,
-    pub(crate) live: Arc<Live>,
-    pub(crate) rotation: Arc<Rotation>,
-    pub(crate) captures: CaptureDesk,
-    pub(crate) control: Option<Control>,
-    pub(crate) alerts: Arc<AlertManager>,
-    pub(crate) worker: Option<Worker>,
-    pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) collectives: Arc<CollectiveTotals>,
-    pub(crate) part_table: Arc<PartTable>,
-    pub(crate) costs: Arc<CostTotals>,
-    pub(crate) notices: Notices,
 }
 
 impl Inner {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts {
-            config,
-            ranks,
-            run,
-            place,
-            tensors,
-            requests,
-            recorder,
-            live,
-            rotation,
-            captures,
-            control,
-            alerts,
-            worker,
-            sinks,
-            ledger,
-            collectives,
-            part_table,
-            costs,
-            notices,
-        } = parts;
-        Self {
-            ranks,
-            run,
-            place,
-            tensors,
-            requests,
-            live,
-            rotation,
-            recorder: Mutex::new(recorder),
-            captures,
-            control: Mutex::new(control),
-            alerts,
-            worker: Mutex::new(worker),
-            sinks,
-            ledger,
-            collectives,
-            part_table,
-            costs,
-            guard: HookGuard::new(notices.clone()),
-            fork: ForkGuard::of_this_process(),
-            is_shut_down: AtomicBool::new(false),
-            steps: QueueCounts::default(),
-            missing: MissingCounts::default(),
-            full_step_told: AtomicBool::new(false),
-            is_announced: AtomicBool::new(false),
-            unsupported_told: Mutex::default(),
-            scalars: Mutex::default(),
-            notices,
-            config,
-        }
-    }
-
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,7 +98,7 @@ impl Inner {
         if kept < records {
             self.ledger.skip(records - kept);
         }
-        if pushed == Pushed::StepFull && !self.full_step_told.swap(true, Ordering::Relaxed) {
+        if pushed == Pushed::StepFull && !self.so_far.full_step_told.swap(true, Ordering::Relaxed) {
             self.notices.warn(
                 format!("the step has {MAX_STEP_RECORDS} records; more are counted, not kept, until it ends"),
                 Some("does the loop end its steps (`Watch::step`, `Monitor::end_step`)?".to_owned()),
@@ -259,12 +188,12 @@ impl Inner {
     #[must_use]
     fn send_oldest(&self, recorder: &mut Recorder, by_force: bool) -> Option<Vec<Notice>> {
         let Leaving { batch, missing, is_overdue } = recorder.next_ready(by_force)?;
-        let mut notices = self.missing.leave_without(batch.step, missing, is_overdue);
+        let mut notices = self.so_far.missing.leave_without(batch.step, missing, is_overdue);
         self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
         self.live.add_step(batch.cost.in_step(), batch.duration, batch.bytes_read);
         let records = batch.records.len() as u64;
         let in_journal = recorder.journal.as_mut().is_some_and(|journal| journal.append(&batch, &mut notices));
-        self.steps.offer();
+        self.so_far.steps.offer();
         let outcome = match &recorder.queue {
             Some(queue) => queue.offer(QueuedStep { batch, in_journal }),
             None => Err(DropReason::WorkerGone),
@@ -277,7 +206,7 @@ impl Inner {
         }
         match outcome {
             Ok(()) => self.alerts.announce(),
-            Err(DropReason::QueueFull) => notices.extend(self.steps.drop_one().map(overflow)),
+            Err(DropReason::QueueFull) => notices.extend(self.so_far.steps.drop_one().map(overflow)),
             Err(DropReason::WorkerGone) => {}
         }
         Some(notices)
@@ -321,8 +250,8 @@ impl Inner {
         Report {
             next_step: self.live.step(),
             books: self.ledger.snapshot(),
-            steps: self.steps.loss(),
-            missing: self.missing.snapshot(),
+            steps: self.so_far.steps.loss(),
+            missing: self.so_far.missing.snapshot(),
             sinks: self
                 .sinks
                 .iter()
@@ -365,10 +294,10 @@ impl Inner {
         }
         self.alerts.finish(deadline);
         self.captures.finish(deadline);
-        if self.is_announced.load(Ordering::Relaxed) {
+        if self.so_far.is_announced.load(Ordering::Relaxed) {
             self.notices.info(self.report().closing());
         }
-        self.is_shut_down.store(true, Ordering::Relaxed);
+        self.so_far.is_shut_down.store(true, Ordering::Relaxed);
     }
 }
 

@@ -9,30 +9,21 @@ use trainmon_service::{Notice, Severity};
 /// Counters publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// A number of a step that a [`PendingStep`](crate::PendingStep) may tell after the step's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LateNumber {
-    /// The loss, which a device computes.
-    Loss,
-    /// The global gradient norm, whose parts other ranks have.
-    GradNorm,
-    /// The global gradient norm as the framework reports it.
-    FrameworkGradNorm,
+trainmon_core::named_enum! {
+    /// A number of a step that a [`PendingStep`](crate::PendingStep) may tell after the step's end. Its name is what a user
+    /// calls it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LateNumber: name {
+        /// The global gradient norm, whose parts other ranks have.
+        GradNorm = "global gradient norm",
+        /// The global gradient norm as the framework reports it.
+        FrameworkGradNorm = "framework's gradient norm",
+        /// The loss, which a device computes.
+        Loss = "loss",
+    }
 }
 
 impl LateNumber {
-    /// Every number that may come late.
-    pub const ALL: [Self; 3] = [Self::GradNorm, Self::FrameworkGradNorm, Self::Loss];
-
-    /// What a user calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::GradNorm => "global gradient norm",
-            Self::FrameworkGradNorm => "framework's gradient norm",
-        }
-    }
-
     /// What can be done where it comes too late.
     fn hint(self) -> &'static str {
         match self {

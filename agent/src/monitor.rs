@@ -16,7 +16,7 @@ use trainmon_service::{Notice, Notices, Severity, panic_text};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
-use crate::inner::{Inner, Parts};
+use crate::inner::Inner;
 use crate::label::Label;
 use crate::pending_step::PendingStep;
 use crate::rank::Ranks;
@@ -48,8 +48,8 @@ impl Drop for Monitor {
 }
 
 impl Monitor {
-    pub(crate) fn assemble(parts: Parts) -> Self {
-        Self { inner: Arc::new(Inner::new(parts)) }
+    pub(crate) fn assemble(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -265,7 +265,7 @@ impl Monitor {
         self.inner.book(Pushed::TooLate);
         // The text may hold an address or a size: what is left without digits tells one reason from another.
         let reason: String = why.chars().filter(|letter| !letter.is_ascii_hexdigit()).collect();
-        let mut told = self.inner.unsupported_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.inner.so_far.unsupported_told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MAX_REASONS_TOLD || told.contains(&reason) {
             return;
         }
@@ -448,7 +448,7 @@ impl Monitor {
     /// Whether nothing is left to deliver: a [`shutdown`](Self::shutdown) that another thread began may still be at it.
     /// A forked child has nothing.
     pub fn is_shut_down(&self) -> bool {
-        self.inner.is_shut_down.load(Ordering::Relaxed) || self.inner.fork.is_child()
+        self.inner.so_far.is_shut_down.load(Ordering::Relaxed) || self.inner.fork.is_child()
     }
 
     /// Delivers what is queued, within the configured deadline, and closes every exporter. Later calls only report.

@@ -17,7 +17,7 @@ impl Monitor {
     pub fn announce(&self, watched: usize, parameters: usize) {
         let inner = self.inner();
         let is_silent = inner.ranks.rank.0 != 0 || inner.fork.is_child() || !inner.is_running();
-        if is_silent || inner.is_announced.swap(true, Ordering::Relaxed) {
+        if is_silent || inner.so_far.is_announced.swap(true, Ordering::Relaxed) {
             return;
         }
         let (plan, whereabouts) = (self.plan(), self.whereabouts());

@@ -1,5 +1,6 @@
 //! Which exporters a config asks for, and how each is opened.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -89,6 +90,13 @@ impl Opening<'_> {
         None
     }
 
+    /// Says that an exporter cannot be opened.
+    fn without<T>(&self, what: &str, error: &dyn Error, hint: &str) -> Option<T> {
+        let message = format!("no {what}: {}; everything else goes on", with_causes(error));
+        self.options.notices.warn(message, Some(hint.to_owned()));
+        None
+    }
+
     /// The scrape page, or a word why there is none. Its own books are on its page too, so they exist before it does.
     #[cfg(feature = "prometheus")]
     fn prometheus(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
@@ -96,11 +104,7 @@ impl Opening<'_> {
         let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
         match PrometheusExporter::start(prometheus, self.run.clone(), self.sources(others, &shared, journal)) {
             Ok(exporter) => Some(Output { exporter: Box::new(exporter), shared }),
-            Err(error) => {
-                let message = format!("no scrape page: {}; everything else goes on", with_causes(&error));
-                self.options.notices.warn(message, Some(error.hint().to_owned()));
-                None
-            }
+            Err(error) => self.without("scrape page", &error, error.hint()),
         }
     }
 
@@ -139,11 +143,7 @@ impl Opening<'_> {
                 }
                 Some(Output { exporter: Box::new(exporter), shared })
             }
-            Err(error) => {
-                let message = format!("no OTLP export: {}; everything else goes on", with_causes(&error));
-                notices.warn(message, Some(error.hint().to_owned()));
-                None
-            }
+            Err(error) => self.without("OTLP export", &error, error.hint()),
         }
     }
 
@@ -169,11 +169,7 @@ impl Opening<'_> {
         };
         match Journal::create_in(&directory, &spec) {
             Ok(journal) => Some(OpenJournal::new(journal, settings, self.config.pipeline.queue_steps)),
-            Err(error) => {
-                let message = format!("no journal: {}; everything else goes on", with_causes(&error));
-                self.options.notices.warn(message, Some(error.hint().to_owned()));
-                None
-            }
+            Err(error) => self.without("journal", &error, error.hint()),
         }
     }
 

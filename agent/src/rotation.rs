@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use trainmon_core::{Group, TensorId, TensorInfo, layer_of};
 
 /// The flags publish no other memory.
@@ -33,7 +33,7 @@ struct Cells {
 impl Rotation {
     /// Notes which layer and group a tensor belongs to.
     pub(crate) fn register(&self, tensor: TensorId, info: &TensorInfo) {
-        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        let mut cells = self.cells.write();
         let next = cells.numbers.len() as u32;
         let cell = (info.vpp_stage, layer_of(&info.name).to_owned(), Group::of(&info.name));
         let number = *cells.numbers.entry(cell).or_insert(next);
@@ -61,7 +61,7 @@ impl Rotation {
     }
 
     fn cell(&self, tensor: TensorId) -> u32 {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        let cells = self.cells.read();
         cells.of_tensor.get(tensor.index()).copied().unwrap_or(0)
     }
 }

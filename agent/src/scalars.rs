@@ -40,7 +40,7 @@ impl Monitor {
         if inner.fork.is_child() {
             return None;
         }
-        let mut names = inner.scalars.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = inner.so_far.scalars.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&id) = names.known.get(name) {
             return Some(id);
         }

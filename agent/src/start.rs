@@ -1,7 +1,7 @@
 //! How a monitor comes to life: from a config, from a file, or inert.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use jiff::Zoned;
@@ -11,14 +11,15 @@ use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, RunInfo, Step, TensorTable, with_causes};
 use trainmon_exporters::Exporter;
 use trainmon_journal::JournalView;
-use trainmon_service::{Notices, environment};
+use trainmon_service::{ForkGuard, Notices, environment};
 
 use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
 use crate::captures::{CaptureDesk, RecentSteps, StepsBefore};
 use crate::clock::StepClock;
 use crate::cost::CostTotals;
-use crate::inner::Parts;
+use crate::guard::HookGuard;
+use crate::inner::{Inner, SoFar};
 use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
 use crate::monitor::Monitor;
 use crate::options::Options;
@@ -104,25 +105,28 @@ impl Monitor {
             notices: notices.clone(),
             capture: Arc::new(|_, _| {}),
         });
-        Self::assemble(Parts {
+        Self::assemble(Inner {
             requests: Requests::none(),
             config,
             ranks: Ranks::SINGLE,
             run: String::new(),
             place: RunPlace::default(),
             tensors,
-            recorder,
+            recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
             captures: CaptureDesk::default(),
-            control: None,
+            control: Mutex::default(),
             alerts: Arc::new(alerts),
-            worker: None,
+            worker: Mutex::default(),
             sinks: Vec::new(),
             ledger: books,
             collectives: Arc::default(),
             part_table: Arc::default(),
             costs,
+            guard: HookGuard::new(notices.clone()),
+            fork: ForkGuard::of_this_process(),
+            so_far: SoFar::default(),
             notices,
         })
     }
@@ -174,9 +178,8 @@ impl Monitor {
         };
         let outputs = opening.open(own);
         let mut kept = outputs.whereabouts();
-        let tensors = TensorTable::default();
         let context = SinkContext {
-            tensors: tensors.clone(),
+            tensors: TensorTable::default(),
             returns: source.returns.clone(),
             costs: Arc::clone(&costs),
             alerts: Arc::clone(&alert_totals),
@@ -184,7 +187,6 @@ impl Monitor {
         };
         let mut threadless = Threadless::default();
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context, &mut threadless);
-        let waiting = source.waiting();
         let captures = Arc::<CaptureSchedule>::default();
         let alerts = open_alerts(&config, ranks, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
@@ -193,26 +195,26 @@ impl Monitor {
         kept.extend(baseline.iter().map(Output::whereabouts));
         let baseline = baseline.and_then(|output| start_sink(output, &context, &mut threadless));
         threadless.tell(&options.notices);
-        let (desk, recent) = capture_desk(&config, view, &tensors);
+        let (desk, recent) = capture_desk(&config, view, &context.tensors);
         let worker_sinks =
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         kept.retain(|(shared, _)| worker_sinks.has(shared));
-        let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
         let (recorder, live) =
             first_step(&config, (rank_measures, Step(options.start_iteration)), queue, in_step, captures);
         let sources = Sources {
             run: run.clone(),
             live: Arc::clone(&live),
             ledger: Arc::clone(&ledger),
-            tensors: tensors.clone(),
+            tensors: context.tensors.clone(),
             collectives: Arc::clone(&collectives),
             sinks: kept.iter().map(sink_status).collect(),
-            waiting,
+            waiting: source.waiting(),
             capacity: config.pipeline.queue_steps,
             overhead_budget: config.overhead_budget,
             started: Instant::now(),
         };
-        let control = ControlStart {
+        let worker = Worker::start(thread, source, worker_sinks, Arc::clone(&alerts));
+        let start = ControlStart {
             config: &config,
             base: place.base.clone(),
             is_named,
@@ -223,28 +225,30 @@ impl Monitor {
             sources,
             wants_stop: wants_stop(&alerts),
             relay: alerts.relay(),
-        }
-        .start()
-        .or_else(|| without_control(&alerts));
-        Self::assemble(Parts {
+        };
+        let control = start.start().or_else(|| without_control(&alerts));
+        Self::assemble(Inner {
             config,
             ranks,
             run: run.run,
             place,
-            tensors,
+            tensors: context.tensors,
             requests,
-            recorder,
+            recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
             captures: desk,
-            control,
+            control: Mutex::new(control),
             alerts,
-            worker: Some(worker),
+            worker: Mutex::new(Some(worker)),
             sinks: kept,
             ledger,
             collectives,
             part_table: parts,
             costs,
+            guard: HookGuard::new(options.notices.clone()),
+            fork: ForkGuard::of_this_process(),
+            so_far: SoFar::default(),
             notices: options.notices,
         })
     }

@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 }
 
 /// Judges the cost of steps. Knows no clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Throttle {
     budget: f64,
     stride: u32,
@@ -42,16 +42,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// `budget`: the share of a step's time that measuring may take, above 0.
     pub(crate) fn new(budget: f64) -> Self {
-        Self {
-            budget,
-            stride: 1,
-            warm_up: WARM_UP_STEPS,
-            measured: 0,
-            spent: Duration::ZERO,
-            passed: Duration::ZERO,
-            calm: 0,
-            is_exhausted: false,
-        }
+        Self { budget, stride: 1, warm_up: WARM_UP_STEPS, ..Self::default() }
     }
 
     /// The share of a step's time that measuring may take.

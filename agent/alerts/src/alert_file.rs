@@ -64,8 +64,7 @@ impl AlertFile {
 
     fn start(&self) -> Option<NotifyQueue<Line>> {
         let writer = Writer { path: self.path.clone(), open: None };
-        let queue = NotifyQueue::start(QUEUE, writer, Arc::clone(&self.book), self.notices.clone());
-        queue.map_err(|error| self.notices.warn(format!("{ALERTS_FILE}: cannot start its thread: {error}"), None)).ok()
+        NotifyQueue::open(QUEUE, writer, (&self.book, &self.notices))
     }
 
     /// Says that nothing more comes, and until when the rest may take.

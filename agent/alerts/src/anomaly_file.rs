@@ -73,28 +73,12 @@ impl Message for Vec<Entry> {
 /// The file could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnomalyFileError {
-    /// The directory could not be made.
     #[error("cannot create directory `{}`", path.display())]
-    CreateDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file could not be read or written.
+    CreateDirectory { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The run has added as many findings as it may.
+    Write { path: PathBuf, source: io::Error },
     #[error("`{}` has got {MAX_FINDINGS} findings of this run; no more are written", path.display())]
-    Full {
-        /// Which.
-        path: PathBuf,
-    },
+    Full { path: PathBuf },
 }
 
 /// The growing file. Made with the first finding: a run without any leaves none.

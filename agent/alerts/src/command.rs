@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use trainmon_core::config::Command;
 
@@ -35,13 +36,9 @@ struct State {
 }
 
 impl Running {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends the program, with all it has started, and every later one.
     fn give_up(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.given_up = true;
         kill(state.group);
     }
@@ -71,7 +68,7 @@ impl CommandNotifier {
             // A group of its own: what it has started is ended with it.
             .process_group(0)
             .spawn()?;
-        let mut state = self.running.state();
+        let mut state = self.running.0.lock();
         state.group = Pid::from_raw(child.id().cast_signed());
         if state.given_up {
             kill(state.group);
@@ -94,7 +91,7 @@ impl CommandNotifier {
     ) -> std::io::Result<Option<ExitStatus>> {
         let mut is_killed = false;
         loop {
-            let mut state = self.running.state();
+            let mut state = self.running.0.lock();
             let ended = child.try_wait();
             is_killed |= state.given_up;
             if !matches!(ended, Ok(None)) {

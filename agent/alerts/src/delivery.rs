@@ -67,13 +67,12 @@ impl Payload {
         if let Some(ranks) = ranks {
             fields.insert("ranks".to_owned(), ranks.into());
         }
-        let phase = if alert.phase == trainmon_core::AlertPhase::Begins { "begins" } else { "ends" };
         let listed = ranks.unwrap_or(&[alert.rank.0]).iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let environment = vec![
             ("TRAINMON_ALERT_RUN", run.to_owned()),
             ("TRAINMON_ALERT_RULE", alert.rule.name().to_owned()),
             ("TRAINMON_ALERT_SEVERITY", alert.severity.name().to_owned()),
-            ("TRAINMON_ALERT_PHASE", phase.to_owned()),
+            ("TRAINMON_ALERT_PHASE", alert.phase.name().to_owned()),
             ("TRAINMON_ALERT_STEP", alert.step.to_string()),
             ("TRAINMON_ALERT_RANK", alert.rank.to_string()),
             ("TRAINMON_ALERT_RANKS", listed),

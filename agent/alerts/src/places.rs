@@ -1,8 +1,8 @@
 //! Where each tensor lies: which layer, which group. Found out once per tensor.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use trainmon_core::{
     AlertScope, AlertSeries, AlertSignal, Group, MicroStep, Statistic, TensorId, TensorInfo, layer_of,
 };
@@ -27,10 +27,8 @@ pub(crate) struct Cell {
 pub(crate) struct Places {
     tensors: Vec<TensorInfo>,
     cell_of: Vec<u32>,
-    cells: Vec<Cell>,
-    layers: Vec<Layer>,
-    layer_numbers: HashMap<Layer, u32>,
-    cell_numbers: HashMap<Cell, u32>,
+    cells: IndexSet<Cell>,
+    layers: IndexSet<Layer>,
 }
 
 impl Places {
@@ -39,35 +37,25 @@ impl Places {
         for tensor in names.get(self.tensors.len()..).unwrap_or_default() {
             let layer = self.layer_number(Layer { name: layer_of(&tensor.name).into(), vpp_stage: tensor.vpp_stage });
             let cell = Cell { layer, group: Group::of(&tensor.name) };
-            let number = *self.cell_numbers.entry(cell).or_insert_with(|| {
-                self.cells.push(cell);
-                self.cells.len() as u32 - 1
-            });
-            self.cell_of.push(number);
+            self.cell_of.push(self.cells.insert_full(cell).0 as u32);
             self.tensors.push(tensor.clone());
         }
     }
 
     /// The number of a layer; a new one for one not seen yet.
     pub(crate) fn layer_number(&mut self, layer: Layer) -> u32 {
-        if let Some(&number) = self.layer_numbers.get(&layer) {
-            return number;
-        }
-        let number = self.layers.len() as u32;
-        self.layers.push(layer.clone());
-        self.layer_numbers.insert(layer, number);
-        number
+        self.layers.insert_full(layer).0 as u32
     }
 
     pub(crate) fn cell_of(&self, tensor: TensorId) -> Option<usize> {
         self.cell_of.get(tensor.index()).map(|&cell| cell as usize)
     }
 
-    pub(crate) fn cells(&self) -> &[Cell] {
+    pub(crate) fn cells(&self) -> &IndexSet<Cell> {
         &self.cells
     }
 
-    pub(crate) fn layers(&self) -> &[Layer] {
+    pub(crate) fn layers(&self) -> &IndexSet<Layer> {
         &self.layers
     }
 
@@ -83,8 +71,10 @@ impl Places {
 
     /// The series of a layer.
     pub(crate) fn layer_series(&self, layer: u32, signal: AlertSignal, statistic: Option<Statistic>) -> AlertSeries {
-        let (name, vpp_stage) =
-            self.layers.get(layer as usize).map_or_else(|| (String::new(), 0), |l| (l.name.to_string(), l.vpp_stage));
+        let (name, vpp_stage) = self
+            .layers
+            .get_index(layer as usize)
+            .map_or_else(|| (String::new(), 0), |l| (l.name.to_string(), l.vpp_stage));
         let global = AlertSeries::global(signal, statistic);
         AlertSeries { scope: AlertScope::Layer, layer: Some(name.clone()), name, vpp_stage, ..global }
     }

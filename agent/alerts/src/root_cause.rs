@@ -209,7 +209,7 @@ impl RootCause {
         let mut best: Option<(u64, usize, f64, FirstMove)> = None;
         for (order, (signal, bands)) in SIGNALS.into_iter().zip(&self.bands).enumerate() {
             for (number, band) in bands.iter().enumerate() {
-                let layer = match places.layers().get(number).filter(|_| !is_number(signal)) {
+                let layer = match places.layers().get_index(number).filter(|_| !is_number(signal)) {
                     Some(layer) => &*layer.name,
                     None => "",
                 };

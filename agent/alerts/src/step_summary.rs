@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepBatch, TensorId};
+use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepBatch, TensorId, combine_norms};
 
 use super::masks;
 use super::places::Places;
@@ -45,7 +45,7 @@ pub(crate) struct Norm {
 
 impl Norm {
     fn add(&mut self, other: Self) {
-        self.total = combined(self.total, other.total);
+        self.total = combine_norms(self.total, other.total);
         let is_first_bad = self.largest.is_finite() && !other.largest.is_finite();
         if self.leader.is_none() || is_first_bad || (self.largest.is_finite() && other.largest > self.largest) {
             (self.largest, self.leader) = (other.largest, other.leader);
@@ -55,11 +55,6 @@ impl Norm {
     fn of(norm: f64, tensor: TensorId) -> Self {
         Self { total: norm, largest: norm, leader: Some(tensor) }
     }
-}
-
-/// The root of the sum of squares, beyond the range of squares too. NaN outranks infinity.
-fn combined(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
 }
 
 /// A gradient norm of one tensor: the one after aggregation, unless one before it is there; of those the last.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use smart_default::SmartDefault;
 use trainmon_core::{Group, Kind, MicroStep, Statistic, TensorId};
 
 use super::detect::Memory;
@@ -35,20 +36,16 @@ struct Row {
 const NONE: u32 = u32::MAX;
 
 /// Rows in the order in which they first came, so that a step walks through memory.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(crate) struct Table {
     rows: Vec<Row>,
     rows_of: HashMap<Which, u32>,
     /// The row that came first in the last step.
+    #[default(NONE)]
     first: u32,
     /// The row that came last.
+    #[default(NONE)]
     last: u32,
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Self { rows: Vec::new(), rows_of: HashMap::new(), first: NONE, last: NONE }
-    }
 }
 
 impl Table {

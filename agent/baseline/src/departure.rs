@@ -66,7 +66,7 @@ impl Departure {
 
     /// Of a series' own level.
     pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Excess) -> Self {
-        let [target, golden] = values;
+        let [_, golden] = values;
         let Excess { expected, width, times: excess, size, .. } = beyond;
         let bound = |offset: f64| match size {
             Some(size) => golden + size * (expected + offset),
@@ -74,19 +74,8 @@ impl Departure {
         };
         let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) });
         let bounds = bounds.filter(|_| golden != 0.0 || size.is_some());
-        let source = "how far it usually is from the golden run's".to_owned();
-        Self {
-            step,
-            tensor,
-            statistic: statistic.to_owned(),
-            target,
-            golden,
-            bounds,
-            source,
-            excess,
-            others: 0,
-            row: 0,
-        }
+        let source = "how far it usually is from the golden run's";
+        Self { bounds, excess, ..Self::without_noise(step, tensor, statistic, values, source) }
     }
 
     /// Of a number that has no noise, or is none.

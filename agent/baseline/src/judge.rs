@@ -70,6 +70,7 @@ pub(super) struct Upstream {
 }
 
 /// Judges the steps of one rank in their order.
+#[derive(Default)]
 pub(super) struct Judge {
     pub(super) rank: u32,
     pub(super) golden_runs: usize,
@@ -125,24 +126,10 @@ impl Judge {
             rank,
             golden_runs,
             coarsest: computed_in,
-            tensors: Vec::new(),
-            groups: HashMap::new(),
-            plans: Vec::new(),
-            nothing: Vec::new(),
-            equal_steps: 0,
             is_equal_so_far: true,
-            steps: 0,
             usual_gap: u64::MAX,
-            last_noise: 0.0,
-            last_level: 0.0,
             golden_rows: vec![Vec::new(); golden_runs],
-            suspects: Suspects::default(),
-            drift: Drift::default(),
-            held: None,
-            are_two_writers: false,
-            division: None,
-            blow_up: BlowUpWatch::default(),
-            found: Judged::default(),
+            ..Self::default()
         }
     }
 

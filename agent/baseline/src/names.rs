@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use serde::Serialize;
 use trainmon_run_files::sizes_of;
 
@@ -43,31 +44,22 @@ pub struct Names {
     named_bearers: Vec<(u32, Arc<str>)>,
     in_bearer: Vec<InBearer>,
     pub(super) tensors: Vec<Tensor>,
-    columns: Vec<Arc<[u16]>>,
+    columns: IndexSet<Arc<[u16]>>,
 }
 
 /// Texts by number.
 #[derive(Debug, Default)]
-struct Texts {
-    numbers: HashMap<Arc<str>, u16>,
-    texts: Vec<Arc<str>>,
-}
+struct Texts(IndexSet<Box<str>>);
 
 impl Texts {
     fn number(&mut self, text: &str) -> u16 {
-        if let Some(&number) = self.numbers.get(text) {
-            return number;
-        }
+        let number = self.0.get_index_of(text).unwrap_or_else(|| self.0.insert_full(text.into()).0);
         // More than 65,535 shapes or kinds share the last number: they are then not told apart.
-        let number = u16::try_from(self.texts.len()).unwrap_or(u16::MAX);
-        let text: Arc<str> = text.into();
-        self.texts.push(Arc::clone(&text));
-        self.numbers.insert(text, number);
-        number
+        u16::try_from(number).unwrap_or(u16::MAX)
     }
 
     fn text(&self, number: u16) -> &str {
-        self.texts.get(usize::from(number)).map_or("", |text| text)
+        self.0.get_index(usize::from(number)).map_or("", |text| text)
     }
 }
 
@@ -93,16 +85,12 @@ impl Names {
     /// Statistics in the order of a table's columns, as a number.
     pub(super) fn columns<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> u16 {
         let found: Arc<[u16]> = names.map(|name| self.statistics.number(name)).collect();
-        let place = self.columns.iter().position(|known| *known == found).unwrap_or_else(|| {
-            self.columns.push(found);
-            self.columns.len() - 1
-        });
-        u16::try_from(place).unwrap_or(u16::MAX)
+        u16::try_from(self.columns.insert_full(found).0).unwrap_or(u16::MAX)
     }
 
     /// The statistics of a table, in the order of its columns.
     pub fn columns_of(&self, columns: u16) -> Arc<[u16]> {
-        self.columns.get(usize::from(columns)).map_or_else(|| Arc::from([]), Arc::clone)
+        self.columns.get_index(usize::from(columns)).map_or_else(|| Arc::from([]), Arc::clone)
     }
 
     /// A shape as files show it: `[3, 4]`.

@@ -49,38 +49,25 @@ pub(super) const SETTING: f64 = 1e-9;
 /// The statistics are sums in float64 themselves.
 pub(super) const SAME_BITS: f64 = 1e-12;
 
-/// Where a bound comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BoundSource {
-    /// The decimals that were printed.
-    PrintedDigits,
-    /// Another order of summing.
-    RoundOff,
-    /// What the series, or the median of its kind, has shown before, times ten.
-    Growth,
-    /// How far golden runs are from one another.
-    GoldenSpread,
-    /// The runs were equal to the last digit for several steps.
-    EqualUntilThen,
-    /// A setting or whole numbers: nothing is rounded.
-    Exact,
-    /// NaN, infinity or another shape on one side: no bound.
-    NoBound,
-}
-
-impl BoundSource {
-    /// In words, to stand behind the number.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::PrintedDigits => "printed digits",
-            Self::RoundOff => "round-off of one step",
-            Self::Growth => "growth of the noise so far",
-            Self::GoldenSpread => "spread of the golden runs",
-            Self::EqualUntilThen => "equal to the last digit until then",
-            Self::Exact => "a setting or whole numbers: no noise",
-            Self::NoBound => "no bound holds",
-        }
+trainmon_core::named_enum! {
+    /// Where a bound comes from; its words stand behind the number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BoundSource: words {
+        /// The decimals that were printed.
+        PrintedDigits = "printed digits",
+        /// Another order of summing.
+        RoundOff = "round-off of one step",
+        /// What the series, or the median of its kind, has shown before, times ten.
+        Growth = "growth of the noise so far",
+        /// How far golden runs are from one another.
+        GoldenSpread = "spread of the golden runs",
+        /// The runs were equal to the last digit for several steps.
+        EqualUntilThen = "equal to the last digit until then",
+        /// A setting or whole numbers: nothing is rounded.
+        Exact = "a setting or whole numbers: no noise",
+        /// NaN, infinity or another shape on one side: no bound.
+        NoBound = "no bound holds",
     }
 }
 

@@ -69,9 +69,9 @@ impl Judge {
         {
             if !std::mem::replace(&mut self.tensors[row.tensor as usize].has_other_shape, true) {
                 self.is_equal_so_far = false;
-                let note = format!("{} against {}", names.shape_text(one), names.shape_text(other));
-                let excess = Excess::without_bound("shape", [f64::NAN; 2], Some(note));
-                self.suspect(names, pair, NO_SERIES, excess);
+                let note = Some(format!("{} against {}", names.shape_text(one), names.shape_text(other)));
+                let divergence = Divergence { note, ..self.divergence(names, pair, "shape", [f64::NAN; 2]) };
+                self.suspect(pair, NO_SERIES, divergence);
             }
             return;
         }
@@ -134,7 +134,7 @@ impl Judge {
         if is_count || is_broken(target) || is_broken(first) {
             let is_like = |&golden: &f64| is_same(golden) || (is_broken(golden) == is_broken(target) && is_count);
             if !values.golden.iter().any(is_like) {
-                self.suspect(names, pair, cell.series, Excess::without_bound(name, [target, first], None));
+                self.suspect(pair, cell.series, self.divergence(names, pair, name, [target, first]));
             }
             return;
         }
@@ -163,8 +163,9 @@ impl Judge {
                 self.found.unsure.entry((kind, name)).or_insert(pair.target.1.step);
                 return;
             }
-            let excess = Excess { statistic: name, values, difference, bound: passed, note: None, is_faint };
-            self.suspect(names, pair, cell.series, excess);
+            let Bound { value: bound, source: bound_source } = passed;
+            let beyond = self.divergence(names, pair, name, values);
+            self.suspect(pair, cell.series, Divergence { difference, bound, bound_source, is_faint, ..beyond });
             return;
         }
         series.farthest = series.farthest.max(difference.relative);
@@ -225,44 +226,27 @@ impl Judge {
         })
     }
 
-    fn suspect(&mut self, names: &Names, pair: &Pair<'_>, series: usize, excess: Excess<'_>) {
-        let Excess { statistic, values: [target, golden], difference, bound, note, is_faint } = excess;
-        let tensor = pair.target.0.tensor;
-        let divergence = Divergence {
+    /// A value that no bound can excuse.
+    fn divergence(&self, names: &Names, pair: &Pair<'_>, statistic: &str, [target, golden]: [f64; 2]) -> Divergence {
+        Divergence {
             rank: Some(self.rank),
             step: pair.target.1.step,
-            tensor: names.key(tensor),
+            tensor: names.key(pair.target.0.tensor),
             statistic: statistic.to_owned(),
             target,
             golden,
-            difference,
-            bound: bound.value,
-            bound_source: bound.source,
-            note,
-            is_faint,
+            difference: f64::INFINITY,
+            bound: 0.0,
+            bound_source: BoundSource::NoBound,
+            note: None,
+            is_faint: false,
             place: pair.place,
             dimensions: pair.target.0.shape.map(|shape| names.dimensions(shape)),
-        };
-        self.suspects.push(Suspect { tensor, series, divergence });
+        }
     }
-}
 
-/// A value beyond its bound.
-struct Excess<'a> {
-    statistic: &'a str,
-    /// The target's and the golden run's.
-    values: [f64; 2],
-    difference: f64,
-    bound: Bound,
-    note: Option<String>,
-    /// Whether round-off of one step might explain it.
-    is_faint: bool,
-}
-
-impl<'a> Excess<'a> {
-    fn without_bound(statistic: &'a str, values: [f64; 2], note: Option<String>) -> Self {
-        let bound = Bound { value: 0.0, source: BoundSource::NoBound };
-        Self { statistic, values, difference: f64::INFINITY, bound, note, is_faint: false }
+    fn suspect(&mut self, pair: &Pair<'_>, series: usize, divergence: Divergence) {
+        self.suspects.push(Suspect { tensor: pair.target.0.tensor, series, divergence });
     }
 }
 

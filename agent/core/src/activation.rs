@@ -6,13 +6,15 @@ use std::hash::Hash;
 use crate::CALL_MARK;
 use crate::config::Dialect;
 
-/// Which end of a module a tensor stands at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ModuleEnd {
-    /// What goes into the module.
-    Input,
-    /// What comes out of it.
-    Output,
+trainmon_record::named_enum! {
+    /// Which end of a module a tensor stands at.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ModuleEnd: name, from_name {
+        /// What goes into the module.
+        Input = "input",
+        /// What comes out of it.
+        Output = "output",
+    }
 }
 
 /// The name of the `index`-th of `of` tensors at one end of `module`.
@@ -29,10 +31,6 @@ pub fn activation_name(
     of: usize,
     earlier: usize,
 ) -> String {
-    let end = match end {
-        ModuleEnd::Input => "input",
-        ModuleEnd::Output => "output",
-    };
     let mut name = match dialect {
         Dialect::V1 if of == 1 => format!("{module}.{end}"),
         Dialect::V1 => format!("{module}.{end}_{index}"),
@@ -64,12 +62,8 @@ impl<'n> ActivationName<'n> {
         let (rest, last) = bare.rsplit_once('.')?;
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (module, end) = if is_number(last) { rest.rsplit_once('.')? } else { (rest, last) };
-        let end = match end.split_once('_').filter(|(_, index)| is_number(index)).map_or(end, |(end, _)| end) {
-            "input" => ModuleEnd::Input,
-            "output" => ModuleEnd::Output,
-            _ => return None,
-        };
-        Some(Self { module, end, call })
+        let end = end.split_once('_').filter(|(_, index)| is_number(index)).map_or(end, |(end, _)| end);
+        Some(Self { module, end: ModuleEnd::from_name(end)?, call })
     }
 }
 

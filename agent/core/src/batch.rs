@@ -3,37 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use smart_default::SmartDefault;
+
 use crate::config::{Config, Plan};
 use crate::{GradNormCheck, Kind, LedgerSnapshot, Record, Statistic, Step, TensorId};
 
-/// What the monitor's own work is split into, for its cost figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// In the training thread: reading tensor memory.
-    Measure,
-    /// In the training thread: launching device statistics and collecting finished ones.
-    Launch,
-    /// In the training thread: writing the step to the journal and handing the batch over.
-    Offer,
-    /// In the worker: everything exporters did with the batch.
-    Export,
+trainmon_record::named_enum! {
+    /// What the monitor's own work is split into, for its cost figures.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Phase: name {
+        /// In the training thread: reading tensor memory.
+        Measure = "measure",
+        /// In the training thread: launching device statistics and collecting finished ones.
+        Launch = "launch",
+        /// In the training thread: writing the step to the journal and handing the batch over.
+        Offer = "offer",
+        /// In the worker: everything exporters did with the batch.
+        Export = "export",
+    }
 }
 
 impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 4] = [Self::Measure, Self::Launch, Self::Offer, Self::Export];
-
-    /// The label value.
-    #[inline]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measure => "measure",
-            Self::Launch => "launch",
-            Self::Offer => "offer",
-            Self::Export => "export",
-        }
-    }
-
     /// Whether the phase delays the training thread.
     #[inline]
     pub const fn is_in_step(self) -> bool {
@@ -78,11 +68,12 @@ pub enum GradNorm {
 }
 
 /// Everything observed in one optimizer step. Batches are recycled: in steady state none is allocated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 pub struct StepBatch {
     /// The step.
     pub step: Step,
     /// Wall clock at the step's end.
+    #[default(SystemTime::UNIX_EPOCH)]
     pub time: SystemTime,
     /// From the end of the previous step to the end of this one; `None` for the first.
     pub duration: Option<Duration>,
@@ -104,6 +95,7 @@ pub struct StepBatch {
     /// What was measured, once that was changed while the training ran. `None`: what the config says. `ops` outranks it.
     pub plan: Option<Arc<Plan>>,
     /// One in this many layers and groups was measured, to keep the overhead budget; 1 where all were.
+    #[default(1)]
     pub sampling_stride: u32,
     /// The readings, in the order the hooks fired.
     pub records: Vec<Record>,
@@ -113,29 +105,6 @@ pub struct StepBatch {
     pub bytes_read: u64,
     /// The monitor's books at the step's end, this batch not yet offered.
     pub books: LedgerSnapshot,
-}
-
-impl Default for StepBatch {
-    fn default() -> Self {
-        Self {
-            step: Step(0),
-            time: SystemTime::UNIX_EPOCH,
-            duration: None,
-            collected: false,
-            skipped_steps: 0,
-            loss: None,
-            learning_rate: None,
-            grad_norm: GradNorm::OfRecords,
-            framework_grad_norm: None,
-            ops: None,
-            plan: None,
-            sampling_stride: 1,
-            records: Vec::new(),
-            cost: PhaseTimes::default(),
-            bytes_read: 0,
-            books: LedgerSnapshot::default(),
-        }
-    }
 }
 
 impl StepBatch {

@@ -4,25 +4,16 @@
 
 use std::fmt::Write as _;
 
-/// How a metric's values relate to each other over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetricType {
-    /// A current value: may go up and down.
-    Gauge,
-    /// A sum that only grows; restarts at 0 with the process.
-    Counter,
-    /// Counts by bucket, with sum and count.
-    Histogram,
-}
-
-impl MetricType {
-    /// The word in a `# TYPE` line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Counter => "counter",
-            Self::Histogram => "histogram",
-        }
+trainmon_record::named_enum! {
+    /// How a metric's values relate to each other over time; its name is the word in a `# TYPE` line.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum MetricType: name {
+        /// A current value: may go up and down.
+        Gauge = "gauge",
+        /// A sum that only grows; restarts at 0 with the process.
+        Counter = "counter",
+        /// Counts by bucket, with sum and count.
+        Histogram = "histogram",
     }
 }
 

@@ -27,5 +27,5 @@ pub use columns::{is_number_column, micro_step_column};
 pub use printable::printable;
 pub use repeats::{LeftOut, Repeats};
 pub use shell::shell_word;
-pub use summary::{combine_norms, largest};
+pub use summary::{combine_norms, largest, median_of};
 pub use trainmon_record::*;

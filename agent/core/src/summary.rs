@@ -15,6 +15,18 @@ pub fn largest(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
+/// The middle one, or of an even number the mean of the two; 0 of none. The values are put in another order.
+#[inline]
+pub fn median_of(values: &mut [f64]) -> f64 {
+    let (middle, is_odd) = (values.len() / 2, values.len() % 2 == 1);
+    if values.is_empty() {
+        return 0.0;
+    }
+    let (lower, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let below = lower.iter().copied().max_by(f64::total_cmp).filter(|_| !is_odd);
+    below.map_or(upper, |below| f64::midpoint(below, upper))
+}
+
 impl StepBatch {
     /// By kind: the last micro-batch there is a record of. Gradients accumulate, so their last reading is the step's.
     #[inline]
@@ -47,15 +59,25 @@ impl StepBatch {
         }
         scratch.extend(self.readings_of(Kind::UpdateRatio).filter_map(|reading| reading.values().first()));
         let max = scratch.iter().copied().reduce(largest)?;
-        let middle = scratch.len() / 2;
-        let is_even = scratch.len().is_multiple_of(2);
-        let (below, &mut upper, _) = scratch.select_nth_unstable_by(middle, f64::total_cmp);
-        let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even).unwrap_or(upper);
-        Some((max, f64::midpoint(lower, upper)))
+        Some((max, median_of(scratch)))
     }
 
     #[inline]
     fn readings_of(&self, kind: Kind) -> impl Iterator<Item = &Reading> {
         self.records.iter().filter(move |record| record.kind == kind).filter_map(|record| record.reading.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median_of(&mut []), 0.0);
+        assert_eq!(median_of(&mut [3.0]), 3.0);
+        assert_eq!(median_of(&mut [3.0, 1.0]), 2.0);
+        assert_eq!(median_of(&mut [9.0, 1.0, 5.0]), 5.0);
+        assert_eq!(median_of(&mut [4.0, 1.0, 9.0, 5.0]), 4.5);
     }
 }

@@ -1,8 +1,9 @@
 //! What a run did, step by step.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use trainmon_core::{Alert, AlertPhase};
 
 use crate::axis::Axis;
@@ -52,8 +53,7 @@ pub struct History {
     pub(crate) steps: Axis,
     /// Of the rows: the steps in which tensors were measured.
     pub(crate) columns: Axis,
-    pub(crate) curves: Vec<(Arc<str>, Curve)>,
-    curve_ids: HashMap<Arc<str>, CurveId>,
+    pub(crate) curves: IndexMap<Arc<str>, Curve>,
     scalar_curves: usize,
     pub(crate) curves_left_out: u64,
     pub(crate) rows: Rows,
@@ -72,8 +72,7 @@ impl History {
             limits,
             steps: Axis::new(limits.steps),
             columns: Axis::new(limits.columns),
-            curves: Vec::new(),
-            curve_ids: HashMap::new(),
+            curves: IndexMap::new(),
             scalar_curves: 0,
             curves_left_out: 0,
             rows: Rows::new(limits.rows),
@@ -91,7 +90,7 @@ impl History {
     /// Cost: two bins; in a step that merges, a pass over all rows and curves.
     pub fn step(&mut self, step: u64, time: f64, measured: bool) {
         let change = self.steps.push(step, time);
-        self.curves.iter_mut().for_each(|(_, curve)| curve.follow(change));
+        self.curves.values_mut().for_each(|curve| curve.follow(change));
         if measured {
             let change = self.columns.push(step, time);
             self.rows.follow(change);
@@ -118,25 +117,23 @@ impl History {
     /// The curve of that name, made if there is none yet; ask once and keep it. `None` above the limit, which is counted: the
     /// built-in ones ([`curves::BUILT_IN`]) always find room.
     pub fn curve(&mut self, name: &str) -> Option<CurveId> {
-        if let Some(&curve) = self.curve_ids.get(name) {
-            return Some(curve);
+        if let Some(index) = self.curves.get_index_of(name) {
+            return Some(CurveId(index));
         }
         let is_built_in = curves::BUILT_IN.contains(&name);
         if !is_built_in && self.scalar_curves >= self.limits.curves {
             self.curves_left_out += 1;
             return None;
         }
-        let (name, id): (Arc<str>, _) = (name.into(), CurveId(self.curves.len()));
-        self.curve_ids.insert(Arc::clone(&name), id);
         self.scalar_curves += usize::from(!is_built_in);
-        self.curves.push((name, Curve::default()));
-        Some(id)
+        let (index, _) = self.curves.insert_full(name.into(), Curve::default());
+        Some(CurveId(index))
     }
 
     /// Takes a value of a curve in. False if the step is not on the axis.
     pub fn record(&mut self, curve: CurveId, step: u64, value: f64) -> bool {
         let Some(bin) = self.steps.bin_of(step) else { return false };
-        let Some((_, curve)) = self.curves.get_mut(curve.0) else { return false };
+        let Some((_, curve)) = self.curves.get_index_mut(curve.0) else { return false };
         curve.add(bin, value);
         true
     }

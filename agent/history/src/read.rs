@@ -1,8 +1,8 @@
 //! From a history to its documents.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use trainmon_core::{Alert, layer_of};
 
 use crate::axis::Axis;
@@ -69,15 +69,20 @@ impl History {
         let end = self.columns.bins().len();
         let mut values = Vec::with_capacity(rows().count() * columns.first.len());
         rows().for_each(|row| values.extend(row.values(statistic_index, columns.from, end)));
-        let mut layers = Layers::default();
+        // By their first appearance.
+        let mut layers = IndexSet::new();
         let is_whole = columns.from == 0;
-        let layer_of = if is_whole { rows().map(|row| layers.index(&row.name)).collect() } else { Vec::new() };
+        let layer_of = if is_whole {
+            rows().map(|row| layers.insert_full(layer_of(&row.name)).0 as u32).collect()
+        } else {
+            Vec::new()
+        };
         Some(HeatMap {
             version: VERSION,
             kind: kind.to_owned(),
             statistic: statistic.to_owned(),
             names: if is_whole { rows().map(|row| row.name.to_string()).collect() } else { Vec::new() },
-            layers: layers.names,
+            layers: layers.into_iter().map(str::to_owned).collect(),
             layer_of,
             rows: rows().count(),
             columns,
@@ -103,7 +108,7 @@ impl History {
         let end = self.steps.bins().len();
         let from = from.min(end);
         let is_merged = self.steps.width() > 1;
-        let document = |(name, curve): &(Arc<str>, Curve)| CurveDocument {
+        let document = |(name, curve): (&Arc<str>, &Curve)| CurveDocument {
             name: name.to_string(),
             last: curve.last(from, end),
             low: if is_merged { curve.low(from, end) } else { Vec::new() },
@@ -152,7 +157,7 @@ impl History {
     }
 
     fn labels(&self) -> Vec<String> {
-        let names = self.curves.iter().map(|(name, _)| &**name);
+        let names = self.curves.keys().map(|name| &**name);
         names.filter(|name| curves::is_label(name)).map(str::to_owned).collect()
     }
 
@@ -180,26 +185,6 @@ impl History {
             usual: row.level.usual(),
             deviations: f64::from(row.level.deviations()),
         })
-    }
-}
-
-/// Layers by their first appearance.
-#[derive(Default)]
-struct Layers {
-    names: Vec<String>,
-    indices: HashMap<String, u32>,
-}
-
-impl Layers {
-    fn index(&mut self, tensor: &str) -> u32 {
-        let layer = layer_of(tensor);
-        if let Some(&index) = self.indices.get(layer) {
-            return index;
-        }
-        let index = self.names.len() as u32;
-        self.names.push(layer.to_owned());
-        self.indices.insert(layer.to_owned(), index);
-        index
     }
 }
 

@@ -24,141 +24,80 @@ pub struct AlertEnd {
 /// Significant digits of a number in a sentence.
 pub const DIGITS: usize = 3;
 
-/// The rules. `AnomalyTurbulence` and `AnomalyNan` are msprobe's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-pub enum AlertRule {
-    /// The magnitude exceeds its running average by more than the threshold's share.
-    AnomalyTurbulence,
-    /// Not a number, infinite, or a magnitude above the threshold.
-    AnomalyNan,
-    /// A rise far outside the recent scatter.
-    Spike,
-    /// NaN or infinite elements.
-    NonFinite,
-    /// Zero for many steps.
-    Dead,
-    /// Gradients that shrink towards zero.
-    Vanishing,
-    /// The change of a parameter relative to its size leaves its range.
-    UpdateRatio,
-    /// A slow departure from the baseline.
-    Drift,
-    /// A loss and a gradient norm that stand still.
-    Collapse,
-    /// No step for too long.
-    Stall,
-    /// Two ways to one gradient norm do not agree.
-    NormMismatch,
-    /// A departure from a golden run, beyond noise.
-    Baseline,
-    /// Copies of a parameter or of its optimizer state that should be the same bits on several ranks and are not.
-    ReplicaMismatch,
-    /// A rank that the others of its group wait for.
-    Straggler,
-}
-
-impl AlertRule {
-    /// Every rule, in declaration order.
-    pub const ALL: [Self; 14] = [
-        Self::AnomalyTurbulence,
-        Self::AnomalyNan,
-        Self::Spike,
-        Self::NonFinite,
-        Self::Dead,
-        Self::Vanishing,
-        Self::UpdateRatio,
-        Self::Drift,
-        Self::Collapse,
-        Self::Stall,
-        Self::NormMismatch,
-        Self::Baseline,
-        Self::ReplicaMismatch,
-        Self::Straggler,
-    ];
-
-    /// The name in configs, metrics and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AnomalyTurbulence => "AnomalyTurbulence",
-            Self::AnomalyNan => "AnomalyNan",
-            Self::Spike => "Spike",
-            Self::NonFinite => "NonFinite",
-            Self::Dead => "Dead",
-            Self::Vanishing => "Vanishing",
-            Self::UpdateRatio => "UpdateRatio",
-            Self::Drift => "Drift",
-            Self::Collapse => "Collapse",
-            Self::Stall => "Stall",
-            Self::NormMismatch => "NormMismatch",
-            Self::Baseline => "Baseline",
-            Self::ReplicaMismatch => "ReplicaMismatch",
-            Self::Straggler => "Straggler",
-        }
+crate::named_enum! {
+    /// The rules. `AnomalyTurbulence` and `AnomalyNan` are msprobe's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+    pub enum AlertRule: name {
+        /// The magnitude exceeds its running average by more than the threshold's share.
+        AnomalyTurbulence = "AnomalyTurbulence",
+        /// Not a number, infinite, or a magnitude above the threshold.
+        AnomalyNan = "AnomalyNan",
+        /// A rise far outside the recent scatter.
+        Spike = "Spike",
+        /// NaN or infinite elements.
+        NonFinite = "NonFinite",
+        /// Zero for many steps.
+        Dead = "Dead",
+        /// Gradients that shrink towards zero.
+        Vanishing = "Vanishing",
+        /// The change of a parameter relative to its size leaves its range.
+        UpdateRatio = "UpdateRatio",
+        /// A slow departure from the baseline.
+        Drift = "Drift",
+        /// A loss and a gradient norm that stand still.
+        Collapse = "Collapse",
+        /// No step for too long.
+        Stall = "Stall",
+        /// Two ways to one gradient norm do not agree.
+        NormMismatch = "NormMismatch",
+        /// A departure from a golden run, beyond noise.
+        Baseline = "Baseline",
+        /// Copies of a parameter or of its optimizer state that should be the same bits on several ranks and are not.
+        ReplicaMismatch = "ReplicaMismatch",
+        /// A rank that the others of its group wait for.
+        Straggler = "Straggler",
     }
 }
 
-impl fmt::Display for AlertRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::named_enum! {
+    /// How much an alert matters.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AlertSeverity: name {
+        /// Good to know.
+        Info = "info",
+        /// Somebody should look at it.
+        Warning = "warning",
+        /// The run is in danger, or lost.
+        Critical = "critical",
     }
 }
 
-/// How much an alert matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AlertSeverity {
-    /// Good to know.
-    Info,
-    /// Somebody should look at it.
-    Warning,
-    /// The run is in danger, or lost.
-    Critical,
-}
-
-impl AlertSeverity {
-    /// The word in files and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
+crate::named_enum! {
+    /// Whether an alert begins or is over. What happens in between is counted, not said.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AlertPhase: name {
+        /// The first finding.
+        Begins = "begins",
+        /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
+        Ends = "ends",
     }
 }
 
-/// Whether an alert begins or is over. What happens in between is counted, not said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AlertPhase {
-    /// The first finding.
-    Begins,
-    /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
-    Ends,
-}
-
-/// What of the model a series is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AlertScope {
-    /// The whole run.
-    Global,
-    /// One [`Group`](crate::Group).
-    Group,
-    /// One layer, as [`layer_of`](crate::layer_of) names it.
-    Layer,
-    /// One tensor.
-    Tensor,
-}
-
-impl AlertScope {
-    /// The word in configs and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Global => "global",
-            Self::Group => "group",
-            Self::Layer => "layer",
-            Self::Tensor => "tensor",
-        }
+crate::named_enum! {
+    /// What of the model a series is about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AlertScope: name {
+        /// The whole run.
+        Global = "global",
+        /// One [`Group`](crate::Group).
+        Group = "group",
+        /// One layer, as [`layer_of`](crate::layer_of) names it.
+        Layer = "layer",
+        /// One tensor.
+        Tensor = "tensor",
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where each rule's latest incident began: for metrics.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, Step};
 
@@ -67,7 +68,7 @@ pub struct AlertMarks(Mutex<BTreeMap<AlertRule, Shown>>);
 impl AlertMarks {
     /// Takes an alert that begins or is over.
     pub fn take(&self, alert: &Alert, now: Instant) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.0.lock();
         // A finding that belongs to no incident is one of its own.
         let incident = alert.incident.map(|incident| incident.step);
         if alert.phase == AlertPhase::Ends {
@@ -94,7 +95,7 @@ impl AlertMarks {
 
     /// Everything of an incident is over, also what was not told alert by alert.
     pub fn incident_over(&self, incident: Step, now: Instant) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.0.lock();
         for one in shown.values_mut().filter(|one| one.incident == incident && one.over.is_none()) {
             one.ongoing.clear();
             one.over = Some(now);
@@ -103,7 +104,7 @@ impl AlertMarks {
 
     /// The marks that are shown now, by rule.
     pub fn now(&self, now: Instant) -> Vec<(AlertRule, AlertMark)> {
-        let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.0.lock();
         let is_shown = |one: &Shown| one.over.is_none_or(|over| now.saturating_duration_since(over) < SHOWN);
         shown.iter().filter(|(_, one)| is_shown(one)).map(|(rule, one)| (*rule, one.mark.clone())).collect()
     }

@@ -1,8 +1,9 @@
 //! What the alerts amount to: counters that everyone may read while the worker writes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::{AlertMarks, AlertRule, Step};
 
@@ -10,7 +11,7 @@ use crate::{AlertMarks, AlertRule, Step};
 const COUNT: Ordering = Ordering::Relaxed;
 
 /// The books of the alerts. Every finding counts, also those that are not said because the alert goes on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct AlertTotals {
     findings: [AtomicU64; AlertRule::ALL.len()],
     grad_norm_spikes: AtomicU64,
@@ -44,21 +45,6 @@ pub struct AlertBookSnapshot {
     pub looking: Duration,
 }
 
-impl Default for AlertTotals {
-    fn default() -> Self {
-        Self {
-            findings: Default::default(),
-            grad_norm_spikes: AtomicU64::new(0),
-            update_norm_spikes: AtomicU64::new(0),
-            grad_norm_zscore: Mutex::default(),
-            lost: AtomicU64::new(0),
-            series_overflow: AtomicU64::new(0),
-            looking: AtomicU64::new(0),
-            marks: AlertMarks::default(),
-        }
-    }
-}
-
 impl AlertTotals {
     /// A rule found something.
     pub fn found(&self, rule: AlertRule) {
@@ -77,7 +63,7 @@ impl AlertTotals {
 
     /// The distance of this step's global gradient norm from its recent mean, in standard deviations.
     pub fn set_grad_norm_zscore(&self, step: Step, zscore: f64) {
-        *self.grad_norm_zscore.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, zscore));
+        *self.grad_norm_zscore.lock() = Some((step, zscore));
     }
 
     /// This many alerts did not reach an action or exporter.
@@ -116,7 +102,7 @@ impl AlertTotals {
             findings: std::array::from_fn(|rule| findings[rule].load(COUNT)),
             grad_norm_spikes: grad_norm_spikes.load(COUNT),
             update_norm_spikes: update_norm_spikes.load(COUNT),
-            grad_norm_zscore: *grad_norm_zscore.lock().unwrap_or_else(PoisonError::into_inner),
+            grad_norm_zscore: *grad_norm_zscore.lock(),
             lost: lost.load(COUNT),
             series_overflow: series_overflow.load(COUNT),
             looking: Duration::from_nanos(looking.load(COUNT)),

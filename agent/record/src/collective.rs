@@ -1,84 +1,34 @@
 //! Collective operations: their names, and how fast one was.
 
-use std::fmt;
 use std::time::Duration;
 
-/// A communication between ranks, named as `torch.distributed` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each name is its own documentation")]
-pub enum CollectiveOp {
-    AllReduce,
-    AllReduceCoalesced,
-    Reduce,
-    Broadcast,
-    AllGather,
-    AllGatherCoalesced,
-    AllGatherIntoTensor,
-    AllGatherIntoTensorCoalesced,
-    ReduceScatter,
-    ReduceScatterTensor,
-    ReduceScatterTensorCoalesced,
-    AllToAll,
-    AllToAllSingle,
-    Gather,
-    Scatter,
-    Send,
-    Recv,
-    Barrier,
+crate::named_enum! {
+    /// A communication between ranks, named as `torch.distributed` names it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[expect(missing_docs, reason = "each name is its own documentation")]
+    pub enum CollectiveOp: name, from_name {
+        AllReduce = "all_reduce",
+        AllReduceCoalesced = "all_reduce_coalesced",
+        Reduce = "reduce",
+        Broadcast = "broadcast",
+        AllGather = "all_gather",
+        AllGatherCoalesced = "all_gather_coalesced",
+        AllGatherIntoTensor = "all_gather_into_tensor",
+        AllGatherIntoTensorCoalesced = "all_gather_into_tensor_coalesced",
+        ReduceScatter = "reduce_scatter",
+        ReduceScatterTensor = "reduce_scatter_tensor",
+        ReduceScatterTensorCoalesced = "reduce_scatter_tensor_coalesced",
+        AllToAll = "all_to_all",
+        AllToAllSingle = "all_to_all_single",
+        Gather = "gather",
+        Scatter = "scatter",
+        Send = "send",
+        Recv = "recv",
+        Barrier = "barrier",
+    }
 }
 
 impl CollectiveOp {
-    /// Every operation.
-    pub const ALL: [Self; 18] = [
-        Self::AllReduce,
-        Self::AllReduceCoalesced,
-        Self::Reduce,
-        Self::Broadcast,
-        Self::AllGather,
-        Self::AllGatherCoalesced,
-        Self::AllGatherIntoTensor,
-        Self::AllGatherIntoTensorCoalesced,
-        Self::ReduceScatter,
-        Self::ReduceScatterTensor,
-        Self::ReduceScatterTensorCoalesced,
-        Self::AllToAll,
-        Self::AllToAllSingle,
-        Self::Gather,
-        Self::Scatter,
-        Self::Send,
-        Self::Recv,
-        Self::Barrier,
-    ];
-
-    /// The name: the `op` label.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all_reduce",
-            Self::AllReduceCoalesced => "all_reduce_coalesced",
-            Self::Reduce => "reduce",
-            Self::Broadcast => "broadcast",
-            Self::AllGather => "all_gather",
-            Self::AllGatherCoalesced => "all_gather_coalesced",
-            Self::AllGatherIntoTensor => "all_gather_into_tensor",
-            Self::AllGatherIntoTensorCoalesced => "all_gather_into_tensor_coalesced",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::ReduceScatterTensor => "reduce_scatter_tensor",
-            Self::ReduceScatterTensorCoalesced => "reduce_scatter_tensor_coalesced",
-            Self::AllToAll => "all_to_all",
-            Self::AllToAllSingle => "all_to_all_single",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::Send => "send",
-            Self::Recv => "recv",
-            Self::Barrier => "barrier",
-        }
-    }
-
-    /// The operation of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| op.name() == name)
-    }
-
     /// Whether two ranks of a group do it alone: the others do not count it.
     pub const fn is_point_to_point(self) -> bool {
         matches!(self, Self::Send | Self::Recv)
@@ -106,12 +56,6 @@ impl CollectiveOp {
             | Self::Scatter => (ranks - 1.0) / ranks,
             Self::Reduce | Self::Broadcast | Self::Send | Self::Recv | Self::Barrier => 1.0,
         }
-    }
-}
-
-impl fmt::Display for CollectiveOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

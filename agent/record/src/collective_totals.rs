@@ -2,11 +2,12 @@
 //! may read while the training writes them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 
 use crate::{CollectiveOp, OpenCollectives, ProcessGroup};
 
@@ -55,7 +56,7 @@ impl CollectiveTotals {
     /// Takes up a group of ranks, and gives it back: where another with other ranks has its name, under that name and a
     /// number.
     pub fn group(&self, group: ProcessGroup) -> Arc<ProcessGroup> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.groups.lock();
         let name = group.name.clone();
         let mut group = group;
         let mut number = 1;
@@ -75,12 +76,12 @@ impl CollectiveTotals {
 
     /// The groups, in the order they came; at most 128.
     pub fn groups(&self) -> Vec<Arc<ProcessGroup>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.groups.lock().clone()
     }
 
     /// Tells who came last in a group, in the place of what was told before.
     pub fn set_straggler(&self, straggler: Straggler) {
-        let mut all = self.stragglers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.stragglers.lock();
         if let Some(known) = all.iter_mut().find(|known| known.group == straggler.group) {
             *known = straggler;
         } else if all.len() < MAX_SERIES {
@@ -90,14 +91,14 @@ impl CollectiveTotals {
 
     /// Who came last, by group; on the rank that compares the group's ranks alone.
     pub fn stragglers(&self) -> Vec<Straggler> {
-        self.stragglers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stragglers.lock().clone()
     }
 
     /// The series of an operation in a group, made if there is none. Ask once and keep it: a lock and a search.
     ///
     /// Beyond 128 series every further group is counted as `other`.
     pub fn series(&self, op: CollectiveOp, group: &str) -> Arc<CollectiveSeries> {
-        let mut all = self.lock();
+        let mut all = self.series.lock();
         let known = |group: &str| all.iter().find(|series| series.op == op && &*series.group == group).cloned();
         if let Some(series) = known(group) {
             return series;
@@ -113,16 +114,12 @@ impl CollectiveTotals {
 
     /// Every series, in the order they came.
     pub fn all(&self) -> Vec<Arc<CollectiveSeries>> {
-        self.lock().clone()
+        self.series.lock().clone()
     }
 
     /// What all of them amount to, in the order they came.
     pub fn summaries(&self) -> Vec<CollectiveSummary> {
         self.all().iter().map(|series| series.summary()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<CollectiveSeries>>> {
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,7 +202,7 @@ impl CollectiveSeries {
     /// Books its end, and for how long of it the caller waited. Cost: a lock that is held for nanoseconds, or microseconds
     /// while a page is rendered.
     pub fn finish(&self, duration: Duration, waited: Duration) {
-        let mut durations = self.durations();
+        let mut durations = self.durations.lock();
         durations.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1));
         durations.sum += duration;
         durations.waited += waited.min(duration);
@@ -220,7 +217,7 @@ impl CollectiveSeries {
     /// the sum of their durations.
     pub fn distribution<const N: usize>(&self, bounds: &[Duration; N]) -> ([u64; N], u64, Duration) {
         let mut counts = [0; N];
-        let durations = self.durations();
+        let durations = self.durations.lock();
         for value in durations.histogram.iter_recorded() {
             let duration = Duration::from_nanos(value.value_iterated_to());
             let first = bounds.partition_point(|&bound| bound < duration);
@@ -233,12 +230,12 @@ impl CollectiveSeries {
 
     /// The duration that this share of the operations stayed below, within 1 %; zero if none is finished.
     pub fn quantile(&self, share: f64) -> Duration {
-        Duration::from_nanos(self.durations().histogram.value_at_quantile(share))
+        Duration::from_nanos(self.durations.lock().histogram.value_at_quantile(share))
     }
 
     /// The books now.
     pub fn summary(&self) -> CollectiveSummary {
-        let durations = self.durations();
+        let durations = self.durations.lock();
         let at = |quantile| Duration::from_nanos(durations.histogram.value_at_quantile(quantile));
         CollectiveSummary {
             op: self.op,
@@ -253,10 +250,6 @@ impl CollectiveSeries {
             late: at(0.99),
             longest: Duration::from_nanos(durations.histogram.max()),
         }
-    }
-
-    fn durations(&self) -> MutexGuard<'_, Durations> {
-        self.durations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

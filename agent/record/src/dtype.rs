@@ -1,58 +1,35 @@
 //! Element types, named as torch names them.
 
-use std::fmt;
-
-/// The element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each name is its own documentation")]
-pub enum Dtype {
-    F64,
-    F32,
-    F16,
-    Bf16,
-    F8E4M3Fn,
-    F8E4M3Fnuz,
-    F8E5M2,
-    F8E5M2Fnuz,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    Bool,
-    /// Two `F32`: real, imaginary.
-    Complex64,
-    /// Two `F64`: real, imaginary.
-    Complex128,
+crate::named_enum! {
+    /// The element type of a tensor.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[expect(missing_docs, reason = "each name is its own documentation")]
+    pub enum Dtype: torch_name {
+        F64 = "torch.float64",
+        F32 = "torch.float32",
+        F16 = "torch.float16",
+        Bf16 = "torch.bfloat16",
+        F8E4M3Fn = "torch.float8_e4m3fn",
+        F8E4M3Fnuz = "torch.float8_e4m3fnuz",
+        F8E5M2 = "torch.float8_e5m2",
+        F8E5M2Fnuz = "torch.float8_e5m2fnuz",
+        I8 = "torch.int8",
+        I16 = "torch.int16",
+        I32 = "torch.int32",
+        I64 = "torch.int64",
+        U8 = "torch.uint8",
+        U16 = "torch.uint16",
+        U32 = "torch.uint32",
+        U64 = "torch.uint64",
+        Bool = "torch.bool",
+        /// Two `F32`: real, imaginary.
+        Complex64 = "torch.complex64",
+        /// Two `F64`: real, imaginary.
+        Complex128 = "torch.complex128",
+    }
 }
 
 impl Dtype {
-    /// Every dtype, for tables and tests.
-    pub const ALL: [Self; 19] = [
-        Self::F64,
-        Self::F32,
-        Self::F16,
-        Self::Bf16,
-        Self::F8E4M3Fn,
-        Self::F8E4M3Fnuz,
-        Self::F8E5M2,
-        Self::F8E5M2Fnuz,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::U8,
-        Self::U16,
-        Self::U32,
-        Self::U64,
-        Self::Bool,
-        Self::Complex64,
-        Self::Complex128,
-    ];
-
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
@@ -70,31 +47,6 @@ impl Dtype {
             Self::Complex64 => 4,
             Self::Complex128 => 8,
             other => other.size(),
-        }
-    }
-
-    /// Torch's name, say `torch.float32`.
-    pub const fn torch_name(self) -> &'static str {
-        match self {
-            Self::F64 => "torch.float64",
-            Self::F32 => "torch.float32",
-            Self::F16 => "torch.float16",
-            Self::Bf16 => "torch.bfloat16",
-            Self::F8E4M3Fn => "torch.float8_e4m3fn",
-            Self::F8E4M3Fnuz => "torch.float8_e4m3fnuz",
-            Self::F8E5M2 => "torch.float8_e5m2",
-            Self::F8E5M2Fnuz => "torch.float8_e5m2fnuz",
-            Self::I8 => "torch.int8",
-            Self::I16 => "torch.int16",
-            Self::I32 => "torch.int32",
-            Self::I64 => "torch.int64",
-            Self::U8 => "torch.uint8",
-            Self::U16 => "torch.uint16",
-            Self::U32 => "torch.uint32",
-            Self::U64 => "torch.uint64",
-            Self::Bool => "torch.bool",
-            Self::Complex64 => "torch.complex64",
-            Self::Complex128 => "torch.complex128",
         }
     }
 
@@ -124,12 +76,6 @@ impl Dtype {
             self,
             Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::Bool
         )
-    }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.torch_name())
     }
 }
 

@@ -5,25 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters publish no other memory, so atomicity alone is enough.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// Why a batch's records never reached the exporters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DropReason {
-    /// The queue to the worker (or to one exporter) was full: training does not wait.
-    QueueFull,
-    /// The worker is gone: the monitor is shut down, or this process is a fork's child.
-    WorkerGone,
-}
-
-impl DropReason {
-    /// Every reason.
-    pub const ALL: [Self; 2] = [Self::QueueFull, Self::WorkerGone];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::WorkerGone => "worker_gone",
-        }
+crate::named_enum! {
+    /// Why a batch's records never reached the exporters.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum DropReason: name {
+        /// The queue to the worker (or to one exporter) was full: training does not wait.
+        QueueFull = "queue_full",
+        /// The worker is gone: the monitor is shut down, or this process is a fork's child.
+        WorkerGone = "worker_gone",
     }
 }
 

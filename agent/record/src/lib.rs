@@ -15,6 +15,7 @@ mod id;
 mod kind;
 mod ledger;
 mod lines;
+mod named;
 mod naming;
 mod norm_check;
 pub mod number;

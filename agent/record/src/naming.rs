@@ -32,42 +32,28 @@ pub fn layer_of(name: &str) -> &str {
     bounded(name.split('.').find(|component| !component.is_empty()).unwrap_or(name))
 }
 
-/// The part of a transformer a tensor belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Group {
-    /// Attention: query, key, value and output projections.
-    Attn,
-    /// The dense feed-forward network.
-    Mlp,
-    /// Normalisation, wherever it stands.
-    Norm,
-    /// Token and position embeddings.
-    Embed,
-    /// What maps the last hidden state to the output.
-    Head,
-    /// Experts and their router.
-    Moe,
-    /// Everything else.
-    Other,
+crate::named_enum! {
+    /// The part of a transformer a tensor belongs to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Group: name {
+        /// Attention: query, key, value and output projections.
+        Attn = "attn",
+        /// The dense feed-forward network.
+        Mlp = "mlp",
+        /// Normalisation, wherever it stands.
+        Norm = "norm",
+        /// Token and position embeddings.
+        Embed = "embed",
+        /// What maps the last hidden state to the output.
+        Head = "head",
+        /// Experts and their router.
+        Moe = "moe",
+        /// Everything else.
+        Other = "other",
+    }
 }
 
 impl Group {
-    /// Every group.
-    pub const ALL: [Self; 7] = [Self::Attn, Self::Mlp, Self::Norm, Self::Embed, Self::Head, Self::Moe, Self::Other];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Attn => "attn",
-            Self::Mlp => "mlp",
-            Self::Norm => "norm",
-            Self::Embed => "embed",
-            Self::Head => "head",
-            Self::Moe => "moe",
-            Self::Other => "other",
-        }
-    }
-
     /// The group a name belongs to, by the conventions of GPT-2, Llama, Megatron, Mixtral, BERT, T5 and their kin.
     ///
     /// The narrowest part wins: a norm inside attention is a norm, a projection inside an expert is an expert's.

@@ -1,8 +1,10 @@
 //! The collective operations in progress: what a rank that hangs is inside of.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::{CollectiveOp, ProcessGroup};
 
@@ -41,7 +43,7 @@ pub struct OpenSlot(usize);
 impl OpenCollectives {
     /// Adds an operation. Cost: a lock that is held for nanoseconds; no allocation once as many were open before.
     pub fn open(&self, operation: OpenCollective) -> OpenSlot {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         if let Some(place) = slots.free.pop() {
             slots.all[place] = Some(operation);
             return OpenSlot(place);
@@ -52,7 +54,7 @@ impl OpenCollectives {
 
     /// Tells that it began only now: what was measured before took time.
     pub fn restart(&self, slot: &OpenSlot, now: Instant) {
-        if let Some(operation) = self.lock().all.get_mut(slot.0).and_then(Option::as_mut) {
+        if let Some(operation) = self.0.lock().all.get_mut(slot.0).and_then(Option::as_mut) {
             operation.since = now;
         }
     }
@@ -60,7 +62,7 @@ impl OpenCollectives {
     /// Takes an operation out: it has ended, or nobody knows of it any more.
     pub fn close(&self, slot: &OpenSlot) {
         let place = slot.0;
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         if slots.all.get_mut(place).and_then(Option::take).is_some() {
             slots.free.push(place);
         }
@@ -68,13 +70,9 @@ impl OpenCollectives {
 
     /// Those in progress now, the oldest first. Cost: a copy of each under the lock.
     pub fn all(&self) -> Vec<OpenCollective> {
-        let mut all: Vec<_> = self.lock().all.iter().flatten().cloned().collect();
+        let mut all: Vec<_> = self.0.lock().all.iter().flatten().cloned().collect();
         all.sort_by_key(|operation| operation.since);
         all
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,84 +4,37 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One statistic of a tensor. `mean`, `norm`, `std` are accumulated in float64 whatever the dtype.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Statistic {
-    /// Smallest element; NaN if any element is.
-    Min,
-    /// Largest element; NaN if any element is.
-    Max,
-    /// Arithmetic mean.
-    Mean,
-    /// Euclidean norm over all elements.
-    Norm,
-    /// Largest magnitude; NaN if any element is.
-    AbsMax,
-    /// Sample standard deviation (Bessel's correction, as `torch.std`); NaN below two elements.
-    Std,
-    /// Number of NaN elements.
-    Nans,
-    /// Number of infinite elements.
-    Infs,
-    /// Share of elements with a magnitude below `eps`, 0 to 1; NaN for an empty tensor.
-    Zeros,
-    /// Number of elements.
-    Count,
-    /// CRC-32 (zlib polynomial) of the contiguous little-endian bytes.
-    Crc32,
-    /// XOR of the contiguous bytes as little-endian 64-bit words, the tail padded with zeros.
-    Xor64,
-    /// The value itself if the tensor has no dimensions, else nothing.
-    Id,
-}
-
-impl Statistic {
-    /// Every statistic, in declaration order.
-    pub const ALL: [Self; 13] = [
-        Self::Min,
-        Self::Max,
-        Self::Mean,
-        Self::Norm,
-        Self::AbsMax,
-        Self::Std,
-        Self::Nans,
-        Self::Infs,
-        Self::Zeros,
-        Self::Count,
-        Self::Crc32,
-        Self::Xor64,
-        Self::Id,
-    ];
-
-    /// The name in configs and CSV headers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::Mean => "mean",
-            Self::Norm => "norm",
-            Self::AbsMax => "absmax",
-            Self::Std => "std",
-            Self::Nans => "nans",
-            Self::Infs => "infs",
-            Self::Zeros => "zeros",
-            Self::Count => "count",
-            Self::Crc32 => "crc32",
-            Self::Xor64 => "xor64",
-            Self::Id => "id",
-        }
-    }
-
-    /// The statistic of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|statistic| statistic.name() == name)
-    }
-}
-
-impl fmt::Display for Statistic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::named_enum! {
+    /// One statistic of a tensor. `mean`, `norm`, `std` are accumulated in float64 whatever the dtype.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Statistic: name, from_name {
+        /// Smallest element; NaN if any element is.
+        Min = "min",
+        /// Largest element; NaN if any element is.
+        Max = "max",
+        /// Arithmetic mean.
+        Mean = "mean",
+        /// Euclidean norm over all elements.
+        Norm = "norm",
+        /// Largest magnitude; NaN if any element is.
+        AbsMax = "absmax",
+        /// Sample standard deviation (Bessel's correction, as `torch.std`); NaN below two elements.
+        Std = "std",
+        /// Number of NaN elements.
+        Nans = "nans",
+        /// Number of infinite elements.
+        Infs = "infs",
+        /// Share of elements with a magnitude below `eps`, 0 to 1; NaN for an empty tensor.
+        Zeros = "zeros",
+        /// Number of elements.
+        Count = "count",
+        /// CRC-32 (zlib polynomial) of the contiguous little-endian bytes.
+        Crc32 = "crc32",
+        /// XOR of the contiguous bytes as little-endian 64-bit words, the tail padded with zeros.
+        Xor64 = "xor64",
+        /// The value itself if the tensor has no dimensions, else nothing.
+        Id = "id",
     }
 }
 

@@ -16,31 +16,18 @@ pub struct StepCalls<'a> {
     calls: Vec<&'a Reading>,
 }
 
-/// A number of [`StepCalls`] that a single call has no use for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallsColumn {
-    /// How many calls there were.
-    Calls,
-    /// The middle duration in seconds, the lower of two.
-    Median,
-    /// The 99th percentile of durations.
-    Late,
-    /// The longest duration.
-    Longest,
-}
-
-impl CallsColumn {
-    /// Every one, in the order of the file's columns.
-    pub const ALL: [Self; 4] = [Self::Calls, Self::Median, Self::Late, Self::Longest];
-
-    /// The column's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Calls => "calls",
-            Self::Median => "median",
-            Self::Late => "p99",
-            Self::Longest => "longest",
-        }
+crate::named_enum! {
+    /// A number of [`StepCalls`] that a single call has no use for, in the order of the file's columns.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CallsColumn: name {
+        /// How many calls there were.
+        Calls = "calls",
+        /// The middle duration in seconds, the lower of two.
+        Median = "median",
+        /// The 99th percentile of durations.
+        Late = "p99",
+        /// The longest duration.
+        Longest = "longest",
     }
 }
 

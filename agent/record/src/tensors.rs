@@ -1,6 +1,8 @@
 //! Names of tensors, interned once.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::TensorId;
 
@@ -22,19 +24,19 @@ pub struct TensorTable {
 impl TensorTable {
     /// Adds a name and returns its id. Equal names get separate ids: the caller decides what is one tensor.
     pub fn register(&self, info: TensorInfo) -> TensorId {
-        let mut tensors = self.tensors.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tensors = self.tensors.write();
         tensors.push(info);
         TensorId((tensors.len() - 1) as u32)
     }
 
     /// The tensor of this id, if it was registered here.
     pub fn get(&self, id: TensorId) -> Option<TensorInfo> {
-        self.tensors.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(id.index()).cloned()
+        self.tensors.read().get(id.index()).cloned()
     }
 
     /// How many tensors are registered.
     pub fn len(&self) -> usize {
-        self.tensors.read().unwrap_or_else(std::sync::PoisonError::into_inner).len()
+        self.tensors.read().len()
     }
 
     /// Whether none is.
@@ -44,7 +46,7 @@ impl TensorTable {
 
     /// Copies the names an exporter has not seen yet onto the end of its own list. Cheap when there are none.
     pub fn sync_into(&self, known: &mut Vec<TensorInfo>) {
-        let tensors = self.tensors.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let tensors = self.tensors.read();
         if let Some(new) = tensors.get(known.len()..) {
             known.extend_from_slice(new);
         }

@@ -1,9 +1,9 @@
 //! How long the end of a run may wait. A user who presses Ctrl-C while it waits has it wait less.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use parking_lot::Mutex;
 
 /// When every wait of this process ends, whatever its own deadline. Of the process, as signals are.
 static LIMIT: Mutex<Option<Instant>> = Mutex::new(None);
@@ -14,13 +14,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Has every wait end after this long at the latest: those under way, and those that begin before [`wait_as_usual`].
 pub fn wait_at_most(long: Duration) {
     let limit = Instant::now() + long;
-    let mut known = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = LIMIT.lock();
     *known = Some(known.map_or(limit, |earlier| earlier.min(limit)));
 }
 
 /// Waits have their own deadlines again.
 pub fn wait_as_usual() {
-    *LIMIT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *LIMIT.lock() = None;
 }
 
 /// What a channel gives by the deadline, or by the moment that [`wait_at_most`] sets meanwhile.
@@ -29,7 +29,7 @@ pub fn wait_as_usual() {
 /// As `recv_deadline`: the time is over, or nobody sends any more. What is there already is given in any case.
 pub fn receive_by<T>(channel: &Receiver<T>, deadline: Instant) -> Result<T, RecvTimeoutError> {
     loop {
-        let limit = LIMIT.lock().unwrap_or_else(PoisonError::into_inner).map_or(deadline, |limit| limit.min(deadline));
+        let limit = LIMIT.lock().map_or(deadline, |limit| limit.min(deadline));
         let now = Instant::now();
         let received = channel.recv_deadline(limit.min(now + LOOK));
         if !matches!(received, Err(RecvTimeoutError::Timeout)) || now >= limit {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use trainmon_core::config::Config;
 use trainmon_core::{Record, Step, StepBatch, TensorInfo, TensorTable};
@@ -22,7 +23,7 @@ pub(crate) struct RecentSteps(Mutex<VecDeque<Value>>);
 impl RecentSteps {
     /// A step has ended.
     pub(crate) fn add(&self, batch: &StepBatch) {
-        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = self.0.lock();
         if steps.len() as u64 > STEPS {
             steps.pop_front();
         }
@@ -30,14 +31,14 @@ impl RecentSteps {
     }
 
     fn before(&self, step: Step) -> Vec<Value> {
-        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = self.0.lock();
         let is_before = |facts: &&Value| facts["step"].as_u64().is_some_and(|number| number < step.0);
         steps.iter().filter(is_before).cloned().collect()
     }
 }
 
 /// Where the steps before are found.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct StepsBefore {
     journal: Option<JournalView>,
     recent: Arc<RecentSteps>,
@@ -51,21 +52,13 @@ impl StepsBefore {
 
     /// What is to be read of the steps before `step`. Reads nothing yet.
     pub(crate) fn look(&self, config: &Config, step: Step) -> Before {
-        Before {
-            journal: self.journal.clone(),
-            recent: Arc::clone(&self.recent),
-            tensors: self.tensors.clone(),
-            config: config.clone(),
-            step,
-        }
+        Before { sources: self.clone(), config: config.clone(), step }
     }
 }
 
 /// The steps before one.
 pub(crate) struct Before {
-    journal: Option<JournalView>,
-    recent: Arc<RecentSteps>,
-    tensors: TensorTable,
+    sources: StepsBefore,
     config: Config,
     step: Step,
 }
@@ -76,11 +69,12 @@ impl Before {
     /// # Errors
     /// The writer's.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let Some(journal) = self.journal.as_ref().filter(|_| self.step.0 > 0) else {
-            return self.recent.before(self.step).iter().try_for_each(|facts| writeln!(out, "{facts}"));
+        let StepsBefore { journal, recent, tensors } = &self.sources;
+        let Some(journal) = journal.as_ref().filter(|_| self.step.0 > 0) else {
+            return recent.before(self.step).iter().try_for_each(|facts| writeln!(out, "{facts}"));
         };
         let mut names = Vec::new();
-        self.tensors.sync_into(&mut names);
+        tensors.sync_into(&mut names);
         let first = Step(self.step.0.saturating_sub(STEPS));
         let mut rows = 0;
         for number in first.0..self.step.0 {

@@ -5,10 +5,11 @@ mod before;
 mod replay_outcome;
 mod request_file;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use parking_lot::Mutex;
 use trainmon_service::{receive_by, step_back};
 
 pub(crate) use self::before::{RecentSteps, StepsBefore};
@@ -43,14 +44,14 @@ impl CaptureDesk {
             file.write();
             return;
         }
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writing = self.writing.lock();
         writing.retain(|thread| thread.try_recv() == Err(TryRecvError::Empty));
         writing.push(ended);
     }
 
     /// Waits until all is written, until the deadline.
     pub(crate) fn finish(&self, deadline: Instant) {
-        let writing = std::mem::take(&mut *self.writing.lock().unwrap_or_else(PoisonError::into_inner));
+        let writing = std::mem::take(&mut *self.writing.lock());
         for thread in writing {
             // Nothing is ever sent: it ends by dropping its side.
             let _ended = receive_by(&thread, deadline);

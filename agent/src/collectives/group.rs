@@ -9,7 +9,7 @@ use trainmon_core::{CollectiveOp, Kind, MicroStep, OpenCollective, ProcessGroup,
 use super::HOOK;
 use super::call::{CollectiveCall, Slot};
 use super::guard::{CallRecords, CollectiveGuard, Sent};
-use super::operation::{Operation, lock};
+use super::operation::Operation;
 use crate::monitor::Monitor;
 
 /// More operations of one kind in one group and step than any job has: those beyond are counted, and leave no records.
@@ -112,7 +112,7 @@ impl CollectiveGroup {
         }
         let pending = monitor.pending_step();
         let attempt = monitor.inner().recorder().attempt();
-        let mut calls = lock(&operation.calls);
+        let mut calls = operation.calls.lock();
         if (calls.step, calls.attempt) != (pending.step(), attempt) {
             (calls.step, calls.attempt, calls.next) = (pending.step(), attempt, 0);
         }

@@ -1,8 +1,9 @@
 //! One operation in one group: what its calls are records of.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use trainmon_core::{CollectiveSeries, Step, TensorId};
 
 use super::call::Slot;
@@ -38,7 +39,7 @@ impl Nonfinite {
     /// Whether the user is to be told of an argument: each once. What a call has left behind follows from what it was given, if that
     /// was told in the same step.
     pub(super) fn is_new(&self, slot: Slot, step: Step) -> bool {
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         if matches!(slot, Slot::Pre(_)) && told.slots.contains(&slot) {
             // What comes of it was told as well.
             told.step = Some(step);
@@ -84,7 +85,7 @@ impl Operation {
 
     /// What the statistics of an argument are a record of.
     pub(super) fn slot(&self, monitor: &Monitor, slot: Slot) -> TensorId {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         if let Some(&(_, known)) = slots.iter().find(|(known, _)| *known == slot) {
             return known;
         }
@@ -92,8 +93,4 @@ impl Operation {
         slots.push((slot, id));
         id
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

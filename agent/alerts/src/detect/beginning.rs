@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trainmon_core::Expectation;
-
-use super::median::median_of;
+use trainmon_core::{Expectation, median_of};
 
 /// Values seen before the first limit.
 const MIN_VALUES: usize = 6;

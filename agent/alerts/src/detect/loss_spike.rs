@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use trainmon_core::config::RuleArgs;
-use trainmon_core::{Expectation, number};
+use trainmon_core::{Expectation, median_of, number};
 
 use super::beginning;
-use super::median::median_of;
 use super::spike::{power, root};
 
 /// The limit in median absolute deviations, ten at the threshold that the rule has by default (4). Of normal values one in 10^11
@@ -32,12 +32,13 @@ const HORIZON: f64 = 4_096.0;
 const ASSUMED: f64 = 1_024.0;
 
 /// The last values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize)]
 pub(crate) struct LossSpike {
     #[serde(with = "number::list")]
     values: VecDeque<f64>,
     /// Steps that count, older ones fading, and how many of them began a rise.
     #[serde(with = "number")]
+    #[default(ASSUMED)]
     seen: f64,
     #[serde(with = "number")]
     rises: f64,
@@ -46,12 +47,6 @@ pub(crate) struct LossSpike {
     height: f64,
     /// Whether the last value was one.
     is_risen: bool,
-}
-
-impl Default for LossSpike {
-    fn default() -> Self {
-        Self { values: VecDeque::new(), seen: ASSUMED, rises: 0.0, height: 0.0, is_risen: false }
-    }
 }
 
 impl LossSpike {

@@ -10,7 +10,6 @@ mod collapse;
 mod level;
 mod logarithm;
 mod loss_spike;
-mod median;
 mod spike;
 mod tail;
 mod trend;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use trainmon_core::config::RuleArgs;
 use trainmon_core::{Expectation, number};
 
@@ -49,12 +50,14 @@ pub(super) fn power(root: f64) -> f64 {
 /// distance from it in standard deviations of what that leaves over. Limit, in values: what is `threshold` deviations
 /// above the expected, times what the tail of the residuals stretches it by, at least `floor` times the mean. Of two in a
 /// row both may exceed a lower limit only, learnt in the same way.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize)]
 pub(crate) struct Spike {
     /// Each no larger than what is three deviations above the expected: a spike must not widen the band for the next one.
     #[serde(with = "number::list")]
     roots: VecDeque<f64>,
+    #[default(Tail::new(SINGLE))]
     single: Tail,
+    #[default(Tail::new(PAIR))]
     pair: Tail,
     /// The last residual.
     #[serde(with = "number")]
@@ -64,19 +67,6 @@ pub(crate) struct Spike {
     last_value: f64,
     /// Steps from which still nothing is learnt.
     disorder: u32,
-}
-
-impl Default for Spike {
-    fn default() -> Self {
-        Self {
-            roots: VecDeque::new(),
-            single: Tail::new(SINGLE),
-            pair: Tail::new(PAIR),
-            last: 0.0,
-            last_value: 0.0,
-            disorder: 0,
-        }
-    }
 }
 
 /// What the window says of the next root.

@@ -11,7 +11,7 @@ use super::{Engine, Outlet, RaisedAlert, Verdict};
 use crate::anomaly_file::Entry;
 use crate::detect::Finding;
 use crate::incident::{AllOver, Channels, Incidents, Joined, Left, Member, SentEnd, beside, is_of_numbers, precedence};
-use crate::messages::MessageParts;
+use crate::messages::sentence;
 use crate::raised::Raised;
 use crate::standing::RuleChange;
 use crate::table::Which;
@@ -164,7 +164,7 @@ impl Engine {
             moved_first: first_move.cloned(),
             incident,
         };
-        alert.message = sentence(&alert, since, (watch.rule.args.steps, of_layer), batch);
+        alert.message = sentence(&alert, since, (watch.rule.args.steps, of_layer), batch.grad_norm_check());
         RaisedAlert { alert, actions: watch.rule.actions, outlet: Outlet::All }
     }
 
@@ -305,25 +305,4 @@ fn scope(which: Which) -> AlertScope {
         Which::Layer(_) => AlertScope::Layer,
         Which::Tensor { .. } => AlertScope::Tensor,
     }
-}
-
-/// `since`: the step in which it begins, or since which all is well. With the steps that the rule waits for, and how many other
-/// tensors of the layer it is true of.
-fn sentence(alert: &Alert, since: Step, (steps, beside): (u64, u64), batch: &StepBatch) -> String {
-    let Alert { rule, phase, findings, rank, series, value, expected, moved_first, .. } = alert;
-    let told = MessageParts {
-        rule: *rule,
-        phase: *phase,
-        findings: *findings,
-        series: series.to_string(),
-        value: *value,
-        expected,
-        step: since,
-        rank: *rank,
-        steps,
-        beside,
-        moved_first: moved_first.as_ref(),
-        check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
-    };
-    told.sentence()
 }

@@ -66,7 +66,7 @@ struct Ended {
     at_last: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Open {
     /// The rule of alerts that stand alone on each rank; `None` of those about the model's numbers.
     rule: Option<AlertRule>,
@@ -83,17 +83,7 @@ struct Open {
 
 impl Open {
     fn new(rule: Option<AlertRule>, step: Step) -> Self {
-        Self {
-            rule,
-            step,
-            latest: step,
-            ranks: BTreeSet::new(),
-            ongoing: HashSet::new(),
-            held: None,
-            sent: Vec::new(),
-            headline: None,
-            ended: None,
-        }
+        Self { rule, step, latest: step, ..Self::default() }
     }
 
     fn begin(&mut self, mut sent: SentAlert, number: u64, until: Instant) {

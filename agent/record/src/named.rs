@@ -1,0 +1,43 @@
+//! Enums whose every variant has a name.
+
+/// Declares an enum of plain variants, each with its name behind it.
+///
+/// `pub enum Kind: name, from_name { Actv = "actv" }` has `Kind::ALL`, an array in the order of declaration; `Kind::name`, which
+/// is what it is displayed as; and `Kind::from_name`, where that is asked for.
+#[macro_export]
+macro_rules! named_enum {
+    ($(#[$about:meta])* $vis:vis enum $type:ident: $name:ident $(, $from_name:ident)? {
+        $($(#[$about_variant:meta])* $variant:ident = $word:literal,)+
+    }) => {
+        $(#[$about])*
+        $vis enum $type {
+            $($(#[$about_variant])* $variant,)+
+        }
+
+        impl $type {
+            /// Every one, in the order of declaration.
+            pub const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+
+            /// Its name.
+            #[inline]
+            pub const fn $name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+
+            $(
+                /// The one of that name.
+                pub fn $from_name(name: &str) -> Option<Self> {
+                    Self::ALL.into_iter().find(|one| one.$name() == name)
+                }
+            )?
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.$name())
+            }
+        }
+    };
+}
