@@ -75,26 +75,13 @@ impl Message for Vec<Entry> {
 pub(crate) enum AnomalyFileError {
     /// The directory could not be made.
     #[error("cannot create directory `{}`", path.display())]
-    CreateDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    CreateDirectory { path: PathBuf, source: io::Error },
     /// The file could not be read or written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The run has added as many findings as it may.
     #[error("`{}` has got {MAX_FINDINGS} findings of this run; no more are written", path.display())]
-    Full {
-        /// Which.
-        path: PathBuf,
-    },
+    Full { path: PathBuf },
 }
 
 /// The growing file. Made with the first finding: a run without any leaves none.

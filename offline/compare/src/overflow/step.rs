@@ -11,18 +11,14 @@ use crate::input::Capture;
 
 /// It cannot be told.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OverflowError {
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// msprobe's answer cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl Advise for OverflowError {

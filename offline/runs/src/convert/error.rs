@@ -20,18 +20,10 @@ pub enum ConvertError {
     Steps(#[from] ReadRunError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputExists { path: PathBuf },
     /// The output directory cannot be made or put in place.
     #[error("cannot make `{}`", path.display())]
-    MakeOutput {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    MakeOutput { path: PathBuf, source: io::Error },
     /// An event file cannot be written.
     #[error("cannot write the event files")]
     Write(#[from] ExportError),
