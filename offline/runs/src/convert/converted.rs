@@ -35,10 +35,3 @@ pub struct ConvertedRun {
     /// The first and the last step.
     pub steps: Option<(u64, u64)>,
 }
-
-impl ConvertedRun {
-    pub(super) fn saw(&mut self, step: u64) {
-        let (first, last) = self.steps.unwrap_or((step, step));
-        self.steps = Some((first.min(step), last.max(step)));
-    }
-}

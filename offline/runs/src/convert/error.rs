@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
-use crate::steps::ReadRunError;
 use trainmon_run_files::RunError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
@@ -15,9 +14,6 @@ pub enum ConvertError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Its steps cannot be read.
-    #[error(transparent)]
-    Steps(#[from] ReadRunError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists { path: PathBuf },
@@ -33,7 +29,6 @@ impl Advise for ConvertError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::Steps(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::MakeOutput { .. } => "name a directory that can be written with --output",
             Self::Write(source) => match source {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Features, Signal, Signals, WeightGrad};
-use trainmon_core::{GradNorm, Kind, Repeats, Statistic, Step, StepBatch};
+use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
 use trainmon_run_files::{FileUse, RankFiles, RunDirectory, RunError, STACKS, Selection, StepColumn, kinds_of};
 
@@ -15,7 +15,6 @@ use super::times::StepTimes;
 /// Reads one rank's files.
 pub(super) struct CsvReader {
     files: RankFiles<Kept>,
-    repeats: Repeats,
     pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
@@ -29,12 +28,8 @@ impl CsvReader {
         for stranger in &run.strangers {
             warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
-        let selection = Selection {
-            tables: &|prefix| prefix != STACKS,
-            empty_rows: &|_| true,
-            steps: &StepColumn::ALL,
-            file_use: how,
-        };
+        let selection =
+            Selection { tables: &|prefix| prefix != STACKS, empty_rows: true, steps: &StepColumn::ALL, file_use: how };
         let mut of_steps = Vec::new();
         let mut files = RankFiles::open(run, &selection, Kept::of, &mut |warning| of_steps.push(warning))?;
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
@@ -53,8 +48,8 @@ impl CsvReader {
             ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
         }
         let times = if files.has_steps() { StepTimes::Known } else { StepTimes::OfFiles };
-        let (repeats, names, config) = (Repeats::new(run.left_out), Names::default(), config_of(&ops));
-        Ok(Self { files, repeats, names, measured, config, times, has_time: false })
+        let (names, config) = (Names::default(), config_of(&ops));
+        Ok(Self { files, names, measured, config, times, has_time: false })
     }
 
     /// The number of the next step; `None` at the end.
@@ -96,7 +91,6 @@ impl CsvReader {
             batch.records.push(record);
             Ok(())
         })?;
-        self.repeats.fill_in(batch);
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
         self.has_time = self.files.numbers(step, batch)?;
