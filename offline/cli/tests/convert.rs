@@ -178,14 +178,16 @@ fn rows_set_aside_in_mid_run_come_before_those_that_took_their_place() {
 
 #[test]
 fn a_step_that_comes_again_is_read_once_and_that_is_said() {
-    let workspace = Workspace::with_run(RUN);
-    let again = format!("{HEADER}0,fc1.weight,0,1.5,[2],torch.float32\n0,fc1.weight,0,9.0,[2],torch.float32\n");
-    workspace.write(&format!("{RUN}/grad_reduced_0-0.csv"), &again.replace(",0,9.0", ",1,9.0"));
-    workspace.write(&format!("{RUN}/steps.csv"), &format!("{STEPS}1,1700000009.5,1.0,9.0\n2,1700000010.5,1.0,8.0\n"));
+    let workspace = Workspace::new();
+    let row = |(step, norm): (u64, f64)| format!("0,fc1.weight,{step},{norm},[2],torch.float32\n");
+    let rows: String = [(0, 1.5), (1, 1.25), (0, 9.0), (1, 9.0), (2, 9.0)].into_iter().map(row).collect();
+    workspace.write(&format!("{RUN}/grad_reduced_0-9.csv"), &format!("{HEADER}{rows}"));
+    let again = "0,1700000008.5,,9.0\n1,1700000009.5,1.0,9.0\n2,1700000010.5,1.0,9.0\n";
+    workspace.write(&format!("{RUN}/steps.csv"), &format!("{STEPS}{again}"));
     let said = workspace.convert(&[RUN]);
-    let came = |file: &str| format!("warning: `{RUN}/{file}`: step 1 comes again: what came first is read\n");
-    assert_eq!(said.err, [came("steps.csv"), came("grad_reduced_1-1.csv")].concat());
-    assert!(said.out.contains("steps 0 to 2, 7 values"), "{}", said.out);
+    let came = |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 come again: what came first is read\n");
+    assert_eq!(said.err, [came("steps.csv"), came("grad_reduced_0-9.csv")].concat());
+    assert!(said.out.contains("steps 0 to 2, 8 values"), "{}", said.out);
 }
 
 #[test]

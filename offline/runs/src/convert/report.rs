@@ -1,6 +1,7 @@
 //! What a conversion says: to people, and as JSON.
 
 use serde_json::{Value, json};
+use trainmon_report::result_as_json;
 
 use super::converted::{Converted, ConvertedRun};
 use super::error::ConvertError;
@@ -21,13 +22,5 @@ impl Converted {
 
 /// For programs, a failure too.
 pub fn as_json(outcome: &Result<Converted, ConvertError>) -> Value {
-    match outcome {
-        Ok(Converted { out, newest, runs, warnings }) => {
-            json!({"ok": true, "out": out, "newest": newest, "runs": runs, "warnings": warnings, "error": null})
-        }
-        Err(error) => {
-            let error = trainmon_report::as_json(error);
-            json!({"ok": false, "out": null, "newest": null, "runs": [], "warnings": [], "error": error})
-        }
-    }
+    result_as_json(outcome, json!({"out": null, "newest": null, "runs": [], "warnings": []}))
 }
