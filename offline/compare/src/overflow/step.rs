@@ -7,6 +7,7 @@ use trainmon_capture_files::{CaptureError, StepFiles, find};
 use trainmon_report::Advise;
 
 use super::{Origins, RankAnomalies, anomalies, msprobe_answer, origins};
+use crate::compat::dumps;
 use crate::input::Capture;
 
 /// It cannot be told.
@@ -61,7 +62,9 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
         if let Some(answer) = msprobe_answer(&captures)? {
             let path = directory.join(format!("anomaly_analyze_{}.json", jiff::Timestamp::now().as_nanosecond()));
             let failed = |source| OverflowError::Write { path: path.clone(), source };
-            std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, answer.dumps(2))).map_err(failed)?;
+            std::fs::create_dir_all(directory)
+                .and_then(|()| std::fs::write(&path, dumps(&answer, 2)))
+                .map_err(failed)?;
             written = Some(path);
         }
     }
