@@ -6,8 +6,8 @@ use std::path::Path;
 use trainmon_core::Step;
 use trainmon_exporters::tensorboard::{EventWriter, Point, Value, fact_tag};
 
-use super::converted::ConvertedRun;
 use super::error::ConvertError;
+use super::report::ConvertedRun;
 use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers, widen};
 
 /// When each step ended, in seconds since 1970.

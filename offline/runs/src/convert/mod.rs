@@ -6,7 +6,6 @@
 //!
 //! Memory holds one step, whatever the run's length. Steps that come again, of a run that was resumed, are read once.
 
-mod converted;
 mod error;
 mod facts;
 mod points;
@@ -14,16 +13,15 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use self::converted::ConvertedRun;
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::{Kept, KindPoints};
+use self::report::ConvertedRun;
 use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 use trainmon_run_files::{FileUse, RankFiles, RunDirectory, STACKS, Selection, Table, runs_in};
 
-pub use self::converted::Converted;
-pub use self::report::as_json;
+pub use self::report::{Converted, as_json};
 
 /// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;

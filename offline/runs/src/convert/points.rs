@@ -8,9 +8,9 @@ use trainmon_exporters::tensorboard::{
     EventWriter, Histogram, Point, UPDATE_RATIO_HISTOGRAM, UPDATE_RATIO_LEFT_OUT, Value, tensor_tag,
 };
 
-use super::converted::ConvertedRun;
 use super::error::ConvertError;
 use super::facts::StepTimes;
+use super::report::ConvertedRun;
 use trainmon_run_files::{ReadRow, RowLayout, RunError, Table, widen};
 
 const UPDATE_RATIO: &str = "update_ratio";

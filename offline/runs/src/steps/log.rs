@@ -15,7 +15,7 @@ use trainmon_exporters::MeasuredStatistics;
 use trainmon_logs::Log;
 
 use super::alerts::RankAlerts;
-use super::times::StepTimes;
+use super::reader::StepTimes;
 
 /// Reads a log that lies in memory.
 pub(super) struct LogReader {
