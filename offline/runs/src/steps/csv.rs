@@ -15,7 +15,6 @@ use super::reader::StepTimes;
 /// Reads one rank's files.
 pub(super) struct CsvReader {
     files: RankFiles<Kept>,
-    pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
@@ -48,8 +47,7 @@ impl CsvReader {
             ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
         }
         let times = if files.has_steps() { StepTimes::Known } else { StepTimes::OfFiles };
-        let (names, config) = (Names::default(), config_of(&ops));
-        Ok(Self { files, names, measured, config, times, has_time: false })
+        Ok(Self { files, measured, config: config_of(&ops), times, has_time: false })
     }
 
     /// The number of the next step; `None` at the end.
@@ -58,15 +56,7 @@ impl CsvReader {
     }
 
     /// Reads the next step. `false` at the end.
-    pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
-        let mut names = std::mem::take(&mut self.names);
-        let read = self.next_with(&mut names, batch, warnings);
-        self.names = names;
-        read
-    }
-
-    /// As [`Self::next`], with names that several readers share.
-    pub(super) fn next_with(
+    pub(super) fn next(
         &mut self,
         names: &mut Names,
         batch: &mut StepBatch,
