@@ -208,7 +208,9 @@ fn what_is_left_out_is_read_and_what_differs_or_was_never_there_is_neither_lost_
         (9, vec![(ParamOrigin, 0, f64::NAN), (ParamUpdated, 0, f64::NAN)]),
     ];
     let sort = |steps: &mut Vec<(u64, Norms)>| {
-        steps.iter_mut().for_each(|(_, norms)| norms.sort_by_key(|(kind, tensor, _)| (*kind, *tensor)));
+        for (_, norms) in steps {
+            norms.sort_by_key(|(kind, tensor, _)| (*kind, *tensor));
+        }
     };
     sort(&mut steps);
     for left_out in [LeftOut { gradients: true, parameters: true }, LeftOut::default()] {

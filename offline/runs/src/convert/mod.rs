@@ -11,7 +11,7 @@ mod facts;
 mod points;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
@@ -48,7 +48,7 @@ pub fn to_tensorboard(
         NotMade::Exists => ConvertError::OutputExists { path: out.clone() },
         NotMade::Failed(source) => failed(source),
     })?;
-    let total = runs.iter().flat_map(RunDirectory::files).map(length).sum();
+    let total = runs.iter().flat_map(RunDirectory::files).map(|file| length(file)).sum();
     let mut work = Work { warnings: Vec::new(), done: 0, total, tell };
     let mut converted = Vec::with_capacity(runs.len());
     for run in &runs {
@@ -96,7 +96,7 @@ impl Work<'_> {
             tell(Progress { done: *done + files.bytes_read(), total: *total });
         }
         points.finish(&mut converted);
-        *done += run.files().map(length).sum::<u64>();
+        *done += run.files().map(|file| length(file)).sum::<u64>();
         tell(Progress { done: *done, total: *total });
         converted.kinds.sort();
         if converted.tags > MANY_TAGS {
@@ -107,6 +107,6 @@ impl Work<'_> {
     }
 }
 
-fn length(file: &PathBuf) -> u64 {
+fn length(file: &Path) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
