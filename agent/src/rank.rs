@@ -20,25 +20,14 @@ impl Ranks {
 
 /// A launcher's variable does not make sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RankError {
     /// Not a number.
     #[error("environment variable `{variable}`: expected a rank or size, found `{found}`")]
-    NotANumber {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        found: String,
-    },
+    NotANumber { variable: &'static str, found: String },
     /// A rank outside the job.
     #[error("environment variable `{variable}` says rank {rank}, yet the job has {world_size} processes")]
-    OutsideWorld {
-        /// The variable.
-        variable: &'static str,
-        /// The rank it gives.
-        rank: u32,
-        /// The size the launcher gives.
-        world_size: u32,
-    },
+    OutsideWorld { variable: &'static str, rank: u32, world_size: u32 },
 }
 
 /// One launcher's names for rank, local rank and size.

@@ -15,100 +15,48 @@ pub struct ExportFailure {
 
 /// What can go wrong in an exporter.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ExportError {
     /// A file could not be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// A directory could not be made.
     #[error("cannot create directory `{}`", path.display())]
-    CreateDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    CreateDirectory { path: PathBuf, source: io::Error },
     /// A directory could not be listed.
     #[error("cannot list directory `{}`", path.display())]
-    List {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    List { path: PathBuf, source: io::Error },
     /// Something of an exporter that lives outside this crate.
     #[error("{message}")]
-    Other {
-        /// What went wrong, with its causes.
-        message: String,
-        /// What a person can do about it.
-        hint: &'static str,
-    },
+    Other { message: String, hint: &'static str },
     /// The scrape page's address could not be bound.
     #[error("cannot listen on {address}")]
-    Bind {
-        /// The address asked for.
-        address: std::net::SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// The scrape page's port would be above the highest there is.
+    Bind { address: std::net::SocketAddr, source: io::Error },
+    /// The scrape page's port would be above the highest there is; `port` is that of local rank 0.
     #[error(
         "`prometheus.port` + local rank: expected at most 65535, found {port} + {local_rank} = {}",
         u64::from(*port) + u64::from(*local_rank)
     )]
-    NoSuchPort {
-        /// The first port, of local rank 0.
-        port: u16,
-        /// This process's rank on its machine.
-        local_rank: u32,
-    },
-    /// More tags than the user allows: a limit, not a fault of the disk.
+    NoSuchPort { port: u16, local_rank: u32 },
+    /// More tags than the user allows: a limit, not a fault of the disk. `left_out` counts different tags, so far.
     #[error("{left_out} tags are beyond the most of {max}")]
-    TooManyTags {
-        /// The most there may be.
-        max: usize,
-        /// How many different tags were left out so far.
-        left_out: usize,
-    },
-    /// The OTLP receiver's address cannot be used. It is not quoted: it may hold a password.
+    TooManyTags { max: usize, left_out: usize },
+    /// The OTLP receiver's address cannot be used. It is not quoted: it may hold a password. `source_name` is the key or
+    /// the variable that gives it.
     #[error("`{source_name}` is no http:// or https:// address without credentials")]
-    OtlpEndpoint {
-        /// Where it stands: a key or a variable.
-        source_name: String,
-    },
+    OtlpEndpoint { source_name: String },
     /// A certificate or key for the OTLP receiver cannot be used.
     #[error("cannot use `{}`", path.display())]
-    OtlpCertificate {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    OtlpCertificate { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     /// A header for the OTLP receiver cannot be sent. Its value is not quoted.
     #[error("the header `{name}` or its value has characters that cannot be sent")]
-    OtlpHeader {
-        /// The header.
-        name: String,
-    },
+    OtlpHeader { name: String },
     /// A connection to the OTLP receiver cannot be prepared.
     #[error("cannot prepare the connection")]
-    OtlpConnection {
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    OtlpConnection { source: Box<dyn std::error::Error + Send + Sync> },
     /// A thread or runtime of the exporter could not be started.
     #[error("cannot start the {what}")]
-    Start {
-        /// What was to be started.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Start { what: &'static str, source: io::Error },
 }
 
 #[cfg(feature = "csv")]

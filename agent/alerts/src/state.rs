@@ -50,28 +50,20 @@ impl SavedAlerts {
 
 /// A saved state could not be taken up. The detectors are as they were.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum AlertStateError {
     /// It is not a state of the detectors.
     #[error("the alert state cannot be read")]
     Form {
-        /// What is wrong with it.
         #[from]
         source: serde_json::Error,
     },
     /// It was saved by another version.
     #[error("the alert state has version {found}, this program reads version {expected}")]
-    Version {
-        /// Its version.
-        found: u64,
-        /// The version that is read.
-        expected: u32,
-    },
+    Version { found: u64, expected: u32 },
     /// The rules are busy with a step and do not come to its end.
     #[error("the alerts were busy for {} s: their state cannot be loaded now", waited.as_secs())]
-    Busy {
-        /// How long that was waited for.
-        waited: Duration,
-    },
+    Busy { waited: Duration },
 }
 
 impl AlertStateError {

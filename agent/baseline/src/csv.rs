@@ -1,6 +1,7 @@
 //! A rank's CSV files, step by step, as the comparison sees them. Memory holds one step and a row per kind of file.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use trainmon_core::{Dtype, GradNorm, StepBatch};
 use trainmon_noise::unit_roundoff;
@@ -9,7 +10,6 @@ use trainmon_run_files::{
 };
 
 use super::error::ReadRunError;
-use super::left_out::LeftOutRows;
 use super::names::Names;
 use super::steps::{RUN_KIND, RowHead, StepRows, push_run_numbers};
 
@@ -24,19 +24,18 @@ pub(super) struct CsvReader {
     files: RankFiles<Kept>,
     /// What `steps.csv` says of the step.
     numbers: StepBatch,
-    left_out: LeftOutRows,
     pub(super) warnings: BTreeSet<String>,
 }
 
 /// What is kept of a table: its numbers, and their names once a row was handed out.
 struct Kept {
     values: Vec<(usize, String)>,
-    columns: Option<u16>,
+    columns: OnceLock<u16>,
 }
 
 impl Kept {
     fn of(_: &Table, layout: &RowLayout) -> Self {
-        Self { values: layout.values.clone(), columns: None }
+        Self { values: layout.values.clone(), columns: OnceLock::new() }
     }
 }
 
@@ -46,14 +45,13 @@ impl CsvReader {
         let is_asked = |prefix: &str| only.is_none_or(|only| only.contains(prefix));
         let selection = Selection {
             tables: &|prefix| !NOT_COMPARED.contains(&prefix) && is_asked(prefix),
-            // A row without numbers says that what is left out is missing: it is read, and taken away again.
-            empty_rows: &|prefix| run.left_out.kinds().any(|kind| kind.name() == prefix),
+            empty_rows: false,
             steps: if is_asked(RUN_KIND) { &OF_TRAINING } else { &[] },
             file_use: FileUse::Held,
         };
         let mut warnings = BTreeSet::new();
         let files = RankFiles::open(run, &selection, Kept::of, &mut |warning| _ = warnings.insert(warning))?;
-        Ok(Self { files, numbers: StepBatch::default(), left_out: LeftOutRows::new(run.left_out), warnings })
+        Ok(Self { files, numbers: StepBatch::default(), warnings })
     }
 
     /// Reads the next step. `false` at the end.
@@ -62,7 +60,6 @@ impl CsvReader {
         let Some(step) = self.files.peek(&mut warn)? else { return Ok(false) };
         into.begin(step);
         self.files.rows(step, &mut warn, |row| take(row, names, into))?;
-        self.left_out.fill_in(names, into);
         self.numbers.reset();
         // Only the file says it here.
         self.numbers.grad_norm = GradNorm::Unknown;
@@ -71,9 +68,9 @@ impl CsvReader {
         Ok(true)
     }
 
-    /// Goes on behind the tables that end before a step, and before the one that is read with it.
+    /// Goes on behind the tables that end before a step.
     pub(super) fn pass_over(&mut self, step: u64) {
-        self.files.pass_over(if self.left_out.looks_back() { step.saturating_sub(1) } else { step });
+        self.files.pass_over(step);
     }
 
     /// Bytes read so far.
@@ -86,7 +83,7 @@ impl CsvReader {
 fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names, into: &mut StepRows) -> Result<(), RunError> {
     let ReadRow { cursor, kept: Kept { values, columns }, cells, of, .. } = row;
     let table = u16::try_from(*cursor).unwrap_or(u16::MAX);
-    let columns = *columns.get_or_insert_with(|| names.columns(values.iter().map(|(_, column)| column.as_str())));
+    let columns = *columns.get_or_init(|| names.columns(values.iter().map(|(_, column)| column.as_str())));
     let kind = names.kind(of.kind);
     let first = names.tensor(kind, of.vpp_stage, of.name, of.micro_step);
     // V2's files do not number micro-batches: each has a row of the same name.

@@ -9,6 +9,7 @@ use crate::journals::JournalsError;
 
 /// What is wrong with a path that should be a run, or with its files.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReadRunError {
     /// A run's files cannot be read.
     #[error(transparent)]
@@ -21,26 +22,13 @@ pub enum ReadRunError {
     Journals(#[from] JournalsError),
     /// Nothing is there.
     #[error("`{}` does not exist", path.display())]
-    Missing {
-        /// The path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// What is there cannot be looked at.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// Something else is there.
     #[error("`{}` is no monitored run: {found}", path.display())]
-    NotARun {
-        /// The path.
-        path: PathBuf,
-        /// What is there instead.
-        found: &'static str,
-    },
+    NotARun { path: PathBuf, found: &'static str },
 }
 
 impl ReadRunError {

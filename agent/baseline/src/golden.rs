@@ -13,28 +13,17 @@ use crate::steps::StepRows;
 
 /// Why there is nothing to hold a run against.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OpenGoldenError {
     /// A run cannot be read.
     #[error(transparent)]
     Read(#[from] ReadRunError),
     /// A run has other ranks.
     #[error("golden run `{}` has no rank {rank}: it has {}", path.display(), listed(found))]
-    NoRank {
-        /// The run.
-        path: PathBuf,
-        /// The rank that was looked for.
-        rank: u32,
-        /// Those it has.
-        found: Vec<u32>,
-    },
-    /// The path is that of the run that is being written, or holds it.
+    NoRank { path: PathBuf, rank: u32, found: Vec<u32> },
+    /// The path is that of the run that is being written (`own`), or holds it.
     #[error("`{}` means this run itself, or holds it (`{}`)", path.display(), own.display())]
-    Itself {
-        /// The path.
-        path: PathBuf,
-        /// The run's directory.
-        own: PathBuf,
-    },
+    Itself { path: PathBuf, own: PathBuf },
 }
 
 fn listed(ranks: &[u32]) -> String {

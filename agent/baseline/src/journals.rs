@@ -7,21 +7,14 @@ use trainmon_journal::FILE_EXTENSION;
 
 /// Why no journal can be found.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JournalsError {
     /// The directory holds no journal.
     #[error("no journal in `{}` or in a directory in it", path.display())]
-    NoJournal {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoJournal { path: PathBuf },
     /// A directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadDirectory { path: PathBuf, source: io::Error },
 }
 
 impl JournalsError {

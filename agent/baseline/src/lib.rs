@@ -25,7 +25,6 @@ mod journals;
 mod json;
 mod judge;
 mod judge_step;
-mod left_out;
 mod levels;
 mod magnitude;
 mod micro_batches;

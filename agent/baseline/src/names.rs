@@ -151,13 +151,6 @@ impl Names {
         self.in_bearer.get_mut(bearer as usize).map_or(0, |known| *known.entry((kind, micro_step)).or_insert_with(make))
     }
 
-    /// The number of the same tensor in another kind of row.
-    pub(super) fn of_kind(&mut self, tensor: u32, kind: u16) -> u32 {
-        let Tensor { micro_step, bearer, .. } = self.tensors[tensor as usize];
-        let (stage, name) = self.named_bearers[bearer as usize].clone();
-        self.tensor(kind, stage, &name, micro_step)
-    }
-
     pub(super) fn key(&self, tensor: u32) -> TensorKey {
         let Tensor { kind, micro_step, bearer } = self.tensors[tensor as usize];
         let (kind, name) = (self.kind_name(kind).to_owned(), self.bearer_name(bearer).to_owned());

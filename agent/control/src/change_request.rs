@@ -23,14 +23,9 @@ pub(super) struct ChangeRequest {
 /// A window that has no step in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EmptyWindow {
-    /// It ends before it begins.
+    /// It ends before it begins: `stop` is the first step that is no longer measured.
     #[error("no step would be measured: `stop_step`, {stop}, is not after the first step it could be, {start}")]
-    Over {
-        /// The first step measured.
-        start: u64,
-        /// The first no longer measured.
-        stop: u64,
-    },
+    Over { start: u64, stop: u64 },
     /// It counts to nothing.
     #[error("no step would be measured: `collect_times` is 0")]
     NoneCounted,

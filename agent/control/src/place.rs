@@ -106,18 +106,10 @@ impl Drop for DirectoryLock {
 pub(super) enum DirectoryError {
     /// It cannot be made or locked.
     #[error("cannot use the control directory `{}`", path.display())]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Another run is in it.
     #[error("another run uses the control directory `{}`", path.display())]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
 }
 
 impl DirectoryLock {

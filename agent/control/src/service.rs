@@ -26,10 +26,7 @@ pub(super) struct ControlService {
 pub(super) enum Refusal {
     /// The change makes no sense.
     #[error("{}", errors.to_string())]
-    Change {
-        /// Every fault.
-        errors: ConfigErrors,
-    },
+    Change { errors: ConfigErrors },
     /// It would measure nothing.
     #[error(transparent)]
     EmptyWindow(#[from] EmptyWindow),
@@ -38,16 +35,10 @@ pub(super) enum Refusal {
     FixedTargets,
     /// No capture can be made.
     #[error("no capture: {why}")]
-    NoCapture {
-        /// Why.
-        why: String,
-    },
+    NoCapture { why: String },
     /// A request for a capture makes no sense.
     #[error("{}", errors.to_string())]
-    Capture {
-        /// Every fault.
-        errors: ConfigErrors,
-    },
+    Capture { errors: ConfigErrors },
     /// Too many changes wait.
     #[error("{MAX_WAITING_CHANGES} changes wait for their turn")]
     TooMany,

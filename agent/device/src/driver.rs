@@ -46,24 +46,13 @@ pub struct Api {
 pub(crate) enum Refusal {
     /// It is not there.
     #[error("{LIBRARY} cannot be loaded: {message}")]
-    Missing {
-        /// The loader's words.
-        message: String,
-    },
+    Missing { message: String },
     /// One of its functions failed.
     #[error("{call} failed: {name}")]
-    Failed {
-        /// The function.
-        call: &'static str,
-        /// The error's name.
-        name: String,
-    },
+    Failed { call: &'static str, name: String },
     /// A kernel of this crate is not as it should be.
     #[error("a kernel cannot be read, it begins with `{start}`")]
-    Unreadable {
-        /// Its first line.
-        start: String,
-    },
+    Unreadable { start: String },
 }
 
 impl Refusal {

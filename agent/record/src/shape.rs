@@ -7,19 +7,14 @@ pub const MAX_DIMS: usize = 8;
 
 /// A shape was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ShapeError {
     /// More dimensions than [`MAX_DIMS`].
     #[error("a tensor of {got} dimensions, at most {MAX_DIMS} are supported")]
-    TooManyDims {
-        /// The dimensions asked for.
-        got: usize,
-    },
+    TooManyDims { got: usize },
     /// The element count does not fit 63 bits, or a size is negative.
     #[error("sizes {dims:?} do not make an element count")]
-    BadSize {
-        /// The sizes given.
-        dims: Vec<i64>,
-    },
+    BadSize { dims: Vec<i64> },
 }
 
 /// Up to [`MAX_DIMS`] sizes, stored inline. A 0-d tensor has no sizes and one element.

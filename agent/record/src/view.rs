@@ -6,34 +6,20 @@ use crate::{Dtype, MAX_DIMS, Shape, ShapeError};
 
 /// A view was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ViewError {
     /// The sizes are unusable.
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// A tensor with elements has no memory (a meta tensor, a freed storage).
     #[error("a tensor of {elements} elements has no memory")]
-    NoMemory {
-        /// The elements its shape promises.
-        elements: usize,
-    },
+    NoMemory { elements: usize },
     /// The address is not a multiple of the element's alignment.
     #[error("memory of {dtype} elements at {address:#x} is not aligned to {align} bytes")]
-    Misaligned {
-        /// The element type.
-        dtype: Dtype,
-        /// Where the memory lies.
-        address: usize,
-        /// The alignment needed.
-        align: usize,
-    },
-    /// Shape and strides disagree in length, or a stride is negative (torch has none).
+    Misaligned { dtype: Dtype, address: usize, align: usize },
+    /// Shape and strides (in elements) disagree in length, or a stride is negative (torch has none).
     #[error("strides {strides:?} do not fit the sizes {dims:?}")]
-    BadStrides {
-        /// The sizes given.
-        dims: Vec<i64>,
-        /// The strides given, in elements.
-        strides: Vec<i64>,
-    },
+    BadStrides { dims: Vec<i64>, strides: Vec<i64> },
 }
 
 /// A tensor's memory, dtype, shape and strides (in elements), borrowed for `'a`.

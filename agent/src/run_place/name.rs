@@ -18,32 +18,20 @@ const NO_PROGRAM: &str = "run";
 
 /// A run cannot be called so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RunNameError {
     /// There is nothing.
     #[error("the run's name is empty")]
     Empty,
     /// It would be no directory, or several.
     #[error("the run's name {name:?} holds {found:?}")]
-    Character {
-        /// The name.
-        name: String,
-        /// What it may not hold.
-        found: char,
-    },
+    Character { name: String, found: char },
     /// It means something else to a file system, or to trainmon.
     #[error("a run cannot be called `{name}`: that {means}")]
-    Reserved {
-        /// The name.
-        name: String,
-        /// What it means.
-        means: &'static str,
-    },
+    Reserved { name: String, means: &'static str },
     /// It is too long for a directory's name.
     #[error("the run's name has {bytes} bytes, at most {MAX_NAME_BYTES} are possible")]
-    TooLong {
-        /// How many it has.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 impl RunNameError {

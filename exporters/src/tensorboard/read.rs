@@ -20,35 +20,22 @@ pub struct ReadEvent {
     pub others: Vec<String>,
 }
 
-/// Why a file is not read on from a record.
+/// Why a file is not read on from the record that begins at `offset`.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum EventFault {
     /// The file ends within a record, as that of a process that was killed.
     #[error("the record at byte {offset} is torn")]
-    Torn {
-        /// Where the record begins.
-        offset: u64,
-    },
+    Torn { offset: u64 },
     /// The checksum of a record's length is wrong: where the next one begins is not known.
     #[error("the record at byte {offset} has a damaged length")]
-    Length {
-        /// Where the record begins.
-        offset: u64,
-    },
+    Length { offset: u64 },
     /// A record is damaged; the next one can be read.
     #[error("the record at byte {offset} is damaged")]
-    Content {
-        /// Where the record begins.
-        offset: u64,
-    },
+    Content { offset: u64 },
     /// The file cannot be read.
     #[error("cannot read on from byte {offset}")]
-    Read {
-        /// Where the record begins.
-        offset: u64,
-        /// Why.
-        source: io::Error,
-    },
+    Read { offset: u64, source: io::Error },
 }
 
 impl EventFault {

@@ -80,6 +80,13 @@ pub struct Value {
     pub leaf: Leaf,
 }
 
+impl Value {
+    /// The tensor it is.
+    pub fn tensor(&self) -> Option<&TensorFacts> {
+        if let Leaf::Tensor(tensor) = &self.leaf { Some(tensor) } else { None }
+    }
+}
+
 /// What a value is.
 #[derive(Clone, Debug)]
 pub enum Leaf {
@@ -210,6 +217,11 @@ impl Operator {
     pub fn name_of(&self, value: &Value) -> String {
         [&*self.name, &*value.place].concat()
     }
+
+    /// Its tensors on a side.
+    pub fn tensors(&self, section: Section) -> impl DoubleEndedIterator<Item = &TensorFacts> {
+        self.values.iter().filter(move |value| value.section == section).filter_map(Value::tensor)
+    }
 }
 
 impl Document {
@@ -225,9 +237,6 @@ impl Document {
 
     /// Every tensor, in the order of the file.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorFacts> {
-        self.operators.iter().flat_map(|operator| &operator.values).filter_map(|value| match &value.leaf {
-            Leaf::Tensor(tensor) => Some(&**tensor),
-            _ => None,
-        })
+        self.operators.iter().flat_map(|operator| &operator.values).filter_map(Value::tensor)
     }
 }

@@ -23,59 +23,26 @@ impl fmt::Display for Place {
 
 /// A dump directory or one of its files is not what it should be.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CaptureError {
     /// The system refuses.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// File or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is a pipe or a device.
     #[error("`{}` is no regular file", path.display())]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// Not JSON.
     #[error("`{}`, {place}: not JSON: {what}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where it stops making sense.
-        place: Place,
-        /// What the parser says.
-        what: String,
-    },
+    Syntax { path: PathBuf, place: Place, what: String },
     /// JSON, but of something else.
     #[error("`{}`: `{key}`: expected {expected}, found {found}", path.display())]
-    Unexpected {
-        /// The file.
-        path: PathBuf,
-        /// Which entry.
-        key: String,
-        /// What belongs there.
-        expected: &'static str,
-        /// What is there.
-        found: String,
-    },
+    Unexpected { path: PathBuf, key: String, expected: &'static str, found: String },
     /// The directory has none of the files and directories of a capture.
     #[error("`{}` is no capture: no dump.json, debug.json, step* or rank* in it", path.display())]
-    NoCapture {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Two directories claim to be the same rank or step.
+    NoCapture { path: PathBuf },
+    /// Two directories claim to be the same rank or step, `rank 0` or `step 3` say.
     #[error("`{}` and `{}` are both {what}", first.display(), second.display())]
-    Twice {
-        /// `rank 0`, `step 3`.
-        what: String,
-        /// One of them.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
+    Twice { what: String, first: PathBuf, second: PathBuf },
 }
 
 impl CaptureError {

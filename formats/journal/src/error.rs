@@ -7,79 +7,32 @@ use trainmon_core::Step;
 
 /// The journal cannot be made or written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JournalError {
     /// The file or its directory could not be made.
     #[error("cannot create the journal `{}`", path.display())]
-    Create {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Create { path: PathBuf, source: io::Error },
     /// Its whole size could not be reserved on the disk.
     #[error("cannot reserve {bytes} bytes for the journal `{}`", path.display())]
-    Reserve {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// Why.
-        source: io::Error,
-    },
+    Reserve { path: PathBuf, bytes: u64, source: io::Error },
     /// The facts of the run could not be written down.
     #[error("cannot describe the run in the journal `{}`", path.display())]
-    Facts {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Facts { path: PathBuf, source: serde_json::Error },
     /// A write or a flush failed.
     #[error("cannot write the journal `{}`", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// Somebody cut the file short while it was in use; it is not touched again.
     #[error("the journal `{}` was cut from {expected} to {found} bytes while in use", path.display())]
-    Shrunk {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        expected: u64,
-        /// What is left.
-        found: u64,
-    },
+    Shrunk { path: PathBuf, expected: u64, found: u64 },
     /// Somebody deleted the file while it was in use: what is written now nobody would read.
     #[error("the journal `{}` was deleted while in use", path.display())]
-    Deleted {
-        /// The file.
-        path: PathBuf,
-    },
+    Deleted { path: PathBuf },
     /// A step, or an alert, is larger than the whole ring.
     #[error("step {step} takes {bytes} bytes, the journal `{}` has room for {room}", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The step.
-        step: Step,
-        /// What it takes.
-        bytes: u64,
-        /// The ring's size.
-        room: u64,
-    },
+    TooLarge { path: PathBuf, step: Step, bytes: u64, room: u64 },
     /// An alert is larger than the alerts' ring.
     #[error("an alert takes {bytes} bytes, the journal `{}` has room for {room}", path.display())]
-    AlertTooLarge {
-        /// The file.
-        path: PathBuf,
-        /// What it takes.
-        bytes: u64,
-        /// The ring's size.
-        room: u64,
-    },
+    AlertTooLarge { path: PathBuf, bytes: u64, room: u64 },
 }
 
 impl JournalError {
@@ -118,73 +71,35 @@ pub(super) enum HeaderFault {
 
 /// A file cannot be read as a journal at all. What is wrong inside one is a [`Fault`](super::Fault).
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RecoverError {
     /// It could not be opened or read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is a directory.
     #[error("`{}` is a directory, not a journal", path.display())]
-    Directory {
-        /// The path.
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// It has no content.
     #[error("`{}` is empty", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// It begins otherwise than a journal.
     #[error("`{}` is not a journal: it does not begin with `trainmonJournal`", path.display())]
-    NotAJournal {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAJournal { path: PathBuf },
     /// It ends before the description of the run does.
     #[error("`{}` is cut off after {found} bytes, before the description of the run ends at {expected}", path.display())]
-    CutOff {
-        /// The file.
-        path: PathBuf,
-        /// Where the description ends.
-        expected: u64,
-        /// The file's length.
-        found: u64,
-    },
+    CutOff { path: PathBuf, expected: u64, found: u64 },
     /// Another version of trainmon wrote it.
     #[error("`{}` has format version {found}, this trainmon reads version {known}", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-        /// Ours.
-        known: u32,
-    },
+    Version { path: PathBuf, found: u32, known: u32 },
     /// The first page fails its checksum.
     #[error("the header of `{}` is damaged: its checksum does not match", path.display())]
-    HeaderDamaged {
-        /// The file.
-        path: PathBuf,
-    },
+    HeaderDamaged { path: PathBuf },
     /// The description of the run fails its checksum.
     #[error("the description of the run in `{}` is damaged: its checksum does not match", path.display())]
-    FactsDamaged {
-        /// The file.
-        path: PathBuf,
-    },
+    FactsDamaged { path: PathBuf },
     /// The description of the run is whole, but not what this version writes.
     #[error("the description of the run in `{}` makes no sense", path.display())]
-    FactsUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    FactsUnreadable { path: PathBuf, source: serde_json::Error },
 }
 
 impl RecoverError {

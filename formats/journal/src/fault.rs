@@ -25,107 +25,50 @@ impl fmt::Display for Part {
     }
 }
 
-/// Something in a journal that is not as it was written. The rest is read all the same.
+/// Something in a journal that is not as it was written. The rest is read all the same. Records are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Fault {
     /// The file is shorter than it was made.
     #[error("the file is cut off: it has {found} of {expected} bytes")]
-    CutOff {
-        /// Its length when it was made.
-        expected: u64,
-        /// Its length now.
-        found: u64,
-    },
+    CutOff { expected: u64, found: u64 },
     /// Neither copy of the writer's counts is whole: whether the newest records are missing cannot be told.
     #[error("the writer's counts are damaged: whether newer records are missing cannot be told")]
     CountsDamaged,
     /// A step's content fails its checksum.
     #[error("step {step} is torn: its checksum does not match")]
-    TornStep {
-        /// The step.
-        step: Step,
-    },
+    TornStep { step: Step },
     /// A step was whole when the file was opened and is not any more: the process that writes the file needed its place.
     #[error("step {step} was overwritten while the journal was read: its run goes on")]
-    Overwritten {
-        /// The step.
-        step: Step,
-    },
+    Overwritten { step: Step },
     /// A record of another part fails its checksum.
     #[error("record {number} of the {part} is torn: its checksum does not match")]
-    Torn {
-        /// The part.
-        part: Part,
-        /// Its number, from 0.
-        number: u64,
-    },
+    Torn { part: Part, number: u64 },
     /// Records are gone without a trace.
     #[error("records {first} to {last} of the {part} are missing{}", After(*after))]
-    Missing {
-        /// The part.
-        part: Part,
-        /// The first one's number, from 0.
-        first: u64,
-        /// The last one's.
-        last: u64,
-        /// The last step before them.
-        after: Option<Step>,
-    },
+    Missing { part: Part, first: u64, last: u64, after: Option<Step> },
     /// Steps the run made and never wrote: a queue was full, or the run was too far ahead of its journal.
     #[error("{} missing: {} never in the journal", Steps(*first, *last), if first == last { "it was" } else { "they were" })]
-    NeverWritten {
-        /// The first of them.
-        first: Step,
-        /// The last of them.
-        last: Step,
-    },
+    NeverWritten { first: Step, last: Step },
     /// The oldest step in the journal is the first that was written and not the first the run made.
     #[error("the steps before {step} are missing: they were never in the journal")]
-    NeverWrittenBefore {
-        /// The oldest step in the journal.
-        step: Step,
-    },
+    NeverWrittenBefore { step: Step },
     /// The newest record was begun and is not whole: the process ended in mid-write, or power was lost before it reached
     /// the disk.
     #[error("the newest record of the {part} is not whole{}: it was being written, or never reached the disk", After(*after))]
-    Unfinished {
-        /// The part.
-        part: Part,
-        /// The last step before it.
-        after: Option<Step>,
-    },
+    Unfinished { part: Part, after: Option<Step> },
     /// Records were written, and none is left.
     #[error("{written} records of the {part} were written, and none of them is left")]
-    NothingLeft {
-        /// The part.
-        part: Part,
-        /// How many were written.
-        written: u64,
-    },
+    NothingLeft { part: Part, written: u64 },
     /// A record is whole, but not what this version writes.
     #[error("record {number} of the {part} cannot be understood: {why}")]
-    NotUnderstood {
-        /// The part.
-        part: Part,
-        /// Its number, from 0.
-        number: u64,
-        /// Where and what.
-        why: String,
-    },
+    NotUnderstood { part: Part, number: u64, why: String },
     /// A step was larger than the journal when it was written.
     #[error("step {step} was too large for the journal: its {records} records were never in it")]
-    TooLarge {
-        /// The step.
-        step: Step,
-        /// Its records.
-        records: u32,
-    },
+    TooLarge { step: Step, records: u32 },
     /// Tensors are in the steps whose names are gone.
     #[error("the names of {count} tensors are lost: their rows are named unnamed_tensor_<number>")]
-    Nameless {
-        /// How many.
-        count: u64,
-    },
+    Nameless { count: u64 },
 }
 
 /// `step 3 is`, `steps 3 to 5 are`.

@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csv::StringRecord;
 
 use crate::error::RunError;
 use crate::file_use::FileUse;
 use crate::names::TableName;
 use crate::rows::{MonitorRow, RowLayout};
-use crate::table::{Row, Table};
+use crate::table::{Row, Table, widen};
 
 /// A row that is handed out, and what its reader keeps of its table.
 pub struct ReadRow<'a, F> {
@@ -18,19 +21,51 @@ pub struct ReadRow<'a, F> {
     /// Its table.
     pub path: &'a Path,
     /// What is kept of the table.
-    pub kept: &'a mut F,
+    pub kept: &'a F,
     /// Its cells.
-    pub cells: &'a Row<'a>,
+    pub cells: Row<'a>,
     /// What it is about.
-    pub of: &'a MonitorRow<'a>,
+    pub of: MonitorRow<'a>,
     /// Hears what is left out.
     pub warn: &'a mut dyn FnMut(String),
+    pub(crate) facts: &'a Arc<TableFacts<F>>,
+}
+
+/// What the rows of a table are read by.
+pub(crate) struct TableFacts<F> {
+    cursor: usize,
+    prefix: String,
+    path: PathBuf,
+    header: StringRecord,
+    layout: RowLayout,
+    kept: F,
+}
+
+impl<F> TableFacts<F> {
+    /// Hands a row of the table to `read`, as one of another kind if one is named.
+    ///
+    /// # Errors
+    /// The row is damaged, or `read` refuses it.
+    pub(crate) fn hand_out(
+        self: &Arc<Self>,
+        cells: &StringRecord,
+        of_kind: Option<&str>,
+        warn: &mut dyn FnMut(String),
+        read: &mut impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let Self { cursor, prefix, path, header, layout, kept } = &**self;
+        let cells = Row { table: path, header, cells };
+        let Some(of) = layout.read(prefix, &cells)? else { return Ok(()) };
+        let of = MonitorRow { kind: of_kind.unwrap_or(of.kind), ..of };
+        read(&mut ReadRow { cursor: *cursor, prefix, path, kept, cells, of, warn, facts: self })
+    }
 }
 
 /// Reads the tables of one prefix. Of steps that come again, because the run was resumed before them, the first ones are read.
 ///
 /// `F` is what a reader keeps of each table, made when it is opened.
 pub(crate) struct TableCursor<F> {
+    number: usize,
     prefix: String,
     paths: VecDeque<PathBuf>,
     keep: fn(&Table, &RowLayout) -> F,
@@ -48,19 +83,21 @@ pub(crate) struct TableCursor<F> {
     went_back: bool,
     /// First and last of the steps that came again in the open table.
     again: Option<(u64, u64)>,
+    /// Rows of the open table that are no rows of its header.
+    of_collectives: u64,
     /// Bytes of the tables before.
     passed: u64,
 }
 
 struct OpenTable<F> {
     table: Table,
-    layout: RowLayout,
-    kept: F,
+    facts: Arc<TableFacts<F>>,
 }
 
 impl<F> TableCursor<F> {
-    /// Before the first row of the first table.
+    /// Before the first row of the first table; `number` tells this cursor's rows from those of others.
     pub(crate) fn new(
+        number: usize,
         prefix: &str,
         paths: &[PathBuf],
         with_empty_rows: bool,
@@ -68,6 +105,7 @@ impl<F> TableCursor<F> {
         keep: fn(&Table, &RowLayout) -> F,
     ) -> Self {
         Self {
+            number,
             prefix: prefix.to_owned(),
             paths: paths.iter().cloned().collect(),
             keep,
@@ -79,6 +117,7 @@ impl<F> TableCursor<F> {
             newest: None,
             went_back: false,
             again: None,
+            of_collectives: 0,
             passed: 0,
         }
     }
@@ -94,7 +133,7 @@ impl<F> TableCursor<F> {
     /// A table cannot be read or has not the columns that every table has.
     pub(crate) fn begin(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<&F>, RunError> {
         while self.open.is_none() && self.open_next(warn)? {}
-        Ok(self.open.as_ref().map(|open| &open.kept))
+        Ok(self.open.as_ref().map(|open| &open.facts.kept))
     }
 
     /// The step of the row that comes next; `None` at the end.
@@ -113,19 +152,21 @@ impl<F> TableCursor<F> {
                 if let Some(range) = self.again.take() {
                     warn(open.table.came_again(range));
                 }
+                if self.of_collectives > 0 {
+                    let what = "rows of collectives that msprobe writes with other columns";
+                    warn(format!("`{}`: {} {what}: left out", open.table.path().display(), self.of_collectives));
+                }
                 self.close();
                 continue;
             };
-            let Some(of) = open.layout.read(&self.prefix, &row)? else {
-                let rows = "rows of collectives that msprobe writes with other columns are left out";
-                warn(format!("`{}`: {rows}", open.table.path().display()));
+            let Some(of) = open.facts.layout.read(&self.prefix, &row)? else {
+                self.of_collectives += 1;
                 continue;
             };
             self.went_back |= self.newest.is_some_and(|newest| of.step < newest);
             let handed_out = if self.went_back { self.newest.max(self.last) } else { self.last };
             if handed_out.is_some_and(|last| of.step <= last) {
-                let (first, last) = self.again.unwrap_or((of.step, of.step));
-                self.again = Some((first.min(of.step), last.max(of.step)));
+                widen(&mut self.again, of.step);
                 continue;
             }
             self.pending = Some(of.step).filter(|_| self.with_empty_rows || !of.is_empty);
@@ -133,22 +174,19 @@ impl<F> TableCursor<F> {
         Ok(self.pending)
     }
 
-    /// Hands the row that [`Self::peek`] found to `read`, as one of the cursor of this number.
+    /// Hands the row that [`Self::peek`] found to `read`.
     ///
     /// # Errors
     /// The row is damaged, or `read` refuses it.
     pub(crate) fn take(
         &mut self,
-        cursor: usize,
         warn: &mut dyn FnMut(String),
         read: &mut impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let Some(step) = self.pending.take() else { return Ok(()) };
         (self.newest, self.went_back) = (Some(step), false);
-        let Some(OpenTable { table, layout, kept }) = &mut self.open else { return Ok(()) };
-        let cells = &table.row();
-        let Some(of) = &layout.read(&self.prefix, cells)? else { return Ok(()) };
-        read(&mut ReadRow { cursor, prefix: &self.prefix, path: table.path(), kept, cells, of, warn })
+        let Some(OpenTable { table, facts }) = &self.open else { return Ok(()) };
+        facts.hand_out(table.row().cells, None, warn, read)
     }
 
     /// All rows of a step were handed out, or there are none.
@@ -176,7 +214,7 @@ impl<F> TableCursor<F> {
 
     fn close(&mut self) {
         self.passed = self.bytes_read();
-        (self.open, self.pending, self.again) = (None, None, None);
+        (self.open, self.pending, self.again, self.of_collectives) = (None, None, None, 0);
     }
 
     fn open_next(&mut self, warn: &mut dyn FnMut(String)) -> Result<bool, RunError> {
@@ -188,7 +226,9 @@ impl<F> TableCursor<F> {
         table.torn_line_in_words().into_iter().for_each(&mut *warn);
         let layout = RowLayout::of(&table)?;
         let kept = (self.keep)(&table, &layout);
-        self.open = Some(OpenTable { table, layout, kept });
+        let (cursor, prefix, header) = (self.number, self.prefix.clone(), table.header().clone());
+        let facts = Arc::new(TableFacts { cursor, prefix, path, header, layout, kept });
+        self.open = Some(OpenTable { table, facts });
         Ok(true)
     }
 }
@@ -214,12 +254,12 @@ mod tests {
         // Who opened it would fail.
         fs::write(&paths[1], "no table\n1,2\n").unwrap();
         let mut said = Vec::new();
-        let mut cursor = TableCursor::new("grad_reduced", &paths, false, FileUse::Held, |_, _| ());
+        let mut cursor = TableCursor::new(0, "grad_reduced", &paths, false, FileUse::Held, |_, _| ());
         let mut warn = |text| said.push(text);
         assert_eq!(cursor.peek(&mut warn).unwrap(), Some(0));
         cursor.pass_over(25);
         assert_eq!(cursor.peek(&mut warn).unwrap(), Some(20));
-        let mut late = TableCursor::new("grad_reduced", &paths, false, FileUse::Held, |_, _| ());
+        let mut late = TableCursor::new(0, "grad_reduced", &paths, false, FileUse::Held, |_, _| ());
         late.pass_over(1000);
         assert_eq!(late.peek(&mut warn).unwrap(), Some(20), "the last step is told by the last table");
         assert!(said.is_empty(), "{said:?}");

@@ -7,98 +7,41 @@ const DAMAGED: &str = "the file was damaged or changed by hand: restore it, or t
 
 /// A file of a run cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum WriteError {
     /// The file could not be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// Its directory could not be made.
     #[error("cannot create directory `{}`", path.display())]
-    CreateDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    CreateDirectory { path: PathBuf, source: io::Error },
 }
 
-/// What is wrong with a run directory or a table in it.
+/// What is wrong with a run directory or a table in it. A table's header is line 1.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RunError {
     /// The directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadDirectory { path: PathBuf, source: io::Error },
     /// There is no table of a monitor.
     #[error("`{}` is no run directory: {found}", path.display())]
-    NotARun {
-        /// Which.
-        path: PathBuf,
-        /// What is there instead.
-        found: &'static str,
-    },
+    NotARun { path: PathBuf, found: &'static str },
     /// A file cannot be read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A row is no CSV, or not text.
     #[error("`{}` line {line}: not a row of a CSV file", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// Why.
-        source: csv::Error,
-    },
+    Malformed { path: PathBuf, line: u64, source: csv::Error },
     /// A column that every table has is missing.
     #[error("`{}` line 1: no column `{column}`, found {found}", path.display())]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-        /// The header.
-        found: String,
-    },
+    MissingColumn { path: PathBuf, column: &'static str, found: String },
     /// A row is longer or shorter than the header.
     #[error("`{}` line {line}: {found} cells, the header has {expected}", path.display())]
-    RowLength {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// Cells of the header.
-        expected: usize,
-        /// Cells of the row.
-        found: usize,
-    },
+    RowLength { path: PathBuf, line: u64, expected: usize, found: usize },
     /// A cell is not what its column holds.
     #[error("`{}` line {line}, column `{column}`: expected {expected}, found {cell:?}", path.display())]
-    Cell {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// The column.
-        column: String,
-        /// What the column holds.
-        expected: &'static str,
-        /// What the cell holds.
-        cell: String,
-    },
+    Cell { path: PathBuf, line: u64, column: String, expected: &'static str, cell: String },
 }
 
 impl RunError {

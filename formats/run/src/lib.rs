@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `names` has the names of files and directories, `kinds` which table and scope a kind has, `steps` the columns of `steps.csv`,
-//! `left_out` the file that tells which rows are left out, `thin` takes steps out of a table.
+//! `left_out` which rows are left out and those rows, `thin` takes steps out of a table.
 
 #![forbid(unsafe_code)]
 
@@ -46,5 +46,5 @@ pub use self::rank::{RankFiles, Selection};
 pub use self::readings::{NumberColumns, UNKNOWN_ELEMENTS, sizes_of};
 pub use self::rows::{MonitorRow, RowLayout};
 pub use self::steps::{StepColumn, StepsReader, StepsWriter};
-pub use self::table::{Row, Table, ToldNumbers};
+pub use self::table::{Row, Table, ToldNumbers, widen};
 pub use self::thin::{IN_THE_MAKING, interval_of, thin};

@@ -10,6 +10,7 @@ use crate::cursor::{ReadRow, TableCursor};
 use crate::directory::RunDirectory;
 use crate::error::RunError;
 use crate::file_use::FileUse;
+use crate::left_out::LeftOutRows;
 use crate::rows::RowLayout;
 use crate::steps::{StepColumn, StepsReader};
 use crate::table::Table;
@@ -18,18 +19,20 @@ use crate::table::Table;
 pub struct Selection<'a> {
     /// By prefix, whether tables are read.
     pub tables: &'a dyn Fn(&str) -> bool,
-    /// By prefix, whether V1's rows for hooks that were given no tensor are handed out.
-    pub empty_rows: &'a dyn Fn(&str) -> bool,
+    /// Whether V1's rows for hooks that were given no tensor are handed out.
+    pub empty_rows: bool,
     /// The columns of `steps.csv`; without any the file is not opened.
     pub steps: &'a [StepColumn],
     /// Whether files stay open between reads.
     pub file_use: FileUse,
 }
 
-/// Reads a rank's tables and `steps.csv`. Memory holds a row of each. `F` is what a reader keeps of each table.
+/// Reads a rank's tables and `steps.csv`, with the rows that were left out since others say the same. Memory holds a row of each
+/// table, and of those others the rows of two steps. `F` is what a reader keeps of each table.
 pub struct RankFiles<F> {
     cursors: Vec<TableCursor<F>>,
     steps: Option<StepsReader>,
+    left_out: LeftOutRows<F>,
 }
 
 impl<F> RankFiles<F> {
@@ -44,9 +47,13 @@ impl<F> RankFiles<F> {
         warn: &mut dyn FnMut(String),
     ) -> Result<Self, RunError> {
         let tables = run.tables.iter().filter(|(prefix, _)| (selection.tables)(prefix));
+        // A row without numbers says that what is left out is missing.
+        let with_empty_rows =
+            |prefix: &str| selection.empty_rows || run.left_out.kinds().any(|kind| kind.name() == prefix);
         let cursors = tables
-            .map(|(prefix, paths)| {
-                TableCursor::new(prefix, paths, (selection.empty_rows)(prefix), selection.file_use, keep)
+            .enumerate()
+            .map(|(number, (prefix, paths))| {
+                TableCursor::new(number, prefix, paths, with_empty_rows(prefix), selection.file_use, keep)
             })
             .collect();
         let steps = match &run.steps {
@@ -55,7 +62,7 @@ impl<F> RankFiles<F> {
             }
             _ => None,
         };
-        Ok(Self { cursors, steps })
+        Ok(Self { cursors, steps, left_out: LeftOutRows::new(run.left_out) })
     }
 
     /// Opens the first table of each prefix; `each` hears the prefix and what is kept of it.
@@ -89,7 +96,7 @@ impl<F> RankFiles<F> {
         Ok(lowest)
     }
 
-    /// Hands the rows of the step that [`Self::peek`] found to `read`, table by table.
+    /// Hands the rows of the step that [`Self::peek`] found to `read`, table by table, then those that were left out.
     ///
     /// # Errors
     /// As [`Self::peek`]; `read` refuses a row.
@@ -99,13 +106,14 @@ impl<F> RankFiles<F> {
         warn: &mut dyn FnMut(String),
         mut read: impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        for (number, cursor) in self.cursors.iter_mut().enumerate() {
+        let left_out = &mut self.left_out;
+        for cursor in &mut self.cursors {
             while cursor.peek(warn)? == Some(step) {
-                cursor.take(number, warn, &mut read)?;
+                cursor.take(warn, &mut |row| if left_out.takes(row) { Ok(()) } else { read(row) })?;
             }
             cursor.finish_step(step);
         }
-        Ok(())
+        left_out.hand_out(step, warn, &mut read)
     }
 
     /// Puts what `steps.csv` says of the step into a batch that was reset before. Whether it told the time.
@@ -122,8 +130,9 @@ impl<F> RankFiles<F> {
         self.steps.as_mut().and_then(StepsReader::came_again)
     }
 
-    /// Goes on behind the tables that end before a step, as their names say.
+    /// Goes on behind the tables that end before a step, and before the one that is read with it, as their names say.
     pub fn pass_over(&mut self, step: u64) {
+        let step = if self.left_out.looks_back() { step.saturating_sub(1) } else { step };
         self.cursors.iter_mut().for_each(|cursor| cursor.pass_over(step));
     }
 

@@ -12,7 +12,7 @@ use crate::file_use::FileUse;
 use crate::line_file::LineFile;
 use crate::names::STEPS_FILE;
 use crate::number::push_float;
-use crate::table::{Row, Table, ToldNumbers};
+use crate::table::{Row, Table, ToldNumbers, widen};
 
 /// A column of the file, behind that of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,8 +266,7 @@ impl StepsReader {
             if self.last.is_none_or(|last| step > last) {
                 self.pending = Some(step);
             } else {
-                let (first, last) = self.again.unwrap_or((step, step));
-                self.again = Some((first.min(step), last.max(step)));
+                widen(&mut self.again, step);
             }
         }
         Ok(self.pending)

@@ -31,10 +31,11 @@ pub struct Table {
 }
 
 /// One row.
+#[derive(Clone, Copy)]
 pub struct Row<'a> {
-    table: &'a Path,
-    header: &'a StringRecord,
-    cells: &'a StringRecord,
+    pub(crate) table: &'a Path,
+    pub(crate) header: &'a StringRecord,
+    pub(crate) cells: &'a StringRecord,
 }
 
 /// Which numbers of a `steps.csv` were told. An empty cell was not. Older versions wrote `nan` there instead: a file without an
@@ -64,6 +65,12 @@ impl ToldNumbers {
         *has_had_number |= !value.is_nan();
         Ok((*has_had_number || self.has_empty_cell).then_some(value))
     }
+}
+
+/// Widens a range of steps, its first and its last, to one more.
+pub fn widen(steps: &mut Option<(u64, u64)>, step: u64) {
+    let (first, last) = steps.unwrap_or((step, step));
+    *steps = Some((first.min(step), last.max(step)));
 }
 
 impl Table {
@@ -123,7 +130,7 @@ impl Table {
     }
 
     /// What is said of steps that were trained twice.
-    pub(crate) fn came_again(&self, (first, last): (u64, u64)) -> String {
+    pub fn came_again(&self, (first, last): (u64, u64)) -> String {
         let steps = if first == last { format!("step {first} comes") } else { format!("steps {first} to {last} come") };
         format!("`{}`: {steps} again: what came first is read", self.path.display())
     }

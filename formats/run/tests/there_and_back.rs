@@ -6,11 +6,12 @@ use std::path::Path;
 
 use trainmon_core::config::{Config, Dialect, Signal, Signals, WeightGrad};
 use trainmon_core::{
-    Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic, Step, TensorId, TensorInfo, TensorStats,
+    Dtype, Kind, LeftOut, MicroStep, Reading, Record, Repeats, Scalar, Shape, Statistic, Step, StepBatch, TensorId,
+    TensorInfo, TensorStats,
 };
 use trainmon_run_files::{
     FileUse, LineFile, Lines, NumberColumns, RankFiles, Selection, StepColumn, Style, file_class, rank_directory,
-    runs_in,
+    runs_in, write_left_out,
 };
 
 const OPS: [Statistic; 5] = [Statistic::Norm, Statistic::Min, Statistic::Max, Statistic::Nans, Statistic::Zeros];
@@ -74,8 +75,7 @@ fn read_back(config: &Config, base: &Path, steps: u64) {
     let runs = runs_in(base).unwrap();
     let [run] = &runs[..] else { panic!("{runs:?}") };
     assert!(run.name == "rank3" && run.strangers.is_empty(), "{run:?}");
-    let selection =
-        Selection { tables: &|_| true, empty_rows: &|_| true, steps: &StepColumn::ALL, file_use: FileUse::Held };
+    let selection = Selection { tables: &|_| true, empty_rows: true, steps: &StepColumn::ALL, file_use: FileUse::Held };
     let mut warn = |warning| panic!("{warning}");
     let mut files = RankFiles::open(run, &selection, |_, layout| NumberColumns::of(layout), &mut warn).unwrap();
     for step in 0..steps {
@@ -88,7 +88,7 @@ fn read_back(config: &Config, base: &Path, steps: u64) {
                 assert_eq!((row.of.name, row.of.vpp_stage), ("-fc.weight", 0));
                 let has_micro_step = trainmon_core::micro_step_column(config, kind);
                 assert_eq!(row.of.micro_step, has_micro_step.then_some(1 + first_micro_step), "{kind:?}");
-                let (read, written) = (row.kept.reading(kind, row.of, row.cells)?.unwrap(), reading(kind, step));
+                let (read, written) = (row.kept.reading(kind, &row.of, &row.cells)?.unwrap(), reading(kind, step));
                 if let (Some(read), Some(written)) = (read.tensor(), written.tensor()) {
                     assert_eq!(OPS.map(|op| read.value(op)), OPS.map(|op| written.value(op)), "{kind:?}");
                     assert_eq!(read.abs_max, 2.0);
@@ -137,5 +137,85 @@ fn rows_are_read_back_as_they_were_written_in_either_layout() {
         let (config, directory) = (config(dialect), base.path().join(rank_directory(trainmon_core::Rank(3))));
         assert_eq!(write(&config, &directory, 3, 2), files);
         read_back(&config, base.path(), 3);
+    }
+}
+
+/// The norms of tensors in a step: kind, tensor, norm.
+type Norms = Vec<(Kind, u32, f64)>;
+
+/// Writes the steps without the rows that say what others say; every norm that is read of them.
+fn without_repeats(left_out: LeftOut, steps: &[(u64, Norms)]) -> Vec<(u64, Norms)> {
+    let signal = || Signal { ops: OPS.to_vec(), eps: 0.0 };
+    let weight_grad = WeightGrad { signal: signal(), every_micro_batch: false, micro_batches: None };
+    let signals = Signals { weight_grad: Some(weight_grad), param: Some(signal()), ..Signals::default() };
+    let config = Config { dialect: Dialect::V1, signals, ..Config::default() };
+    let base = tempfile::tempdir().unwrap();
+    let directory = base.path().join(rank_directory(trainmon_core::Rank(0)));
+    write_left_out(&directory, left_out).unwrap();
+    let mut repeats = Repeats::new(left_out);
+    for (step, norms) in steps {
+        let record = |&(kind, tensor, norm): &(Kind, u32, f64)| {
+            let stats = TensorStats { norm, count: 8, ..TensorStats::empty(Dtype::F32, Shape::new(&[8]).unwrap()) };
+            Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading: Some(stats.into()) }
+        };
+        let batch =
+            StepBatch { step: Step(*step), records: norms.iter().map(record).collect(), ..StepBatch::default() };
+        for record in repeats.written(&batch) {
+            let class = file_class(&config, record.kind).unwrap();
+            let info = TensorInfo { name: format!("fc{}.weight", record.tensor.0).into(), vpp_stage: 0 };
+            let mut lines = Lines::new(Style { dialect: Dialect::V1, ndigits: None, has_chunks: false });
+            lines.push(&class.columns, batch.step, &info, &record).unwrap();
+            // A file of few steps: what is held against the step before may lie in another file.
+            let path = directory.join(class.file_name(&config, batch.step, 2));
+            LineFile::open(path, &class.header(Dialect::V1)).unwrap().append(&lines.into_bytes().unwrap()).unwrap();
+        }
+    }
+    let run = &runs_in(base.path()).unwrap()[0];
+    let selection = Selection { tables: &|_| true, empty_rows: false, steps: &[], file_use: FileUse::Held };
+    let mut warn = |warning| panic!("{warning}");
+    let mut files = RankFiles::open(run, &selection, |_, layout| NumberColumns::of(layout), &mut warn).unwrap();
+    let mut read: Vec<(u64, Norms)> = Vec::new();
+    while let Some(step) = files.peek(&mut warn).unwrap() {
+        let mut norms = Norms::new();
+        files
+            .rows(step, &mut warn, |row| {
+                let kind = Kind::from_name(row.of.kind).unwrap();
+                let tensor = row.of.name.trim_matches(|of: char| !of.is_ascii_digit()).parse().unwrap();
+                let reading = row.kept.reading(kind, &row.of, &row.cells)?.unwrap();
+                norms.push((kind, tensor, reading.tensor().unwrap().norm));
+                Ok(())
+            })
+            .unwrap();
+        read.push((step, norms));
+    }
+    read
+}
+
+#[test]
+fn what_is_left_out_is_read_and_what_differs_or_was_never_there_is_neither_lost_nor_invented() {
+    use Kind::{GradReduced, GradUnreduced, ParamOrigin, ParamUpdated};
+    let mut steps = vec![
+        (0, vec![(GradUnreduced, 0, 1.0), (GradReduced, 0, 1.0), (ParamOrigin, 0, 5.0), (ParamUpdated, 0, 6.0)]),
+        (1, vec![(GradUnreduced, 0, 2.0), (GradReduced, 0, 1.5), (ParamOrigin, 0, 6.0), (ParamUpdated, 0, 7.0)]),
+        (2, vec![(GradUnreduced, 0, 2.0), (GradReduced, 0, 2.0), (ParamOrigin, 0, 7.0), (ParamUpdated, 0, 7.5)]),
+        // Somebody wrote to the parameter; of one tensor there is nothing before the reduction, of another nothing else.
+        (3, vec![(GradReduced, 0, 1.0), (GradUnreduced, 1, 3.0), (ParamOrigin, 0, 0.0), (ParamUpdated, 0, 1.0)]),
+        // The parameter was not looked at before the step, and then not at all.
+        (4, vec![(ParamUpdated, 0, 2.0)]),
+        (6, vec![(ParamUpdated, 0, 3.0)]),
+        // Not the step behind it.
+        (8, vec![(ParamOrigin, 0, 3.0), (ParamUpdated, 0, 4.0)]),
+        (9, vec![(ParamOrigin, 0, f64::NAN), (ParamUpdated, 0, f64::NAN)]),
+    ];
+    let sort = |steps: &mut Vec<(u64, Norms)>| {
+        for (_, norms) in steps {
+            norms.sort_by_key(|(kind, tensor, _)| (*kind, *tensor));
+        }
+    };
+    sort(&mut steps);
+    for left_out in [LeftOut { gradients: true, parameters: true }, LeftOut::default()] {
+        let mut read = without_repeats(left_out, &steps);
+        sort(&mut read);
+        assert_eq!(format!("{read:?}"), format!("{steps:?}"), "{left_out:?}");
     }
 }

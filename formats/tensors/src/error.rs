@@ -7,55 +7,26 @@ use trainmon_core::ShapeError;
 
 /// A file, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TensorFileError {
     /// It cannot be opened or read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is a directory, a pipe or a device.
     #[error("`{}` is no regular file", path.display())]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// Its content is damaged, hostile, or of a kind that is not read.
     #[error("cannot read the tensors of `{}`", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: FormatError,
-    },
+    Content { path: PathBuf, source: FormatError },
     /// No tensor has this name.
     #[error("`{}` holds no tensor `{name}`", path.display())]
-    NoSuchTensor {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
+    NoSuchTensor { path: PathBuf, name: String },
     /// One tensor is damaged or of a kind that is not read.
     #[error("cannot read tensor `{name}` of `{}`", path.display())]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// What is wrong.
-        source: FormatError,
-    },
+    Tensor { path: PathBuf, name: String, source: FormatError },
     /// One tensor was asked for, and there are others or none.
     #[error("`{}` holds {found} tensors, expected one", path.display())]
-    NotOne {
-        /// The file.
-        path: PathBuf,
-        /// How many it holds.
-        found: usize,
-    },
+    NotOne { path: PathBuf, found: usize },
 }
 
 impl TensorFileError {

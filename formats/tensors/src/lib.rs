@@ -19,6 +19,7 @@
 mod atb;
 mod buffer;
 mod contents;
+mod dtype_names;
 mod element;
 mod error;
 mod file;

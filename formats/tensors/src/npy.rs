@@ -2,6 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
+use super::dtype_names::{dtype_called, numpy_descr};
 use super::error::{FormatError, part};
 use super::file_bytes::FileBytes;
 use super::python_literal::{self, Literal};
@@ -96,29 +97,11 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
 
 /// The dtype of `<f4`, and whether its bytes are the other way round.
 pub(super) fn dtype_of(descr: &str) -> Result<(Dtype, bool), FormatError> {
-    let dtype = match descr.get(1..).unwrap_or_default() {
-        "f8" => Dtype::F64,
-        "f4" => Dtype::F32,
-        "f2" => Dtype::F16,
-        "i1" => Dtype::I8,
-        "i2" => Dtype::I16,
-        "i4" => Dtype::I32,
-        "i8" => Dtype::I64,
-        "u1" => Dtype::U8,
-        "u2" => Dtype::U16,
-        "u4" => Dtype::U32,
-        "u8" => Dtype::U64,
-        "b1" => Dtype::Bool,
-        "c8" => Dtype::Complex64,
-        "c16" => Dtype::Complex128,
-        "O" => {
-            return Err(FormatError::unsupported(
-                "an array of Python objects",
-                "it is a pickle, which is not executed",
-            ));
-        }
-        _ => return Err(FormatError::unsupported("an array of this dtype", format!("descr {descr:?}"))),
-    };
+    let code = descr.get(1..).unwrap_or_default();
+    let dtype = dtype_called(|dtype| numpy_descr(dtype)?.get(1..), code).ok_or_else(|| match code {
+        "O" => FormatError::unsupported("an array of Python objects", "it is a pickle, which is not executed"),
+        _ => FormatError::unsupported("an array of this dtype", format!("descr {descr:?}")),
+    })?;
     match descr.as_bytes()[0] {
         b'<' | b'|' => Ok((dtype, false)),
         b'>' => Ok((dtype, true)),

@@ -2,6 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
+use super::dtype_names::{dtype_called, storage_class};
 use super::error::FormatError;
 use super::pickle::{Item, Kind};
 use super::strided::Strided;
@@ -137,7 +138,7 @@ impl<'a> Storage<'a> {
         let dtype = match name {
             "UntypedStorage" => None,
             name => Some(
-                storage_dtype(name)
+                dtype_called(storage_class, name)
                     .ok_or_else(|| FormatError::unsupported("a storage of this class", name.to_owned()))?,
             ),
         };
@@ -167,25 +168,7 @@ pub(super) fn key_and_width(item: Item<'_>) -> Option<(&str, u64)> {
     let width = match name {
         "UntypedStorage" | "QInt8Storage" | "QUInt8Storage" | "QUInt4x2Storage" | "QUInt2x4Storage" => 1,
         "QInt32Storage" => 4,
-        name => storage_dtype(name)?.size() as u64,
+        name => dtype_called(storage_class, name)?.size() as u64,
     };
     is_storage.then_some((key, width))
-}
-
-fn storage_dtype(class: &str) -> Option<Dtype> {
-    Some(match class {
-        "DoubleStorage" => Dtype::F64,
-        "FloatStorage" => Dtype::F32,
-        "HalfStorage" => Dtype::F16,
-        "BFloat16Storage" => Dtype::Bf16,
-        "CharStorage" => Dtype::I8,
-        "ShortStorage" => Dtype::I16,
-        "IntStorage" => Dtype::I32,
-        "LongStorage" => Dtype::I64,
-        "ByteStorage" => Dtype::U8,
-        "BoolStorage" => Dtype::Bool,
-        "ComplexFloatStorage" => Dtype::Complex64,
-        "ComplexDoubleStorage" => Dtype::Complex128,
-        _ => return None,
-    })
 }

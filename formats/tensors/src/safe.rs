@@ -1,9 +1,10 @@
 //! `.safetensors`: the header is read by the crate of its authors, which checks that the tensors cover the file exactly.
 
-use safetensors::{Dtype as Name, SafeTensors};
-use trainmon_core::{Dtype, Shape};
+use safetensors::SafeTensors;
+use trainmon_core::Shape;
 
 use super::contents::{Contents, Entry, Place, Unreadable};
+use super::dtype_names::{dtype_called, safetensors_name};
 use super::error::FormatError;
 
 /// The header's length is a number of 8 bytes, then comes JSON.
@@ -19,7 +20,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
     for name in metadata.offset_keys() {
         let Some(info) = metadata.info(&name) else { continue };
         let sizes: Vec<i64> = info.shape.iter().map(|&size| i64::try_from(size).unwrap_or(-1)).collect();
-        let (dtype, shape) = (dtype_of(info.dtype), Shape::new(&sizes));
+        let (dtype, shape) = (dtype_called(safetensors_name, info.dtype), Shape::new(&sizes));
         match (dtype, shape) {
             (Some(dtype), Ok(shape)) => {
                 let place = Place::Contiguous { from: begin + info.data_offsets.0 as u64 };
@@ -37,28 +38,4 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
         contents.metadata.sort();
     }
     Ok(contents)
-}
-
-fn dtype_of(name: Name) -> Option<Dtype> {
-    Some(match name {
-        Name::F64 => Dtype::F64,
-        Name::F32 => Dtype::F32,
-        Name::F16 => Dtype::F16,
-        Name::BF16 => Dtype::Bf16,
-        Name::F8_E4M3 => Dtype::F8E4M3Fn,
-        Name::F8_E4M3FNUZ => Dtype::F8E4M3Fnuz,
-        Name::F8_E5M2 => Dtype::F8E5M2,
-        Name::F8_E5M2FNUZ => Dtype::F8E5M2Fnuz,
-        Name::I8 => Dtype::I8,
-        Name::I16 => Dtype::I16,
-        Name::I32 => Dtype::I32,
-        Name::I64 => Dtype::I64,
-        Name::U8 => Dtype::U8,
-        Name::U16 => Dtype::U16,
-        Name::U32 => Dtype::U32,
-        Name::U64 => Dtype::U64,
-        Name::BOOL => Dtype::Bool,
-        Name::C64 => Dtype::Complex64,
-        _ => return None,
-    })
 }

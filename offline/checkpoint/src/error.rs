@@ -9,88 +9,41 @@ use trainmon_tensor_files::{FormatError, TensorFileError};
 
 /// Nothing is left behind: an output file appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CheckpointError {
     /// A directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadDirectory { path: PathBuf, source: io::Error },
     /// A small file beside the tensors cannot be read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The directory is no checkpoint of a known kind.
     #[error("`{}` is no checkpoint: {found}", path.display())]
-    NotACheckpoint {
-        /// The directory.
-        path: PathBuf,
-        /// What is there instead.
-        found: String,
-    },
+    NotACheckpoint { path: PathBuf, found: String },
     /// There is nothing to compare in it.
     #[error("`{}` holds no tensor", path.display())]
-    NoTensors {
-        /// The file or directory.
-        path: PathBuf,
-    },
+    NoTensors { path: PathBuf },
     /// A file of tensors cannot be read.
     #[error(transparent)]
     File(#[from] TensorFileError),
     /// A piece of a tensor is not as the checkpoint's structure has it.
     #[error("`{}`: tensor `{name}` cannot be put together", path.display())]
-    Piece {
-        /// The checkpoint.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// Why.
-        source: PieceTrouble,
-    },
+    Piece { path: PathBuf, name: String, source: PieceTrouble },
     /// The checkpoint's own description is not what this version understands.
     #[error("`{}`: expected {expected}, found {found}", path.display())]
-    Structure {
-        /// The file or directory.
-        path: PathBuf,
-        /// What should be there.
-        expected: &'static str,
-        /// What is.
-        found: String,
-    },
+    Structure { path: PathBuf, expected: &'static str, found: String },
     /// An index is no JSON.
     #[error("`{}` is no index of a checkpoint", path.display())]
-    Index {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Index { path: PathBuf, source: serde_json::Error },
     /// The output is to be a directory.
     #[error("the output: expected a directory, found the name of a file, `{}`", path.display())]
-    OutputIsFile {
-        /// The path given.
-        path: PathBuf,
-    },
+    OutputIsFile { path: PathBuf },
     /// An output exists.
     #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputExists { path: PathBuf },
     /// An output cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// Why pieces do not make a tensor.
@@ -98,56 +51,22 @@ pub enum CheckpointError {
 pub enum PieceTrouble {
     /// Pieces differ in dtype.
     #[error("its pieces are of {first} and {other}")]
-    Dtypes {
-        /// Of the first.
-        first: String,
-        /// Of another.
-        other: String,
-    },
+    Dtypes { first: String, other: String },
     /// A piece does not lie in the tensor.
     #[error("a piece of shape {piece} at {at:?} does not lie in shape {whole}")]
-    Outside {
-        /// The piece's shape.
-        piece: String,
-        /// Its place.
-        at: Vec<i64>,
-        /// The tensor's shape.
-        whole: String,
-    },
+    Outside { piece: String, at: Vec<i64>, whole: String },
     /// Pieces leave a hole, or lie on each other.
     #[error("its pieces have {found} elements, the tensor {expected}")]
-    Elements {
-        /// In all pieces.
-        found: u64,
-        /// In the tensor.
-        expected: u64,
-    },
+    Elements { found: u64, expected: u64 },
     /// The tensor is larger than all the files its pieces are in.
     #[error("it takes {needed} bytes, the files of its pieces have {stored}")]
-    TooLarge {
-        /// By its shape.
-        needed: u64,
-        /// In the files.
-        stored: u64,
-    },
+    TooLarge { needed: u64, stored: u64 },
     /// Two pieces lie on each other.
     #[error("two of its pieces lie on each other, at {first:?} and {second:?}")]
-    Overlap {
-        /// Where one begins.
-        first: Vec<i64>,
-        /// Where the other begins.
-        second: Vec<i64>,
-    },
+    Overlap { first: Vec<i64>, second: Vec<i64> },
     /// Pieces that are to be joined differ beside the joined axis.
     #[error("its pieces of shapes {first} and {other} cannot be joined along axis {axis}")]
-    Join {
-        /// Of the first.
-        first: String,
-        /// Of another.
-        other: String,
-        /// The axis.
-        axis: usize,
-    },
+    Join { first: String, other: String, axis: usize },
     /// Its bytes are not there.
     #[error(transparent)]
     Bytes(#[from] FormatError),

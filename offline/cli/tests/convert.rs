@@ -177,6 +177,31 @@ fn rows_set_aside_in_mid_run_come_before_those_that_took_their_place() {
 }
 
 #[test]
+fn a_step_that_comes_again_is_read_once_and_that_is_said() {
+    let workspace = Workspace::new();
+    let row = |(step, norm): (u64, f64)| format!("0,fc1.weight,{step},{norm},[2],torch.float32\n");
+    let rows: String = [(0, 1.5), (1, 1.25), (0, 9.0), (1, 9.0), (2, 9.0)].into_iter().map(row).collect();
+    workspace.write(&format!("{RUN}/grad_reduced_0-9.csv"), &format!("{HEADER}{rows}"));
+    let again = "0,1700000008.5,,9.0\n1,1700000009.5,1.0,9.0\n2,1700000010.5,1.0,9.0\n";
+    workspace.write(&format!("{RUN}/steps.csv"), &format!("{STEPS}{again}"));
+    let said = workspace.convert(&[RUN]);
+    let came = |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 come again: what came first is read\n");
+    assert_eq!(said.err, [came("steps.csv"), came("grad_reduced_0-9.csv")].concat());
+    assert!(said.out.contains("steps 0 to 2, 8 values"), "{}", said.out);
+}
+
+#[test]
+fn rows_of_msprobes_collectives_are_counted_and_left_out() {
+    let workspace = Workspace::with_run(RUN);
+    let row = "all_reduce,0,w,0,1.0,2.0,3.0\n";
+    workspace.write(&format!("{RUN}/other_0-0.csv"), &format!("vpp_stage,name,step,sign\n0,w,0,0.5\n{row}{row}"));
+    let said = workspace.convert(&[RUN]);
+    let what = "2 rows of collectives that msprobe writes with other columns: left out";
+    assert_eq!(said.err, format!("warning: `{RUN}/other_0-0.csv`: {what}\n"));
+    assert!(said.out.contains("2 kinds"), "{}", said.out);
+}
+
+#[test]
 fn what_is_no_run_is_refused() {
     let workspace = Workspace::new();
     fs::create_dir(workspace.path("empty")).expect("writable");

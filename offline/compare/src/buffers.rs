@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_capture_files::{Section, TensorFacts, Value};
 
 use super::fingerprint::Fingerprint;
 use super::input::Capture;
@@ -45,7 +45,7 @@ impl Buffers {
         for (operator, index) in capture.document.operators.iter().zip(0..) {
             let Some(name) = OperatorName::parse(&operator.name) else { continue };
             if name.gives_unwritten_memory() {
-                for given in outputs(operator) {
+                for given in operator.tensors(Section::Output) {
                     if !allocated.iter().any(|other| is_like(given, other)) {
                         allocated.push(given);
                     }
@@ -58,9 +58,9 @@ impl Buffers {
                         || views.contains(&Fingerprint::of(tensor))
                 };
                 let first = operator.values.iter().find(|value| value.section == Section::Input);
-                if first.and_then(tensor).is_some_and(is_of_one) {
+                if first.and_then(Value::tensor).is_some_and(is_of_one) {
                     buffers.calls.insert(index);
-                    views.extend(outputs(operator).map(Fingerprint::of));
+                    views.extend(operator.tensors(Section::Output).map(Fingerprint::of));
                 }
             }
         }
@@ -84,15 +84,4 @@ fn is_like(one: &TensorFacts, other: &TensorFacts) -> bool {
 
 fn writes_a_part(name: OperatorName<'_>) -> bool {
     name.direction == Direction::Forward && WRITE_A_PART.contains(&name.operation())
-}
-
-fn outputs(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
-    operator.values.iter().filter(|value| value.section == Section::Output).filter_map(tensor)
-}
-
-fn tensor(value: &Value) -> Option<&TensorFacts> {
-    match &value.leaf {
-        Leaf::Tensor(tensor) => Some(tensor),
-        _ => None,
-    }
 }

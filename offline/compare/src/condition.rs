@@ -3,7 +3,7 @@
 //! Errors are measured against the largest element (`deviation`). So where a small element decides, as in a reciprocal, or where results are
 //! small beside what they are made of, as in a difference, an error that is tiny beside the inputs is a large one beside the result.
 
-use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_capture_files::{Operator, Section, TensorFacts};
 
 use super::name::{Direction, OperatorName};
 
@@ -76,8 +76,7 @@ pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> 
     if !KNOWN.contains(&function) {
         return 1.0;
     }
-    let ranges =
-        |section: Section| operator.values.iter().filter(move |value| value.section == section).filter_map(range);
+    let ranges = |section: Section| operator.tensors(section).filter_map(Range::of);
     let given: Vec<Range> = ranges(Section::Input).collect();
     let (Some(&first), Some(given_out)) = (given.first(), ranges(Section::Output).next()) else { return 1.0 };
     let result = given_out.size;
@@ -97,10 +96,6 @@ pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> 
         _ => 1.0,
     };
     if found.is_finite() { found.clamp(1.0, MOST) } else { MOST }
-}
-
-fn range(value: &Value) -> Option<Range> {
-    if let Leaf::Tensor(tensor) = &value.leaf { Range::of(tensor) } else { None }
 }
 
 #[cfg(test)]

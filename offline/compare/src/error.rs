@@ -10,6 +10,7 @@ use super::thresholds::ThresholdsError;
 
 /// A comparison cannot be made.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CompareError {
     /// One of the captures cannot be read.
     #[error(transparent)]
@@ -25,36 +26,14 @@ pub enum CompareError {
     Thresholds(#[from] ThresholdsError),
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
-    NothingPairs {
-        /// The run in question.
-        target: PathBuf,
-        /// Its steps and ranks.
-        of_target: String,
-        /// The run it is held against.
-        golden: PathBuf,
-        /// Its steps and ranks.
-        of_golden: String,
-    },
+    NothingPairs { target: PathBuf, of_target: String, golden: PathBuf, of_golden: String },
     /// Captures are compared with captures.
     #[error("`{}` is {what}, the other path is none", path.display())]
-    AnotherKind {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-    },
-    /// One side has what the other does not, so that nothing of tensors can be held against each other.
+    AnotherKind { path: PathBuf, what: &'static str },
+    /// One side has what the other does not (`checksums`, `statistics`), so that nothing of tensors can be held against
+    /// each other.
     #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
-    NothingInCommon {
-        /// The run in question.
-        target: PathBuf,
-        /// `checksums`, `statistics`.
-        target_has: &'static str,
-        /// The run it is held against.
-        golden: PathBuf,
-        /// The same.
-        golden_has: &'static str,
-    },
+    NothingInCommon { target: PathBuf, target_has: &'static str, golden: PathBuf, golden_has: &'static str },
 }
 
 impl Advise for CompareError {

@@ -1,6 +1,6 @@
 //! One value of a capture.
 
-use trainmon_capture_files::{Leaf, Operator, TensorFacts, Value};
+use trainmon_capture_files::{Operator, TensorFacts, Value};
 
 /// Which value of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +28,6 @@ impl<'c> Item<'c> {
 
     /// The tensor it is.
     pub fn tensor(&self) -> Option<&'c TensorFacts> {
-        if let Leaf::Tensor(tensor) = &self.value.leaf { Some(tensor) } else { None }
+        self.value.tensor()
     }
 }

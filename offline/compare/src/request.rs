@@ -166,7 +166,7 @@ impl Work<'_> {
                 let table = compat::table(sides, pairs, mode, true);
                 let (differences, json) = compat::differences(rank.rank, table, target);
                 let name = format!("compare_result_rank{}_{}.json", rank.rank, output.stamp());
-                output.write_text(step, &name, &json.dumps(4))?;
+                output.write_text(step, &name, &compat::dumps(&json, 4))?;
                 self.differences.get_or_insert_default().push(differences);
             }
             if self.request.is_compat && self.differences.is_some() {
@@ -191,7 +191,11 @@ impl Work<'_> {
             }
         }
         if let Some(found) = self.differences.as_mut().and_then(|ranks| compat::analyze(&std::mem::take(ranks))) {
-            output.write_text(step, &format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
+            output.write_text(
+                step,
+                &format!("diff_analyze_{}.json", Output::nanoseconds()),
+                &compat::dumps(&found, 2),
+            )?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trainmon_capture_files::{Document, Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_capture_files::{Document, Operator, Section, TensorFacts, Value};
 use trainmon_core::Dtype;
 use trainmon_noise::of_sum;
 
@@ -47,8 +47,7 @@ impl<'c> Positions<'c> {
                 Direction::Backward => (Section::Input, 1),
                 Direction::ParameterGradient => continue,
             };
-            let mut of_section = operator.values.iter().filter(|value| value.section == section);
-            let sizes = of_section.find_map(tensor).and_then(TensorFacts::sizes);
+            let sizes = operator.tensors(section).next().and_then(TensorFacts::sizes);
             positions.of.entry(name.callee).or_default()[side].extend(sizes);
         }
         positions
@@ -73,28 +72,22 @@ fn channels(sizes: &[u64], parameter: &[u64]) -> u64 {
 
 /// The unit round-off of the coarsest dtype among an operator's tensors.
 pub(crate) fn coarsest(operator: &Operator) -> f64 {
-    let dtypes = operator.values.iter().filter_map(tensor).filter_map(|tensor| unit_roundoff(tensor.dtype.text()?));
+    let dtypes =
+        operator.values.iter().filter_map(Value::tensor).filter_map(|tensor| unit_roundoff(tensor.dtype.text()?));
     let coarsest = dtypes.fold(0.0, f64::max);
     if coarsest == 0.0 { unit_roundoff("float32").unwrap_or(0.0) } else { coarsest }
 }
 
-fn tensor(value: &Value) -> Option<&TensorFacts> {
-    if let Leaf::Tensor(tensor) = &value.leaf { Some(tensor) } else { None }
-}
-
 /// How many terms the longest sum in an operator has, as far as its shapes tell.
 fn terms(operator: &Operator, positions: &Positions<'_>) -> u64 {
-    let largest = |section: Section| {
-        let of = operator.values.iter().filter(|value| value.section == section).filter_map(tensor);
-        of.filter_map(TensorFacts::elements).max()
-    };
+    let largest = |section: Section| operator.tensors(section).filter_map(TensorFacts::elements).max();
     let (input, output) = (largest(Section::Input).unwrap_or(1), largest(Section::Output).unwrap_or(1).max(1));
     let Some(name) = OperatorName::parse(&operator.name) else { return input.max(1) };
-    let last = operator.values.iter().filter(|value| value.section == Section::Input).find_map(tensor);
+    let last = operator.tensors(Section::Input).next();
     let last = last.and_then(TensorFacts::sizes).and_then(|sizes| sizes.last().copied()).unwrap_or(1);
     match (name.direction, name.function()) {
         (Direction::ParameterGradient, _) => {
-            let gradients = operator.values.iter().filter_map(tensor).filter_map(TensorFacts::sizes);
+            let gradients = operator.values.iter().filter_map(Value::tensor).filter_map(TensorFacts::sizes);
             gradients.map(|sizes| positions.terms(name.callee, &sizes)).max().unwrap_or(UNKNOWN_POSITIONS)
         }
         // A backward sums over what the forward broadcast: at most over everything.

@@ -46,32 +46,13 @@ impl Default for Thresholds {
 pub enum ThresholdsError {
     /// The system refuses.
     #[error("cannot read the thresholds `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// It is not TOML, or has other keys.
     #[error("the thresholds `{}` cannot be understood", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Line, column, and what was expected.
-        source: Box<toml::de::Error>,
-    },
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
     /// A number is not one that bounds anything.
     #[error("the thresholds `{}`: `{key}`: expected a number from {least} on, found {found}", path.display())]
-    OutOfRange {
-        /// The file.
-        path: PathBuf,
-        /// Which.
-        key: String,
-        /// The least that makes sense.
-        least: f64,
-        /// What is there.
-        found: f64,
-    },
+    OutOfRange { path: PathBuf, key: String, least: f64, found: f64 },
 }
 
 impl Thresholds {

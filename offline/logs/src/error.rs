@@ -7,85 +7,35 @@ use trainmon_report::Advise;
 
 /// What is wrong with a log, or with what was asked of it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum LogError {
     /// Nothing is there.
     #[error("`{}` does not exist", path.display())]
-    Missing {
-        /// The path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// It cannot be read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// There is nothing in it.
     #[error("`{}` is empty", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// It is none of the formats.
     #[error("`{}` is not a log that trainmon reads: {found}", path.display())]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// What is there instead.
-        found: String,
-        /// What to do.
-        hint: &'static str,
-    },
+    Unknown { path: PathBuf, found: String, hint: &'static str },
     /// It is one of the formats and damaged so that nothing can be read.
     #[error("`{}` is damaged: {found}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and where.
-        found: String,
-    },
+    Damaged { path: PathBuf, found: String },
     /// It has no number.
     #[error("`{}` has no number with a step", path.display())]
-    NoNumbers {
-        /// The file.
-        path: PathBuf,
-        /// What is there instead.
-        hint: String,
-    },
+    NoNumbers { path: PathBuf, hint: String },
     /// A column that was named is not there.
     #[error("`{}` has no column `{name}`: found {found}", path.display())]
-    NoSuchColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column asked for.
-        name: String,
-        /// The columns there are.
-        found: String,
-        /// What to do.
-        hint: String,
-    },
+    NoSuchColumn { path: PathBuf, name: String, found: String, hint: String },
     /// A column that was named has no number.
     #[error("`{}`: column `{name}` holds no number: {found}", path.display())]
-    NoNumbersIn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        name: String,
-        /// What it holds.
-        found: String,
-    },
+    NoNumbersIn { path: PathBuf, name: String, found: String },
     /// A column that was named as the step holds other numbers.
     #[error("`{}`: column `{name}` holds no steps: {found}", path.display())]
-    NotSteps {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        name: String,
-        /// What it holds.
-        found: String,
-    },
+    NotSteps { path: PathBuf, name: String, found: String },
 }
 
 /// What a person can give: a hint.

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// An error that knows what a person can do about it.
@@ -18,6 +19,17 @@ pub fn causes(failure: &dyn Error) -> Vec<String> {
 /// A failure as the verbs print it with `--json`: `message`, `causes`, `hint`.
 pub fn as_json(failure: &impl Advise) -> Value {
     json!({"message": failure.to_string(), "causes": causes(failure), "hint": failure.hint()})
+}
+
+/// What a command did as it prints it with `--json`: `ok`, its own fields, `error`. `failed` says what the fields are of a failure.
+pub fn result_as_json<T: Serialize>(result: &Result<T, impl Advise>, failed: Value) -> Value {
+    let mut json = json!({"ok": result.is_ok()});
+    let fields = result.as_ref().map_or(failed, |done| json!(done));
+    if let (Some(json), Value::Object(fields)) = (json.as_object_mut(), fields) {
+        json.extend(fields);
+    }
+    json["error"] = result.as_ref().err().map_or(Value::Null, as_json);
+    json
 }
 
 #[cfg(test)]

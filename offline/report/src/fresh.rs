@@ -25,21 +25,14 @@ pub enum NotMade<E = io::Error> {
 
 /// Why a command has no output: [`NotMade`] at a place.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OutputError {
     /// Something is there already.
     #[error("`{}` exists already", path.display())]
-    Exists {
-        /// Which.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// It cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl OutputError {

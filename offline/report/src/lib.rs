@@ -13,7 +13,7 @@ mod progress;
 mod text;
 
 pub use envelope::{answer_as_json, comparison_as_json};
-pub use failure::{Advise, as_json, causes};
+pub use failure::{Advise, as_json, causes, result_as_json};
 pub use fresh::{FreshDirectory, NotMade, OutputError, Unfinished, unfinished_in, write_new};
 pub use outcome::Outcome;
 pub use printer::{Printer, Tone, toned};

@@ -9,54 +9,29 @@ use trainmon_tensor_files::write::WriteError;
 
 /// The files before it are converted, this one is not, nor is it half.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TensorsError {
     /// It cannot be read.
     #[error(transparent)]
     File(#[from] TensorFileError),
     /// A directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadDirectory { path: PathBuf, source: io::Error },
     /// A directory holds no file of tensors.
     #[error("no .pt, .npy, .safetensors or .bin file in `{}`", path.display())]
-    NoFiles {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoFiles { path: PathBuf },
     /// A file holds other things alone.
     #[error("`{}` holds no tensor", path.display())]
-    NoTensors {
-        /// The file.
-        path: PathBuf,
-    },
+    NoTensors { path: PathBuf },
     /// A tensor of a file is of a kind that is not read.
     #[error("tensor `{name}` of `{}` cannot be converted: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    Unreadable { path: PathBuf, name: String, reason: String },
     /// An output is there already, or two inputs would have the same.
     #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputExists { path: PathBuf },
     /// An output cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: WriteError,
-    },
+    Write { path: PathBuf, source: WriteError },
 }
 
 impl Advise for TensorsError {

@@ -7,57 +7,29 @@ use super::super::error::CaptureError;
 
 /// A capture's directory or file could not be made or written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum WriteError {
     /// The system refuses.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// What was to be written.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The system refuses to give back what was written.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// What was to be read.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A symbolic link, or something else that is no directory, stands where a directory belongs.
     #[error("`{}` is no directory of its own", path.display())]
-    NotADirectory {
-        /// The path.
-        path: PathBuf,
-    },
+    NotADirectory { path: PathBuf },
     /// Another process that still runs captures into the same directory.
     #[error("`{}` is being written by another process", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// What the capture is to be held against cannot be read.
     #[error("`bench_path`")]
-    Bench {
-        /// Why.
-        source: CaptureError,
-    },
+    Bench { source: CaptureError },
     /// What the capture is to be held against has not this step and rank.
     #[error("`bench_path`: `{}` has no step {step} of rank {rank}", path.display())]
-    NoBench {
-        /// What was named.
-        path: PathBuf,
-        /// The step captured.
-        step: u64,
-        /// By this rank.
-        rank: u64,
-    },
+    NoBench { path: PathBuf, step: u64, rank: u64 },
     /// Not a record file, or none of a version known here.
     #[error("`{}` is no record file of a capture", path.display())]
-    NoRecords {
-        /// The file.
-        path: PathBuf,
-    },
+    NoRecords { path: PathBuf },
 }
 
 impl WriteError {

@@ -16,15 +16,11 @@ pub use torch::{write_pt, write_pt_of_crc, write_pt_of_one};
 
 /// A tensor cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum WriteError {
     /// The format has no such dtype.
     #[error("{format} has no {dtype}")]
-    Dtype {
-        /// The format.
-        format: &'static str,
-        /// The dtype.
-        dtype: Dtype,
-    },
+    Dtype { format: &'static str, dtype: Dtype },
     /// What was written to refused it.
     #[error("the bytes were not taken")]
     Write(#[from] io::Error),

@@ -2,10 +2,9 @@
 
 use std::io::Write;
 
-use trainmon_core::Dtype;
-
 use super::WriteError;
 use crate::TensorRef;
+use crate::dtype_names::numpy_descr;
 
 /// Elements begin at a multiple of this.
 const ALIGNMENT: usize = 64;
@@ -20,7 +19,7 @@ pub fn write_npy<'t>(tensor: impl Into<TensorRef<'t>>, out: &mut impl Write) -> 
     let tensor = tensor.into();
     let sizes: Vec<String> = tensor.shape().dims().iter().map(ToString::to_string).collect();
     let sizes = if let [one] = &sizes[..] { format!("{one},") } else { sizes.join(", ") };
-    let descr = descr_of(tensor.dtype());
+    let descr = numpy_descr(tensor.dtype());
     let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({sizes}), }}", descr.unwrap_or("<f4"));
     let magic = b"\x93NUMPY\x01\x00";
     let unpadded = magic.len() + 2 + header.len() + 1;
@@ -43,24 +42,4 @@ pub fn write_npy<'t>(tensor: impl Into<TensorRef<'t>>, out: &mut impl Write) -> 
         at += count;
     }
     Ok(())
-}
-
-fn descr_of(dtype: Dtype) -> Option<&'static str> {
-    Some(match dtype {
-        Dtype::F64 => "<f8",
-        Dtype::F32 => "<f4",
-        Dtype::F16 => "<f2",
-        Dtype::I8 => "|i1",
-        Dtype::I16 => "<i2",
-        Dtype::I32 => "<i4",
-        Dtype::I64 => "<i8",
-        Dtype::U8 => "|u1",
-        Dtype::U16 => "<u2",
-        Dtype::U32 => "<u4",
-        Dtype::U64 => "<u8",
-        Dtype::Bool => "|b1",
-        Dtype::Complex64 => "<c8",
-        Dtype::Complex128 => "<c16",
-        Dtype::Bf16 | Dtype::F8E4M3Fn | Dtype::F8E4M3Fnuz | Dtype::F8E5M2 | Dtype::F8E5M2Fnuz => return None,
-    })
 }

@@ -2,10 +2,9 @@
 
 use std::io::Write;
 
-use trainmon_core::Dtype;
-
 use super::WriteError;
 use super::archive::Archive;
+use crate::dtype_names::storage_class;
 use crate::{StoredTensor, TensorRef};
 
 /// Writes one tensor, as `torch.save(tensor, file)` does.
@@ -127,23 +126,4 @@ impl Pickle {
             self.bytes.extend_from_slice(&number.to_le_bytes());
         }
     }
-}
-
-/// The storage class of a dtype; younger dtypes have none and take storages of bytes.
-fn storage_class(dtype: Dtype) -> Option<&'static str> {
-    Some(match dtype {
-        Dtype::F64 => "DoubleStorage",
-        Dtype::F32 => "FloatStorage",
-        Dtype::F16 => "HalfStorage",
-        Dtype::Bf16 => "BFloat16Storage",
-        Dtype::I8 => "CharStorage",
-        Dtype::I16 => "ShortStorage",
-        Dtype::I32 => "IntStorage",
-        Dtype::I64 => "LongStorage",
-        Dtype::U8 => "ByteStorage",
-        Dtype::Bool => "BoolStorage",
-        Dtype::Complex64 => "ComplexFloatStorage",
-        Dtype::Complex128 => "ComplexDoubleStorage",
-        _ => return None,
-    })
 }

@@ -8,6 +8,8 @@ use trainmon_core::Dtype;
 use trainmon_report::{Outcome, Printer, shown};
 use trainmon_runs::compare::{Format, Level, Options, as_json, compare, in_words, write};
 
+use super::what_was_read::say_what_was_read;
+
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon compare-runs new/monitor_output old/monitor_output          where they part first\n",
@@ -94,12 +96,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         Ok((comparison, files))
     });
     if let (Ok((comparison, _)), false) = (&written, json) {
-        for newest in &comparison.newest {
-            printer.note(&newest.in_words("comparing"));
-        }
-        for warning in &comparison.warnings {
-            printer.warning(warning, "", None);
-        }
+        say_what_was_read(printer, "comparing", &comparison.newest, None, &comparison.warnings);
     }
     printer.answer(&written, json.then(|| as_json(&written)), |(comparison, files)| in_words(comparison, files))?;
     let least = match fail_on {

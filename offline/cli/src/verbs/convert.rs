@@ -9,6 +9,7 @@ use trainmon_runs::convert::{Converted, as_json, to_tensorboard};
 use trainmon_tensors::TensorFormat;
 
 use super::parse;
+use super::what_was_read::say_what_was_read;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
@@ -67,12 +68,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     }
     let converted = shown("converting", |tell| to_tensorboard(run, output.as_deref(), tell));
     if let (Ok(converted), false) = (&converted, json) {
-        if let Some(newest) = &converted.newest {
-            printer.note(&newest.in_words("converting"));
-        }
-        for warning in &converted.warnings {
-            printer.warning(warning, "", None);
-        }
+        say_what_was_read(printer, "converting", &converted.newest, None, &converted.warnings);
     }
     printer.answer(&converted, json.then(|| as_json(&converted)), Converted::in_words)?;
     Ok(Outcome::of_work(&converted))

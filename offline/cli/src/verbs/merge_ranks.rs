@@ -7,6 +7,8 @@ use clap::Args;
 use trainmon_report::{Outcome, Printer, shown};
 use trainmon_runs::merge::{MergedRun, as_json, merge_ranks};
 
+use super::what_was_read::say_what_was_read;
+
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon merge-ranks monitor_output -o whole        the newest run, its ranks as one\n",
@@ -39,12 +41,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     let Arguments { run, output, json } = arguments;
     let merged = shown("merging", |tell| merge_ranks(run, output, tell));
     if let (Ok(merged), false) = (&merged, json) {
-        if let Some(newest) = &merged.newest {
-            printer.note(&newest.in_words("merging"));
-        }
-        for missing in merged.missing() {
-            printer.warning(&missing, "", None);
-        }
+        say_what_was_read(printer, "merging", &merged.newest, None, &merged.missing());
     }
     printer.answer(&merged, json.then(|| as_json(&merged)), MergedRun::in_words)?;
     Ok(merged.map_or(Outcome::Failed, |merged| Outcome::of(!merged.is_whole())))

@@ -8,6 +8,7 @@ use trainmon_report::{Outcome, Printer, shown};
 use trainmon_views::plot::{Plotted, as_json, plot};
 
 use super::log_columns::LogColumnArguments;
+use super::what_was_read::say_what_was_read;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
@@ -46,15 +47,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     let Arguments { run, output, rank, json, columns } = arguments;
     let plotted = shown("drawing", |tell| plot(run, output.as_deref(), *rank, &columns.names(), tell));
     if let (Ok(plotted), false) = (&plotted, json) {
-        if let Some(newest) = &plotted.newest {
-            printer.note(&newest.in_words("drawing"));
-        }
-        if let Some(log) = &plotted.log {
-            printer.note(&log.in_words());
-        }
-        for warning in &plotted.warnings {
-            printer.warning(warning, "", None);
-        }
+        say_what_was_read(printer, "drawing", &plotted.newest, plotted.log.as_deref(), &plotted.warnings);
     }
     printer.answer(&plotted, json.then(|| as_json(&plotted)), Plotted::in_words)?;
     Ok(Outcome::of_work(&plotted))

@@ -14,6 +14,7 @@ use trainmon_runs::replay::{
 use trainmon_runs::steps::RankChoice;
 
 use super::log_columns::LogColumnArguments;
+use super::what_was_read::say_what_was_read;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
@@ -104,15 +105,7 @@ fn positive(text: &str) -> Result<f64, String> {
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let replayed = replay(arguments);
     if let (Ok(replayed), false) = (&replayed, arguments.json) {
-        if let Some(newest) = &replayed.newest {
-            printer.note(&newest.in_words("replaying"));
-        }
-        if let Some(log) = &replayed.log {
-            printer.note(&log.in_words());
-        }
-        for warning in &replayed.warnings {
-            printer.warning(warning, "", None);
-        }
+        say_what_was_read(printer, "replaying", &replayed.newest, replayed.log.as_deref(), &replayed.warnings);
     }
     printer.answer(&replayed, arguments.json.then(|| as_json(&replayed)), Replayed::in_words)?;
     Ok(Outcome::of_work(&replayed))

@@ -1,13 +1,11 @@
 //! msprobe's search for the first difference (`-da`), and the files it leaves. It takes an operator for different if an output's
 //! statistic is off by more than half of itself; where that is wrong, [`first`](crate::first) is right.
 
-use std::collections::HashMap;
-
-use trainmon_capture_files::{Plain, Section};
+use trainmon_capture_files::{Json, Plain, Section};
 
 use super::cell::Cell;
 use super::columns::Mode;
-use super::json::Node;
+use super::json::text;
 use super::row::Row;
 use super::table::Table;
 use crate::input::Capture;
@@ -35,7 +33,7 @@ struct Judged {
 }
 
 /// Judges a rank's table: of statistics also where tensors were captured, or of checksums.
-pub fn differences(rank: u64, table: Table, target: &Capture) -> (RankDifferences, Node) {
+pub fn differences(rank: u64, table: Table, target: &Capture) -> (RankDifferences, Json) {
     let mode = table.mode;
     let headers = table.headers;
     let mut operators: Vec<Judged> = Vec::new();
@@ -53,9 +51,8 @@ pub fn differences(rank: u64, table: Table, target: &Capture) -> (RankDifference
         }
     }
     operators.retain(|operator| operator.name.split('.').count() >= 4);
-    let node = Node::Object(
-        operators.iter().map(|operator| (operator.name.to_string(), judged(operator, &headers))).collect(),
-    );
+    let node =
+        Json::Object(operators.iter().map(|operator| (operator.name.clone(), judged(operator, &headers))).collect());
     (RankDifferences { rank, operators }, node)
 }
 
@@ -77,25 +74,25 @@ fn is_seed(row: &Row) -> bool {
     name.contains("npu_fusion_attention") && (name.ends_with(".output.4") || name.ends_with(".output.5"))
 }
 
-fn judged(operator: &Judged, headers: &[&'static str]) -> Node {
+fn judged(operator: &Judged, headers: &[&'static str]) -> Json {
     let items = operator.rows.iter().map(|row| {
-        let mut fields: Vec<(String, Node)> = headers
+        let mut fields: Vec<(Box<str>, Json)> = headers
             .iter()
             .zip(row.cells())
             .map(|(header, cell)| {
                 let is_verdict = matches!(*header, "Result" | "Err_message");
-                ((*header).to_owned(), if is_verdict { Node::text("") } else { Node::from(&cell) })
+                ((*header).into(), if is_verdict { text("") } else { Json::from(&cell) })
             })
             .collect();
-        fields.push(("state".to_owned(), Node::text(state(row.section))));
-        fields.push(("api_origin_name".to_owned(), Node::text(operator.name.clone())));
+        fields.push(("state".into(), text(state(row.section))));
+        fields.push(("api_origin_name".into(), text(operator.name.clone())));
         let peers = ["NPU P2POp op", "Bench P2POp op", "NPU P2POp peer", "Bench P2POp peer"];
-        fields.extend(peers.iter().enumerate().map(|(at, name)| ((*name).to_owned(), peer(row, at))));
-        Node::Object(fields)
+        fields.extend(peers.iter().enumerate().map(|(at, name)| ((*name).into(), peer(row, at))));
+        Json::Object(fields)
     });
     let items = items.collect();
-    let is_same = Node::Plain(Plain::Bool(operator.is_same));
-    Node::Object(vec![("is_same".to_owned(), is_same), ("op_items".to_owned(), Node::List(items))])
+    let is_same = Json::Plain(Plain::Bool(operator.is_same));
+    Json::Object(vec![("is_same".into(), is_same), ("op_items".into(), Json::List(items))])
 }
 
 fn state(section: Section) -> &'static str {
@@ -113,28 +110,35 @@ fn state(section: Section) -> &'static str {
 /// Before the first communication every rank's first differing operator counts. If there is none, the communication that comes
 /// first (by its number on its rank) and has a difference in itself or in what ran since the one before; else the first
 /// difference after the last communication.
-pub fn analyze(ranks: &[RankDifferences]) -> Option<Node> {
-    let parts: Vec<Vec<&[Judged]>> =
-        ranks.iter().map(|rank| between_communications(&rank.operators, |operator| &operator.name)).collect();
-    let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
-    for part in 0..longest {
-        let mut found: HashMap<u64, &Judged> = HashMap::new();
-        for (rank, parts) in ranks.iter().zip(&parts) {
-            let differs = |operator: &&Judged| !operator.is_same && !is_ignored(&operator.name);
-            if let Some(operator) = parts.get(part).and_then(|part| part.iter().find(differs)) {
-                found.insert(rank.rank, operator);
-            }
-        }
-        if !found.is_empty() {
-            let mut found: Vec<(u64, &Judged)> = found.into_iter().collect();
-            found.sort_unstable_by_key(|(rank, _)| *rank);
-            let ranks = found
-                .into_iter()
-                .map(|(rank, operator)| (format!("rank_{rank}"), Node::List(vec![found_node(operator)])));
-            return Some(Node::Object(ranks.collect()));
-        }
-    }
-    None
+pub fn analyze(ranks: &[RankDifferences]) -> Option<Json> {
+    let operators = ranks.iter().map(|rank| (rank.rank, &rank.operators[..]));
+    let mut found =
+        search(operators, |operator| &operator.name, |operator| !operator.is_same && !is_ignored(&operator.name));
+    found.sort_by_key(|(rank, _)| *rank);
+    let ranks = found
+        .into_iter()
+        .map(|(rank, operator)| (format!("rank_{rank}").into(), Json::List(vec![found_node(operator)])));
+    let ranks: Vec<_> = ranks.collect();
+    (!ranks.is_empty()).then_some(Json::Object(ranks))
+}
+
+/// The operators that msprobe's search stops at, by rank: the first of each rank that is one, in the first part of the run between
+/// communications in which any rank has one.
+pub(crate) fn search<'a, R: Copy, T>(
+    ranks: impl Iterator<Item = (R, &'a [T])>,
+    name: impl Fn(&T) -> &str,
+    is_one: impl Fn(&T) -> bool,
+) -> Vec<(R, &'a T)> {
+    let parts: Vec<(R, Vec<&[T]>)> =
+        ranks.map(|(rank, operators)| (rank, between_communications(operators, &name))).collect();
+    let longest = parts.iter().map(|(_, parts)| parts.len()).max().unwrap_or(0);
+    let in_part = |part: usize| {
+        let of_rank = |(rank, parts): &(R, Vec<&'a [T]>)| {
+            Some((*rank, parts.get(part)?.iter().find(|operator| is_one(operator))?))
+        };
+        parts.iter().filter_map(of_rank).collect::<Vec<_>>()
+    };
+    (0..longest).map(in_part).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
 fn is_ignored(name: &str) -> bool {
@@ -142,7 +146,7 @@ fn is_ignored(name: &str) -> bool {
 }
 
 /// What ran before the first communication; then each communication with what ran before the next.
-pub(crate) fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &str) -> Vec<&[T]> {
+fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &str) -> Vec<&[T]> {
     let is_communication =
         |operator: &T| OperatorName::parse(name(operator)).is_some_and(|name| name.is_communication());
     let mut parts = Vec::new();
@@ -157,33 +161,33 @@ pub(crate) fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &s
     parts
 }
 
-fn found_node(operator: &Judged) -> Node {
+fn found_node(operator: &Judged) -> Json {
     let of = |is_output: bool| {
         let rows = operator.rows.iter().filter(move |row| (row.section == Section::Output) == is_output);
-        Node::Object(rows.map(|row| (row.basic[0].text().into_owned(), value(row))).collect())
+        Json::Object(rows.map(|row| (row.basic[0].text().into(), value(row))).collect())
     };
-    let info = Node::Object(vec![("input".to_owned(), of(false)), ("output".to_owned(), of(true))]);
-    let stack = operator.stack.as_ref().map_or(Node::Plain(Plain::Null), |frames| {
-        Node::List(frames.iter().map(|frame| Node::text(frame.clone())).collect())
+    let info = Json::Object(vec![("input".into(), of(false)), ("output".into(), of(true))]);
+    let stack = operator.stack.as_ref().map_or(Json::Plain(Plain::Null), |frames| {
+        Json::List(frames.iter().map(|frame| text(frame.clone())).collect())
     });
-    Node::Object(vec![
-        ("op_name".to_owned(), Node::text(operator.name.clone())),
-        ("data_info".to_owned(), info),
-        ("stack_info".to_owned(), stack),
+    Json::Object(vec![
+        ("op_name".into(), text(operator.name.clone())),
+        ("data_info".into(), info),
+        ("stack_info".into(), stack),
     ])
 }
 
-fn value(row: &Row) -> Node {
+fn value(row: &Row) -> Json {
     const STATISTICS: [&str; 4] = ["NPU max", "NPU min", "NPU mean", "NPU l2norm"];
-    let mut fields: Vec<(String, Node)> = if row.statistics.is_empty() {
-        row.measured.first().map(|digest| ("NPU MD5".to_owned(), Node::from(digest))).into_iter().collect()
+    let mut fields: Vec<(Box<str>, Json)> = if row.statistics.is_empty() {
+        row.measured.first().map(|digest| ("NPU MD5".into(), Json::from(digest))).into_iter().collect()
     } else {
-        STATISTICS.iter().zip(&row.statistics).map(|(name, cell)| ((*name).to_owned(), Node::from(cell))).collect()
+        STATISTICS.iter().zip(&row.statistics).map(|(name, cell)| ((*name).into(), Json::from(cell))).collect()
     };
-    fields.push(("NPU P2POp peer".to_owned(), peer(row, 2)));
-    Node::Object(fields)
+    fields.push(("NPU P2POp peer".into(), peer(row, 2)));
+    Json::Object(fields)
 }
 
-fn peer(row: &Row, at: usize) -> Node {
-    row.peers.as_deref().map_or_else(|| Node::text("None"), |peers| Node::from(&peers[at]))
+fn peer(row: &Row, at: usize) -> Json {
+    row.peers.as_deref().map_or_else(|| text("None"), |peers| Json::from(&peers[at]))
 }

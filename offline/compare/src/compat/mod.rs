@@ -15,8 +15,9 @@ mod verdict;
 
 pub use cell::{Cell, Texts};
 pub use columns::{Mode, headers};
-pub(crate) use first_difference::between_communications;
+pub(crate) use first_difference::search;
 pub use first_difference::{RankDifferences, analyze, differences};
-pub use json::Node;
+pub use json::dumps;
+pub(crate) use json::text;
 pub use row::Row;
 pub use table::{Table, table};

@@ -102,7 +102,7 @@ fn ends(operator: &Operator, function: &str, rank: u64) -> Vec<(u64, u64)> {
         "send" | "isend" => towards(number(".input.dst").or_else(|| number(".input.1"))),
         "recv" | "irecv" => from(number(".input.src").or_else(|| number(".input.1"))),
         "batch_isend_irecv" => inputs()
-            .filter_map(|value| if let Leaf::Tensor(tensor) = &value.leaf { tensor.peer.as_deref() } else { None })
+            .filter_map(|value| value.tensor()?.peer.as_deref())
             .flat_map(|peer| {
                 let other = if let Plain::Int(rank) = peer.rank { u64::try_from(rank).ok() } else { None };
                 if peer.operation.text().is_some_and(|text| text.contains("recv")) {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_capture_files::{Leaf, Section, TensorFacts};
+use trainmon_capture_files::{Section, TensorFacts};
 
 use trainmon_noise::{Moved, may_hold_keys};
 
@@ -271,7 +271,7 @@ pub(super) fn uncomputed(sides: Sides<'_>, aligned: &Alignment) -> [HashSet<Fing
         for (value, at) in sides.target.document.operators[one as usize].values.iter().zip(0..) {
             let is_uncomputed = value.section == Section::Parameter || (is_first && value.section == Section::Input);
             let Some(twin) = sides.golden.counterpart(other, &value.place).filter(|_| is_uncomputed) else { continue };
-            let Leaf::Tensor(tensor) = &value.leaf else { continue };
+            let Some(tensor) = value.tensor() else { continue };
             let apart = sides.deviation(Address { operator: one, value: at }, twin);
             found[0].insert(Fingerprint::of(tensor));
             if apart.what == What::Numbers && apart.relative <= unit {

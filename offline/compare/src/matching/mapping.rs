@@ -12,25 +12,14 @@ use crate::name::OperatorName;
 
 /// A mapping file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MappingError {
     /// The system refuses.
     #[error("cannot read the mapping `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// It is not the YAML it should be.
     #[error("the mapping `{}` is not YAML of the form `{form}`", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// What an entry looks like.
-        form: &'static str,
-        /// What the parser says.
-        source: Box<serde_saphyr::Error>,
-    },
+    Syntax { path: PathBuf, form: &'static str, source: Box<serde_saphyr::Error> },
 }
 
 impl MappingError {

@@ -8,13 +8,10 @@ const OTHER: f64 = 0.25;
 /// Whether two calls of one function have nothing in common but its name and their shapes: one computes with complex numbers, or both a
 /// number that they are given and the first tensor are others. Where code is written otherwise, each is a call of its own.
 pub(super) fn are_unlike(one: &Operator, other: &Operator) -> bool {
-    let Some((tensor, twin)) = first(one).zip(first(other)) else { return false };
+    let Some((tensor, twin)) = one.tensors(Section::Input).next().zip(other.tensors(Section::Input).next()) else {
+        return false;
+    };
     is_complex(tensor) != is_complex(twin) || (is_other(tensor, twin) && is_given_another_number(one, other))
-}
-
-fn first(operator: &Operator) -> Option<&TensorFacts> {
-    let mut inputs = operator.values.iter().filter(|value| value.section == Section::Input);
-    inputs.find_map(|value| if let Leaf::Tensor(tensor) = &value.leaf { Some(&**tensor) } else { None })
 }
 
 fn is_complex(tensor: &TensorFacts) -> bool {

@@ -6,57 +6,26 @@ use trainmon_report::Advise;
 
 /// Tables cannot be merged.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MergeError {
     /// The system refuses, or a file is not what its name says.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// File or directory.
-        path: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Read { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     /// There are no tables of ranks.
     #[error("`{}` holds no compare_result_rank*.csv or .xlsx", path.display())]
-    NoTables {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoTables { path: PathBuf },
     /// Two tables claim to be of the same rank.
     #[error("`{}` and `{}` are both of rank {rank}", first.display(), second.display())]
-    Twice {
-        /// Which.
-        rank: u64,
-        /// One of them.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
+    Twice { rank: u64, first: PathBuf, second: PathBuf },
     /// A column that is asked for is not there.
     #[error("`{}` has no column `{column}`; it has {columns}", path.display())]
-    NoSuchColumn {
-        /// The table.
-        path: PathBuf,
-        /// What was asked for.
-        column: String,
-        /// What there is.
-        columns: String,
-    },
+    NoSuchColumn { path: PathBuf, column: String, columns: String },
     /// The configuration is not what it should be.
     #[error("`{}` is not YAML of the form `{{api: [prefixes of names], compare_index: [columns]}}`", path.display())]
-    Choice {
-        /// The file.
-        path: PathBuf,
-        /// What the parser says.
-        source: Box<serde_saphyr::Error>,
-    },
+    Choice { path: PathBuf, source: Box<serde_saphyr::Error> },
     /// The system refuses.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Write { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl MergeError {

@@ -1,9 +1,9 @@
 //! msprobe's answer: the first operator whose inputs have neither NaN nor infinity and whose outputs have.
 
-use trainmon_capture_files::{CaptureError, Operator, Section, operator_json};
+use trainmon_capture_files::{CaptureError, Json, Operator, Section, operator_json};
 
 use super::non_finite::is_bad;
-use crate::compat::{Node, between_communications};
+use crate::compat::{search, text};
 use crate::input::{Capture, bytes};
 use crate::name::OperatorName;
 use crate::write_only::is_receive_buffer;
@@ -13,24 +13,14 @@ use crate::write_only::is_receive_buffer;
 ///
 /// # Errors
 /// A capture cannot be read again.
-pub fn msprobe_answer(ranks: &[(u64, &Capture)]) -> Result<Option<Node>, CaptureError> {
-    let parts: Vec<Vec<&[Operator]>> = ranks
-        .iter()
-        .map(|(_, capture)| between_communications(&capture.document.operators, |operator| &operator.name))
-        .collect();
-    let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
-    for part in 0..longest {
-        let mut found = Vec::new();
-        for ((rank, capture), parts) in ranks.iter().zip(&parts) {
-            if let Some(operator) = parts.get(part).and_then(|part| part.iter().find(|operator| is_anomaly(operator))) {
-                found.push((format!("rank_{rank}"), Node::List(vec![node(operator, capture)?])));
-            }
-        }
-        if !found.is_empty() {
-            return Ok(Some(Node::Object(found)));
-        }
-    }
-    Ok(None)
+pub fn msprobe_answer(ranks: &[(u64, &Capture)]) -> Result<Option<Json>, CaptureError> {
+    let operators = ranks.iter().map(|&(rank, capture)| ((rank, capture), &capture.document.operators[..]));
+    let found = search(operators, |operator| &operator.name, is_anomaly);
+    let of_rank = |((rank, capture), operator): ((u64, &Capture), &Operator)| {
+        Ok((format!("rank_{rank}").into(), Json::List(vec![node(operator, capture)?])))
+    };
+    let found = found.into_iter().map(of_rank).collect::<Result<Vec<_>, CaptureError>>()?;
+    Ok((!found.is_empty()).then_some(Json::Object(found)))
 }
 
 fn is_anomaly(operator: &Operator) -> bool {
@@ -44,24 +34,22 @@ fn is_anomaly(operator: &Operator) -> bool {
     bad(false) && !inputs.into_iter().any(is_bad)
 }
 
-fn node(operator: &Operator, capture: &Capture) -> Result<Node, CaptureError> {
-    let text = bytes(&capture.path)?;
-    let Node::Object(values) =
-        operator_json(&text, &capture.path, &operator.name)?.map_or(Node::Object(Vec::new()), Node::from)
-    else {
-        return Ok(Node::Object(Vec::new()));
+fn node(operator: &Operator, capture: &Capture) -> Result<Json, CaptureError> {
+    let file = bytes(&capture.path)?;
+    let Some(Json::Object(mut values)) = operator_json(&file, &capture.path, &operator.name)? else {
+        return Ok(Json::Object(Vec::new()));
     };
     let kept = ["input_args", "input_kwargs", "input", "output"];
-    let values = values.into_iter().filter(|(key, _)| kept.contains(&key.as_str())).collect();
+    values.retain(|(key, _)| kept.contains(&&**key));
     let mut chain: Vec<&str> = capture.construct.ancestors(&operator.name);
     chain.reverse();
     chain.push(&operator.name);
-    let texts = |texts: &mut dyn Iterator<Item = &str>| Node::List(texts.map(Node::text).collect());
+    let texts = |texts: &mut dyn Iterator<Item = &str>| Json::List(texts.map(text).collect());
     let frames = capture.stacks.of(&operator.name).unwrap_or_default();
-    Ok(Node::Object(vec![
-        ("op_name".to_owned(), Node::text(operator.name.clone())),
-        ("data_info".to_owned(), Node::Object(values)),
-        ("construct_info".to_owned(), texts(&mut chain.into_iter())),
-        ("stack_info".to_owned(), texts(&mut frames.iter().map(|frame| &**frame))),
+    Ok(Json::Object(vec![
+        ("op_name".into(), text(operator.name.clone())),
+        ("data_info".into(), Json::Object(values)),
+        ("construct_info".into(), texts(&mut chain.into_iter())),
+        ("stack_info".into(), texts(&mut frames.iter().map(|frame| &**frame))),
     ]))
 }

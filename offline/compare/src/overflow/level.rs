@@ -1,6 +1,6 @@
 //! How bad an operator's NaN and infinities are.
 
-use trainmon_capture_files::{Leaf, Operator, Plain, Section, Value};
+use trainmon_capture_files::{Operator, Section, Value};
 
 use super::non_finite::is_bad;
 use crate::name::OperatorName;
@@ -54,6 +54,5 @@ pub fn level(operator: &Operator) -> Option<Level> {
 }
 
 fn norm(value: &Value) -> Option<f64> {
-    let Leaf::Tensor(tensor) = &value.leaf else { return None };
-    Plain::number(&tensor.statistics[3])
+    value.tensor()?.statistics[3].number()
 }

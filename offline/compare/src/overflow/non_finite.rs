@@ -1,6 +1,6 @@
 //! What counts as NaN or infinite, and what is so on purpose.
 
-use trainmon_capture_files::{Leaf, Plain, TensorFacts, Value};
+use trainmon_capture_files::{Leaf, Plain, Value};
 
 /// Whether max, min or mean of a tensor are NaN or infinite.
 pub(super) fn is_bad(value: &Value) -> bool {
@@ -9,10 +9,7 @@ pub(super) fn is_bad(value: &Value) -> bool {
 
 /// A mean is NaN also where infinities of both signs meet: that is no NaN among the elements.
 pub(super) fn is_nan(value: &Value) -> bool {
-    let Leaf::Tensor(tensor) = &value.leaf else { return false };
-    if tensor.is_unwritten {
-        return false;
-    }
+    let Some(tensor) = value.tensor().filter(|tensor| !tensor.is_unwritten) else { return false };
     let [max, min, mean] = [0, 1, 2].map(|at: usize| tensor.statistics[at].number());
     let is = |number: Option<f64>| number.is_some_and(f64::is_nan);
     let has_both_infinities = max == Some(f64::INFINITY) && min == Some(f64::NEG_INFINITY);
@@ -21,12 +18,8 @@ pub(super) fn is_nan(value: &Value) -> bool {
 
 fn numbers(value: &Value) -> Option<impl Iterator<Item = f64> + '_> {
     // Of memory that nobody has written yet nothing is said.
-    let Leaf::Tensor(tensor) = &value.leaf else { return None };
-    let TensorFacts { statistics, .. } = &**tensor;
-    if tensor.is_unwritten {
-        return None;
-    }
-    Some(statistics[..3].iter().filter_map(Plain::number))
+    let tensor = value.tensor().filter(|tensor| !tensor.is_unwritten)?;
+    Some(tensor.statistics[..3].iter().filter_map(Plain::number))
 }
 
 /// Whether there are infinite elements, and none is NaN.

@@ -19,7 +19,7 @@ const PICKS: [&str; 11] =
 type Known = (Option<Vec<u64>>, [Option<u64>; 4]);
 
 fn known(value: &Value) -> Known {
-    let Leaf::Tensor(tensor) = &value.leaf else { return (None, [None; 4]) };
+    let Some(tensor) = value.tensor() else { return (None, [None; 4]) };
     (tensor.sizes(), [0, 1, 2, 3].map(|at: usize| tensor.statistics[at].number().map(f64::to_bits)))
 }
 

@@ -7,22 +7,19 @@ use trainmon_capture_files::{CaptureError, StepFiles, find};
 use trainmon_report::Advise;
 
 use super::{Origins, RankAnomalies, anomalies, msprobe_answer, origins};
+use crate::compat::dumps;
 use crate::input::Capture;
 
 /// It cannot be told.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OverflowError {
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// msprobe's answer cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl Advise for OverflowError {
@@ -65,7 +62,9 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
         if let Some(answer) = msprobe_answer(&captures)? {
             let path = directory.join(format!("anomaly_analyze_{}.json", jiff::Timestamp::now().as_nanosecond()));
             let failed = |source| OverflowError::Write { path: path.clone(), source };
-            std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, answer.dumps(2))).map_err(failed)?;
+            std::fs::create_dir_all(directory)
+                .and_then(|()| std::fs::write(&path, dumps(&answer, 2)))
+                .map_err(failed)?;
             written = Some(path);
         }
     }

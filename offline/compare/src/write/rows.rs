@@ -77,24 +77,11 @@ impl Rows for compat::Table {
 pub enum WriteError {
     /// The system refuses.
     #[error("cannot write `{}`", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Tables go into a directory.
     #[error("`{}` is a file, expected a directory for the tables", path.display())]
-    IsFile {
-        /// The path.
-        path: PathBuf,
-    },
+    IsFile { path: PathBuf },
     /// The spreadsheet cannot be made.
     #[error("cannot write the spreadsheet `{}`", path.display())]
-    Xlsx {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Box<rust_xlsxwriter::XlsxError>,
-    },
+    Xlsx { path: PathBuf, source: Box<rust_xlsxwriter::XlsxError> },
 }

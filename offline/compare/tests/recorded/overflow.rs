@@ -2,6 +2,7 @@
 
 use trainmon_capture_files::find;
 use trainmon_compare::Capture;
+use trainmon_compare::compat::dumps;
 use trainmon_compare::overflow::{anomalies, msprobe_answer, origins};
 
 fn captures(name: &str) -> Vec<(u64, Capture)> {
@@ -19,7 +20,7 @@ fn msprobes_own_answer_is_given_letter_for_letter() {
     for name in ["bench_stat", "nan_stat", "nan_tensor", "dist_nan1_stat"] {
         let captures = captures(name);
         let ranks: Vec<(u64, &Capture)> = captures.iter().map(|(rank, capture)| (*rank, capture)).collect();
-        let ours = msprobe_answer(&ranks).unwrap().map(|node| node.dumps(2));
+        let ours = msprobe_answer(&ranks).unwrap().map(|node| dumps(&node, 2));
         let theirs = std::fs::read_to_string(tools.join(format!("overflow_{name}/anomaly_analyze.json"))).ok();
         assert_eq!(ours.as_deref(), theirs.as_deref().map(str::trim_end), "{name}");
     }

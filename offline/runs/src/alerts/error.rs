@@ -8,26 +8,17 @@ use crate::steps::ReadRunError;
 
 /// What is wrong with a run, or with what was asked of it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JudgeError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
     /// There is nothing in it yet.
     #[error("`{}` has no step yet", path.display())]
-    NoSteps {
-        /// The run.
-        path: PathBuf,
-    },
+    NoSteps { path: PathBuf },
     /// No rule looks at anything that was recorded.
     #[error("no rule applies to `{}`: {missing}", path.display())]
-    NothingToJudge {
-        /// The run or log.
-        path: PathBuf,
-        /// What the rules look at.
-        missing: String,
-        /// What to do.
-        hint: String,
-    },
+    NothingToJudge { path: PathBuf, missing: String, hint: String },
 }
 
 impl Advise for JudgeError {

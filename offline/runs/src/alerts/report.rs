@@ -2,25 +2,27 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use trainmon_core::{Alert, AlertPhase};
-use trainmon_report::counted;
+use trainmon_report::{counted, result_as_json};
 
 use super::error::JudgeError;
-use crate::steps::{Log, log_as_json};
+use crate::steps::{Log, log_in_json};
 use trainmon_baseline::NewestRun;
 
 /// Ranks that are named one by one.
 const RANKS_SHOWN: usize = 8;
 
 /// What the rules found in a recorded run.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Judged {
     /// The run's name.
     pub run: String,
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
     /// What was read, where it is the log of another tool.
+    #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
     /// By rank.
     pub ranks: Vec<JudgedRank>,
@@ -29,6 +31,7 @@ pub struct Judged {
     /// How many alerts had not ended with the last step.
     pub going_on: usize,
     /// Findings by rule, those that are not said included.
+    #[serde(serialize_with = "by_rule")]
     pub findings: Vec<(&'static str, u64)>,
     /// Alerts beyond the most that are said of one step.
     pub unsaid: u64,
@@ -39,7 +42,7 @@ pub struct Judged {
 }
 
 /// What was looked at of a rank.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct JudgedRank {
     /// The rank.
     pub rank: u32,
@@ -101,20 +104,13 @@ impl Judged {
 
 /// For programs, a failure too.
 pub fn as_json(judged: &Result<Judged, JudgeError>) -> Value {
-    match judged {
-        Ok(judged) => {
-            let Judged { run, newest, log, ranks, alerts, going_on, findings, unsaid, not_judged, warnings } = judged;
-            let findings: Map<String, Value> =
-                findings.iter().map(|(rule, count)| ((*rule).to_owned(), json!(count))).collect();
-            let log = log.as_deref().map(log_as_json);
-            json!({
-                "ok": true, "run": run, "newest": newest, "log": log, "ranks": ranks, "alerts": alerts, "going_on": going_on,
-                "findings": findings, "unsaid": unsaid, "not_judged": not_judged, "warnings": warnings, "error": null,
-            })
-        }
-        Err(error) => json!({
-            "ok": false, "run": null, "newest": null, "log": null, "ranks": [], "alerts": [], "going_on": 0, "findings": {},
-            "unsaid": 0, "not_judged": [], "warnings": [], "error": trainmon_report::as_json(error),
-        }),
-    }
+    let failed = json!({
+        "run": null, "newest": null, "log": null, "ranks": [], "alerts": [], "going_on": 0, "findings": {}, "unsaid": 0,
+        "not_judged": [], "warnings": [],
+    });
+    result_as_json(judged, failed)
+}
+
+fn by_rule<S: Serializer>(findings: &[(&'static str, u64)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(findings.iter().copied())
 }

@@ -14,56 +14,22 @@ pub(super) const FILE: &str = "anomaly.json";
 pub enum AnomalyError {
     /// The directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadDirectory { path: PathBuf, source: io::Error },
     /// No rank wrote findings there.
     #[error("`{}` has no findings: expected `rank<R>/{FILE}` in it or in its `{DIRECTORY}`", path.display())]
-    NoFindings {
-        /// The directory asked for.
-        path: PathBuf,
-    },
+    NoFindings { path: PathBuf },
     /// A file cannot be read.
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file is not JSON, or not an object.
     #[error("`{}` is no object of findings", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Malformed { path: PathBuf, source: serde_json::Error },
     /// A finding lacks what it is ordered by.
     #[error("`{}`: finding `{key}`: `{field}`: expected {expected}, found {found}", path.display())]
-    Field {
-        /// The file.
-        path: PathBuf,
-        /// The finding.
-        key: String,
-        /// Its field.
-        field: &'static str,
-        /// What the field takes.
-        expected: &'static str,
-        /// What it has.
-        found: String,
-    },
+    Field { path: PathBuf, key: String, field: &'static str, expected: &'static str, found: String },
     /// The analysis cannot be written.
     #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl Advise for AnomalyError {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use trainmon_report::result_as_json;
 
 use super::error::AnomalyError;
 use trainmon_baseline::NewestRun;
@@ -36,16 +37,5 @@ impl Analysis {
 
 /// For programs, a failure too.
 pub fn as_json(analysis: &Result<Analysis, AnomalyError>) -> Value {
-    match analysis {
-        Ok(Analysis { out, newest, files, findings, first }) => {
-            json!({
-                "ok": true, "out": out, "newest": newest, "files": files, "findings": findings, "first": first,
-                "error": null,
-            })
-        }
-        Err(error) => {
-            let error = trainmon_report::as_json(error);
-            json!({"ok": false, "out": null, "newest": null, "files": [], "findings": 0, "first": {}, "error": error})
-        }
-    }
+    result_as_json(analysis, json!({"out": null, "newest": null, "files": [], "findings": 0, "first": {}}))
 }

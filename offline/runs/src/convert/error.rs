@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
-use crate::steps::ReadRunError;
 use trainmon_run_files::RunError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
@@ -15,23 +14,12 @@ pub enum ConvertError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Its steps cannot be read.
-    #[error(transparent)]
-    Steps(#[from] ReadRunError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputExists { path: PathBuf },
     /// The output directory cannot be made or put in place.
     #[error("cannot make `{}`", path.display())]
-    MakeOutput {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    MakeOutput { path: PathBuf, source: io::Error },
     /// An event file cannot be written.
     #[error("cannot write the event files")]
     Write(#[from] ExportError),
@@ -41,7 +29,6 @@ impl Advise for ConvertError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::Steps(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::MakeOutput { .. } => "name a directory that can be written with --output",
             Self::Write(source) => match source {

@@ -6,11 +6,11 @@ use std::path::Path;
 use trainmon_core::Step;
 use trainmon_exporters::tensorboard::{EventWriter, Point, Value, fact_tag};
 
-use super::converted::ConvertedRun;
 use super::error::ConvertError;
-use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers};
+use super::report::ConvertedRun;
+use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers, widen};
 
-/// When each step ended, in seconds since 1970. Of a step made twice the later time.
+/// When each step ended, in seconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes(HashMap<u64, f64>);
 
@@ -26,21 +26,26 @@ fn tag_of(column: &str) -> String {
     known.map_or_else(|| format!("monitor/{column}"), fact_tag)
 }
 
-/// Writes the numbers of `steps.csv` to `out` and gives back the times.
+/// Writes the numbers of `steps.csv` to `out` and gives back the times. Of steps that come again the first are read.
 pub(super) fn convert_facts(
     table: &mut Table,
     out: &Path,
     converted: &mut ConvertedRun,
+    warnings: &mut Vec<String>,
 ) -> Result<StepTimes, ConvertError> {
     let (step_column, time_column) = (table.place(STEP_COLUMN)?, table.place(StepColumn::UnixSeconds.name())?);
     let columns = table.header().iter().enumerate().filter(|(place, _)| ![step_column, time_column].contains(place));
     let facts: Vec<(usize, String)> = columns.map(|(place, column)| (place, tag_of(column))).collect();
     let mut told = ToldNumbers::default();
     let mut writer = EventWriter::new(out.to_path_buf());
-    let mut times = StepTimes::default();
+    let (mut times, mut again) = (StepTimes::default(), None);
     while let Some(row) = table.next_row()? {
         row.check_length()?;
         let (step, time): (u64, f64) = (row.integer(step_column)?, row.number(time_column)?);
+        if converted.steps.is_some_and(|(_, last)| step <= last) {
+            widen(&mut again, step);
+            continue;
+        }
         let mut points = Vec::with_capacity(facts.len());
         told.begin(&row);
         for (place, tag) in &facts {
@@ -50,9 +55,10 @@ pub(super) fn convert_facts(
         }
         writer.append(time, Step(step), &points)?;
         converted.values += points.len() as u64;
-        converted.saw(step);
+        widen(&mut converted.steps, step);
         times.0.insert(step, time);
     }
+    warnings.extend(again.map(|range| table.came_again(range)));
     converted.tags += writer.tags();
     Ok(times)
 }

@@ -1,12 +1,11 @@
 //! `trainmon convert`: the CSV files of a run, ours or msprobe's, in another format.
 //!
 //! ```text
-//! run directory ─▶ trainmon-run-files: runs, their tables in order, their rows ─▶ points: values by step ─▶ event files
+//! run directory ─▶ trainmon-run-files: runs, their rows step by step ─▶ points: values by kind ─▶ event files
 //! ```
 //!
-//! Tables are read row by row: memory holds one step, whatever the run's length.
+//! Memory holds one step, whatever the run's length. Steps that come again, of a run that was resumed, are read once.
 
-mod converted;
 mod error;
 mod facts;
 mod points;
@@ -14,19 +13,15 @@ mod report;
 
 use std::path::Path;
 
-use trainmon_core::Kind;
-
-use self::converted::ConvertedRun;
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
-use self::points::KindPoints;
-use crate::steps::StepReader;
+use self::points::{Kept, KindPoints};
+use self::report::ConvertedRun;
 use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
-use trainmon_run_files::{FileUse, RunDirectory, Table, runs_in};
+use trainmon_run_files::{FileUse, RankFiles, RunDirectory, STACKS, Selection, Table, runs_in};
 
-pub use self::converted::Converted;
-pub use self::report::as_json;
+pub use self::report::{Converted, as_json};
 
 /// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;
@@ -53,8 +48,7 @@ pub fn to_tensorboard(
         NotMade::Exists => ConvertError::OutputExists { path: out.clone() },
         NotMade::Failed(source) => failed(source),
     })?;
-    let total =
-        runs.iter().flat_map(RunDirectory::files).map(|file| file.metadata().map_or(0, |file| file.len())).sum();
+    let total = runs.iter().flat_map(RunDirectory::files).map(|file| length(file)).sum();
     let mut work = Work { warnings: Vec::new(), done: 0, total, tell };
     let mut converted = Vec::with_capacity(runs.len());
     for run in &runs {
@@ -81,40 +75,29 @@ impl Work<'_> {
             self.warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
         let mut times = StepTimes::default();
-        if let Some(path) = &run.steps
-            && let Some(mut table) = self.open(path)?
-        {
-            times = convert_facts(&mut table, out, &mut converted)?;
-            self.passed(path);
-        }
-        let filled: Vec<Kind> = run.left_out.kinds().collect();
-        for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| !filled.iter().any(|kind| kind.name() == *prefix))
-        {
-            let mut kinds = KindPoints::new(prefix, out);
-            for path in paths {
-                let Some(mut table) = self.open(path)? else { continue };
-                let before = self.done;
-                let left_out = kinds.convert(&mut table, &times, &mut converted, &mut |bytes| {
-                    (self.tell)(Progress { done: before + bytes, total: self.total });
-                })?;
-                if left_out > 0 {
-                    let what = "rows of collectives that msprobe writes with other columns";
-                    self.warnings.push(format!("`{}`: {left_out} {what}: left out", path.display()));
+        let Work { warnings, done, total, tell } = self;
+        if let Some(path) = &run.steps {
+            match Table::open(path, FileUse::Held)? {
+                None => warnings.push(format!("`{}` has no header: left out", path.display())),
+                Some(mut table) => {
+                    warnings.extend(table.torn_line_in_words());
+                    times = convert_facts(&mut table, out, &mut converted, warnings)?;
                 }
-                self.passed(path);
             }
-            kinds.finish(&mut converted);
         }
-        if !filled.is_empty() {
-            let mut points = KindPoints::new("", out);
-            points.convert_filled(
-                &mut StepReader::of_csv(run, FileUse::default())?,
-                &filled,
-                &times,
-                &mut converted,
-            )?;
-            points.finish(&mut converted);
+        let mut warn = |warning| warnings.push(warning);
+        let selection =
+            Selection { tables: &|prefix| prefix != STACKS, empty_rows: true, steps: &[], file_use: FileUse::Held };
+        let mut files = RankFiles::open(run, &selection, Kept::of, &mut warn)?;
+        let mut points = KindPoints::new(out);
+        while let Some(step) = files.peek(&mut warn)? {
+            files.rows(step, &mut warn, |row| points.take(row))?;
+            points.write(step, &times, &mut converted)?;
+            tell(Progress { done: *done + files.bytes_read(), total: *total });
         }
+        points.finish(&mut converted);
+        *done += run.files().map(|file| length(file)).sum::<u64>();
+        tell(Progress { done: *done, total: *total });
         converted.kinds.sort();
         if converted.tags > MANY_TAGS {
             let many = format!("{} tags in `{}`: TensorBoard is slow to list them", converted.tags, run.name);
@@ -122,18 +105,8 @@ impl Work<'_> {
         }
         Ok(converted)
     }
+}
 
-    fn open(&mut self, path: &Path) -> Result<Option<Table>, ConvertError> {
-        let table = Table::open(path, FileUse::Held)?;
-        self.warnings.extend(match &table {
-            None => Some(format!("`{}` has no header: left out", path.display())),
-            Some(table) => table.torn_line_in_words(),
-        });
-        Ok(table)
-    }
-
-    fn passed(&mut self, path: &Path) {
-        self.done += path.metadata().map_or(0, |file| file.len());
-        (self.tell)(Progress { done: self.done, total: self.total });
-    }
+fn length(file: &Path) -> u64 {
+    file.metadata().map_or(0, |file| file.len())
 }

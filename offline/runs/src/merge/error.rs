@@ -10,48 +10,26 @@ use crate::steps::ReadRunError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MergeRanksError {
     /// The run cannot be read.
     #[error(transparent)]
     Read(#[from] ReadRunError),
     /// A rank does not say which parts it has.
     #[error("rank {rank} has no `layout.json` in `{}`", path.display())]
-    NoLayout {
-        /// The rank.
-        rank: u32,
-        /// Its directory.
-        path: PathBuf,
-    },
+    NoLayout { rank: u32, path: PathBuf },
     /// Nothing says that the run has more ranks than this one.
     #[error("`{}` is the only rank there is, and has no `layout.json`: there is nothing to merge", path.display())]
-    OneRank {
-        /// The rank's directory.
-        path: PathBuf,
-    },
+    OneRank { path: PathBuf },
     /// It cannot be read.
     #[error("cannot read `{}/layout.json`", path.display())]
-    ReadLayout {
-        /// The rank's directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ReadLayout { path: PathBuf, source: io::Error },
     /// It is not what it should be.
     #[error("`{}/layout.json` is not what it should be: {found}", path.display())]
-    MalformedLayout {
-        /// The rank's directory.
-        path: PathBuf,
-        /// What is wrong.
-        found: String,
-    },
+    MalformedLayout { path: PathBuf, found: String },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
-    WriteRows {
-        /// The step.
-        step: u64,
-        /// Why.
-        source: ExportError,
-    },
+    WriteRows { step: u64, source: ExportError },
     /// The output is there already, or cannot be made.
     #[error(transparent)]
     Output(#[from] OutputError),

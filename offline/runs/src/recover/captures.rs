@@ -15,10 +15,7 @@ pub enum CaptureRecoverError {
     Capture(#[from] WriteError),
     /// There is no record file.
     #[error("`{}` has no record file of a capture", path.display())]
-    Nothing {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
+    Nothing { path: PathBuf },
 }
 
 impl Advise for CaptureRecoverError {

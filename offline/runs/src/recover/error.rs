@@ -18,42 +18,19 @@ pub enum RecoverError {
     Journals(#[from] JournalsError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputExists { path: PathBuf },
     /// The output directory cannot be made or put in place.
     #[error("cannot make `{}`", path.display())]
-    MakeOutput {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    MakeOutput { path: PathBuf, source: io::Error },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
-    WriteRows {
-        /// The step.
-        step: u64,
-        /// Why.
-        source: ExportError,
-    },
+    WriteRows { step: u64, source: ExportError },
     /// The calls of collective operations cannot be written.
     #[error("cannot write `{}`", path.display())]
-    WriteCalls {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    WriteCalls { path: PathBuf, source: io::Error },
     /// The alerts cannot be written.
     #[error("cannot write `{}`", path.display())]
-    WriteAlerts {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    WriteAlerts { path: PathBuf, source: io::Error },
 }
 
 impl Advise for RecoverError {

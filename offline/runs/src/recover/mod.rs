@@ -7,7 +7,6 @@
 mod calls;
 mod captures;
 mod error;
-mod recovery;
 mod report;
 mod source;
 
@@ -22,9 +21,8 @@ use trainmon_journal::Recovered;
 use self::calls::CallsFile;
 pub use self::captures::{CaptureRecovery, captures_as_json, recover_captures};
 pub(crate) use self::error::RecoverError;
-use self::recovery::RecoveredJournal;
-pub use self::recovery::Recovery;
-pub use self::report::as_json;
+use self::report::RecoveredJournal;
+pub use self::report::{Recovery, as_json};
 use self::source::{Source, sources};
 use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};

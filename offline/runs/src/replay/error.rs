@@ -9,68 +9,35 @@ use crate::steps::ReadRunError;
 
 /// Nothing is left behind: an output directory appears whole or not at all. What a receiver has taken it keeps.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReplayError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// The files do not tell when a step was.
+    /// The files do not tell when a step was, the first such.
     #[error("nothing in the run tells when step {step} was")]
-    NoTimes {
-        /// The first such step.
-        step: u64,
-    },
+    NoTimes { step: u64 },
     /// A made-up time is beyond all times.
     #[error("step {step} would lie beyond all times")]
-    BeyondTime {
-        /// The step.
-        step: u64,
-    },
+    BeyondTime { step: u64 },
     /// There is no output.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// There is no promtool to make blocks with.
     #[error("cannot start `promtool`")]
-    NoPromtool {
-        /// Why.
-        source: io::Error,
-    },
-    /// promtool made no blocks.
+    NoPromtool { source: io::Error },
+    /// promtool made no blocks; `said` are the last lines it wrote.
     #[error("`promtool` has made no blocks: {said}")]
-    Promtool {
-        /// The last lines it wrote.
-        said: String,
-    },
+    Promtool { said: String },
     /// The exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The receiver took nothing for too long.
     #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived{said}")]
-    Unreachable {
-        /// Its address.
-        endpoint: String,
-        /// So long.
-        seconds: u64,
-        /// Records that have arrived.
-        delivered: u64,
-        /// Records read.
-        read: u64,
-        /// What was heard of it.
-        said: ReceiverReply,
-    },
+    Unreachable { endpoint: String, seconds: u64, delivered: u64, read: u64, said: ReceiverReply },
     /// The receiver refused some.
     #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
-    Refused {
-        /// Its address.
-        endpoint: String,
-        /// Records it will never have.
-        failed: u64,
-        /// Records read.
-        read: u64,
-        /// Alerts it will never have.
-        alerts: u64,
-        /// What it said.
-        said: ReceiverReply,
-    },
+    Refused { endpoint: String, failed: u64, read: u64, alerts: u64, said: ReceiverReply },
 }
 
 /// The words of a receiver, behind a sentence.

@@ -143,7 +143,9 @@ impl Sending {
             let (first, _) = self.times.unwrap_or((batch.time, batch.time));
             self.times = Some((first, batch.time));
             let found = self.alerts.advance(batch.step, batch.time);
-            self.wait_for_room(replayed.records)?;
+            if !self.wait_until(OtlpExporter::has_room) {
+                return Err(self.unreachable(replayed.records));
+            }
             self.exporter.export(self.reader.names(), &batch).map_err(|failure| failure.source)?;
             for alert in &found {
                 self.exporter.alert(alert)?;
@@ -159,31 +161,24 @@ impl Sending {
         Ok(replayed)
     }
 
-    /// Waits until there is room for a step.
-    fn wait_for_room(&mut self, read: u64) -> Result<(), ReplayError> {
+    /// Waits until it is so; false if the receiver has taken nothing for too long.
+    fn wait_until(&self, is_so: impl Fn(&OtlpExporter) -> bool) -> bool {
         let (mut since, mut waiting) = (Instant::now(), self.exporter.waiting_bytes());
-        while !self.exporter.has_room() {
+        while !is_so(&self.exporter) {
             std::thread::park_timeout(PAUSE);
             let now = self.exporter.waiting_bytes();
             if now != waiting {
                 (since, waiting) = (Instant::now(), now);
             } else if since.elapsed() > self.patience {
-                return Err(self.unreachable(read));
+                return false;
             }
         }
-        Ok(())
+        true
     }
 
     /// Waits until everything has arrived.
     fn finish(&mut self, read: u64) -> Result<(), ReplayError> {
-        let (mut since, mut waiting) = (Instant::now(), self.exporter.waiting_bytes());
-        while waiting > 0 && since.elapsed() <= self.patience {
-            std::thread::park_timeout(PAUSE);
-            let now = self.exporter.waiting_bytes();
-            if now != waiting {
-                (since, waiting) = (Instant::now(), now);
-            }
-        }
+        self.wait_until(|exporter| exporter.waiting_bytes() == 0);
         let deadline = Instant::now() + self.patience;
         self.exporter.shutdown(deadline)?;
         if Instant::now() >= deadline || self.exporter.waiting_bytes() > 0 {

@@ -14,7 +14,7 @@ use super::alert_counters::AlertCounters;
 use super::error::ReplayError;
 use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
-use crate::steps::{ColumnNames, RankChoice, ReadRunError, RecordedRank, RecordedRun};
+use crate::steps::{ColumnNames, RankChoice, RecordedRank, RecordedRun};
 
 /// The text in the output directory.
 const TEXT: &str = "openmetrics.txt";
@@ -58,11 +58,7 @@ pub fn to_prometheus(
     let (mut ranks, mut warnings) = (Vec::new(), Vec::new());
     let mut progress = RankProgress { done: 0, total: run.bytes(), tell };
     for rank in &run.ranks {
-        let replayed = write_rank(rank, options, &mut writer, &mut warnings, &mut progress);
-        ranks.push(replayed.map_err(|error| match error {
-            RankError::Write(source) => failed(source).into(),
-            RankError::Replay(error) => error,
-        })?);
+        ranks.push(write_rank(rank, options, &mut writer, &failed, &mut warnings, &mut progress)?);
         progress.done += rank.bytes();
     }
     let text = fresh.path().join(TEXT);
@@ -90,23 +86,6 @@ pub fn to_prometheus(
     })
 }
 
-enum RankError {
-    Write(io::Error),
-    Replay(ReplayError),
-}
-
-impl From<ReplayError> for RankError {
-    fn from(error: ReplayError) -> Self {
-        Self::Replay(error)
-    }
-}
-
-impl From<ReadRunError> for RankError {
-    fn from(error: ReadRunError) -> Self {
-        Self::Replay(error.into())
-    }
-}
-
 struct RankProgress<'a> {
     done: u64,
     total: u64,
@@ -117,9 +96,10 @@ fn write_rank(
     rank: &RecordedRank,
     options: PrometheusOptions<'_>,
     writer: &mut OpenMetricsWriter,
+    failed: &dyn Fn(io::Error) -> OutputError,
     warnings: &mut Vec<String>,
     progress: &mut RankProgress<'_>,
-) -> Result<ReplayedRank, RankError> {
+) -> Result<ReplayedRank, ReplayError> {
     let mut reader = rank.open()?;
     let found = rank.alerts(&|a, b| b == a + 1)?;
     warnings.extend(found.unread);
@@ -134,7 +114,7 @@ fn write_rank(
     while reader.next(&mut batch)? {
         timeline.set(&reader, &mut batch)?;
         replayed.alerts += alerts.advance(batch.step, batch.time).len() as u64;
-        writer.export(reader.names(), &batch).map_err(RankError::Write)?;
+        writer.export(reader.names(), &batch).map_err(failed)?;
         replayed.count(&batch);
         (progress.tell)(Progress { done: progress.done + reader.bytes_read(), total: progress.total });
     }

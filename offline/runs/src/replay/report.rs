@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_report::counted;
+use trainmon_report::{counted, result_as_json};
 
 use super::error::ReplayError;
-use crate::steps::{Log, log_as_json};
+use crate::steps::{Log, log_in_json};
 use trainmon_baseline::NewestRun;
 
 /// What was replayed.
@@ -19,7 +19,7 @@ pub struct Replayed {
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
     /// What was read, where it is the log of another tool.
-    #[serde(skip)]
+    #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
     /// By rank.
     pub ranks: Vec<ReplayedRank>,
@@ -80,14 +80,9 @@ impl Replayed {
 
 /// For programs, a failure too.
 pub fn as_json(replayed: &Result<Replayed, ReplayError>) -> Value {
-    match replayed {
-        Ok(Replayed { run, newest, log, ranks, to, samples, blocks, times, warnings }) => json!({
-            "ok": true, "run": run, "newest": newest, "log": log.as_deref().map(log_as_json), "ranks": ranks, "to": to, "samples": samples, "blocks": blocks,
-            "times": times, "warnings": warnings, "error": null,
-        }),
-        Err(error) => json!({
-            "ok": false, "run": null, "newest": null, "log": null, "ranks": [], "to": null, "samples": null, "blocks": null,
-            "times": null, "warnings": [], "error": trainmon_report::as_json(error),
-        }),
-    }
+    let failed = json!({
+        "run": null, "newest": null, "log": null, "ranks": [], "to": null, "samples": null, "blocks": null, "times": null,
+        "warnings": [],
+    });
+    result_as_json(replayed, failed)
 }

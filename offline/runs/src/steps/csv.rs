@@ -4,19 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Features, Signal, Signals, WeightGrad};
-use trainmon_core::{GradNorm, Kind, Repeats, Statistic, Step, StepBatch};
+use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
 use trainmon_run_files::{FileUse, RankFiles, RunDirectory, RunError, STACKS, Selection, StepColumn, kinds_of};
 
 use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
-use super::times::StepTimes;
+use super::reader::StepTimes;
 
 /// Reads one rank's files.
 pub(super) struct CsvReader {
     files: RankFiles<Kept>,
-    repeats: Repeats,
-    pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
@@ -29,12 +27,8 @@ impl CsvReader {
         for stranger in &run.strangers {
             warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
-        let selection = Selection {
-            tables: &|prefix| prefix != STACKS,
-            empty_rows: &|_| true,
-            steps: &StepColumn::ALL,
-            file_use: how,
-        };
+        let selection =
+            Selection { tables: &|prefix| prefix != STACKS, empty_rows: true, steps: &StepColumn::ALL, file_use: how };
         let mut of_steps = Vec::new();
         let mut files = RankFiles::open(run, &selection, Kept::of, &mut |warning| of_steps.push(warning))?;
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
@@ -53,8 +47,7 @@ impl CsvReader {
             ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
         }
         let times = if files.has_steps() { StepTimes::Known } else { StepTimes::OfFiles };
-        let (repeats, names, config) = (Repeats::new(run.left_out), Names::default(), config_of(&ops));
-        Ok(Self { files, repeats, names, measured, config, times, has_time: false })
+        Ok(Self { files, measured, config: config_of(&ops), times, has_time: false })
     }
 
     /// The number of the next step; `None` at the end.
@@ -63,15 +56,7 @@ impl CsvReader {
     }
 
     /// Reads the next step. `false` at the end.
-    pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
-        let mut names = std::mem::take(&mut self.names);
-        let read = self.next_with(&mut names, batch, warnings);
-        self.names = names;
-        read
-    }
-
-    /// As [`Self::next`], with names that several readers share.
-    pub(super) fn next_with(
+    pub(super) fn next(
         &mut self,
         names: &mut Names,
         batch: &mut StepBatch,
@@ -96,7 +81,6 @@ impl CsvReader {
             batch.records.push(record);
             Ok(())
         })?;
-        self.repeats.fill_in(batch);
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
         self.has_time = self.files.numbers(step, batch)?;

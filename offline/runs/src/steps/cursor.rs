@@ -59,7 +59,7 @@ pub(super) fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names) -> Result<Opt
             return Ok(None);
         }
     };
-    let reading = columns.reading(kind, of, row.cells)?;
+    let reading = columns.reading(kind, of, &row.cells)?;
     let micro_step = MicroStep(of.micro_step.map_or(0, |number| number.saturating_sub(*first_micro_step)));
     Ok(Some(Record { tensor: names.id(of.vpp_stage, &name), kind, micro_step, reading }))
 }

@@ -11,6 +11,7 @@ use trainmon_run_files::RunError;
 
 /// What is wrong with a run, or with what was asked of it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReadRunError {
     /// There is no run, or its files cannot be read.
     #[error(transparent)]
@@ -20,39 +21,19 @@ pub enum ReadRunError {
     Run(#[from] RunError),
     /// The run has no such rank.
     #[error("`{}` has no rank {rank}: found {found}", path.display())]
-    NoSuchRank {
-        /// The run.
-        path: PathBuf,
-        /// The rank asked for.
-        rank: u32,
-        /// The ranks there are.
-        found: String,
-    },
+    NoSuchRank { path: PathBuf, rank: u32, found: String },
     /// The log of another tool cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
     /// There is neither a run nor a log.
     #[error("`{}` holds neither a monitored run nor a log that trainmon reads", path.display())]
-    Nothing {
-        /// The path.
-        path: PathBuf,
-        /// Why it is no run.
-        source: RanksError,
-    },
+    Nothing { path: PathBuf, source: RanksError },
     /// Columns are named, but a run of a monitor says itself what its columns are.
     #[error("columns are named, but `{}` is a monitored run, whose columns are known", path.display())]
-    ColumnsOfRun {
-        /// The run.
-        path: PathBuf,
-    },
+    ColumnsOfRun { path: PathBuf },
     /// What the alerts wrote cannot be read.
     #[error("cannot read `{}`", path.display())]
-    Alerts {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Alerts { path: PathBuf, source: io::Error },
 }
 
 impl Advise for ReadRunError {

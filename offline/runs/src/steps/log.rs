@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde::{Serialize as _, Serializer};
+use serde_json::json;
 use trainmon_alerts::RecordedRules;
 use trainmon_core::config::{Alerting, Config, Signals};
 use trainmon_core::{
@@ -14,7 +15,7 @@ use trainmon_exporters::MeasuredStatistics;
 use trainmon_logs::Log;
 
 use super::alerts::RankAlerts;
-use super::times::StepTimes;
+use super::reader::StepTimes;
 
 /// Reads a log that lies in memory.
 pub(super) struct LogReader {
@@ -84,13 +85,19 @@ impl LogReader {
     }
 }
 
-/// What was read, for programs.
-pub fn log_as_json(log: &Log) -> Value {
-    let Log { path, source, name: _, format, bytes, columns, names, steps, remarks, warnings: _ } = log;
-    json!({
-        "path": path, "source": source, "format": format, "bytes": bytes, "steps": steps.len(), "columns": columns,
-        "other_columns": names, "remarks": remarks,
-    })
+/// What was read, for programs: how a field is serialised.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn log_in_json<S: Serializer>(log: &Option<Arc<Log>>, to: S) -> Result<S::Ok, S::Error> {
+    let log = log.as_deref().map(|log| {
+        let Log { path, source, name: _, format, bytes, columns, names, steps, remarks, warnings: _ } = log;
+        json!({
+            "path": path, "source": source, "format": format, "bytes": bytes, "steps": steps.len(), "columns": columns,
+            "other_columns": names, "remarks": remarks,
+        })
+    });
+    log.serialize(to)
 }
 
 /// What the default rules find in a log: nobody looked while it was written.

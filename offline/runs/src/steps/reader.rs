@@ -13,13 +13,22 @@ use super::csv::CsvReader;
 use super::cursor::Names;
 use super::error::ReadRunError;
 use super::log::LogReader;
-use super::times::StepTimes;
 use trainmon_baseline::ReadRunError as RanksError;
 use trainmon_run_files::{FileUse, RunDirectory};
+
+/// What is known of when a step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepTimes {
+    /// Each step's own.
+    Known,
+    /// Nobody kept the time of some step: it has that of its file.
+    OfFiles,
+}
 
 /// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
 pub struct StepReader {
     source: Source,
+    names: Names,
     warnings: Vec<String>,
 }
 
@@ -41,7 +50,7 @@ impl StepReader {
     pub(crate) fn of_csv(run: &RunDirectory, how: FileUse) -> Result<Self, ReadRunError> {
         let mut warnings = Vec::new();
         let source = Source::Csv(Box::new(CsvReader::open(run, how, &mut warnings)?));
-        Ok(Self { source, warnings })
+        Ok(Self { source, names: Names::default(), warnings })
     }
 
     pub(super) fn of_journal(path: &Path) -> Result<Self, ReadRunError> {
@@ -50,12 +59,13 @@ impl StepReader {
         let config = recovered.config();
         let measured = MeasuredStatistics::of_kinds(|kind| of_config(&config, kind));
         let journal = JournalReader { recovered, config, measured, next: 0, last: None };
-        Ok(Self { source: Source::Journal(Box::new(journal)), warnings })
+        Ok(Self { source: Source::Journal(Box::new(journal)), names: Names::default(), warnings })
     }
 
     pub(super) fn of_log(log: &Arc<Log>) -> Self {
         let warnings = log.warnings.clone();
-        Self { source: Source::Log(Box::new(LogReader::new(Arc::clone(log)))), warnings }
+        let source = Source::Log(Box::new(LogReader::new(Arc::clone(log))));
+        Self { source, names: Names::default(), warnings }
     }
 
     /// Reads the next step into `batch`. `false` at the end.
@@ -63,11 +73,10 @@ impl StepReader {
     /// # Errors
     /// A CSV file is damaged (with file, line and column). What is torn in a journal is a warning.
     pub fn next(&mut self, batch: &mut StepBatch) -> Result<bool, ReadRunError> {
-        match &mut self.source {
-            Source::Csv(reader) => Ok(reader.next(batch, &mut self.warnings)?),
-            Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
-            Source::Log(reader) => Ok(reader.next(batch)),
-        }
+        let mut names = std::mem::take(&mut self.names);
+        let read = self.next_with(&mut names, batch);
+        self.names = names;
+        read
     }
 
     /// The number of the next step, without its rows; `None` at the end.
@@ -88,7 +97,7 @@ impl StepReader {
     /// As [`Self::next`].
     pub(crate) fn next_with(&mut self, names: &mut Names, batch: &mut StepBatch) -> Result<bool, ReadRunError> {
         match &mut self.source {
-            Source::Csv(reader) => Ok(reader.next_with(names, batch, &mut self.warnings)?),
+            Source::Csv(reader) => Ok(reader.next(names, batch, &mut self.warnings)?),
             Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
             Source::Log(reader) => Ok(reader.next(batch)),
         }
@@ -105,11 +114,7 @@ impl StepReader {
 
     /// The names of the tensors read so far, by their ids.
     pub fn names(&self) -> &[TensorInfo] {
-        match &self.source {
-            Source::Csv(reader) => &reader.names.all,
-            Source::Journal(reader) => reader.recovered.names(),
-            Source::Log(reader) => reader.names(),
-        }
+        self.names_of(&self.names)
     }
 
     /// Which statistics the readings hold.

@@ -7,37 +7,26 @@ use trainmon_runs::steps::ReadRunError;
 
 /// Nothing is left behind: the file appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum PlotError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
     /// There is nothing in it yet.
     #[error("`{}` has no step yet", path.display())]
-    NoSteps {
-        /// The run.
-        path: PathBuf,
-    },
+    NoSteps { path: PathBuf },
     /// The output's name says no format.
     #[error("`{}`: expected a name that ends with .html, .svg or .png", path.display())]
-    UnknownFormat {
-        /// The output.
-        path: PathBuf,
-    },
+    UnknownFormat { path: PathBuf },
     /// There is no output.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The picture cannot be drawn.
     #[error("cannot draw the curves: {why}")]
-    Draw {
-        /// What the drawing library says.
-        why: String,
-    },
+    Draw { why: String },
     /// The data cannot be written as JSON.
     #[error("cannot write the data of the page")]
-    Data {
-        /// Why.
-        source: serde_json::Error,
-    },
+    Data { source: serde_json::Error },
 }
 
 impl Advise for PlotError {

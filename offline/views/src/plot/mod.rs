@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
-use trainmon_report::{OutputError, Progress, counted, write_new};
+use trainmon_report::{OutputError, Progress, counted, result_as_json, write_new};
 use trainmon_runs::NewestRun;
-use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun, log_as_json};
+use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun, log_in_json};
 
 pub use self::error::PlotError;
 use crate::rank_history::RankHistory;
@@ -41,7 +41,7 @@ pub struct Plotted {
     /// Which run was taken of a directory that holds several.
     pub newest: Option<NewestRun>,
     /// What was read, where it is the log of another tool.
-    #[serde(skip)]
+    #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
     /// The run's name.
     pub run: String,
@@ -129,14 +129,5 @@ impl Plotted {
 
 /// For programs, a failure too.
 pub fn as_json(plotted: &Result<Plotted, PlotError>) -> Value {
-    match plotted {
-        Ok(plotted) => {
-            let mut value = json!({"ok": true, "log": plotted.log.as_deref().map(log_as_json), "error": null});
-            if let (Some(into), Ok(Value::Object(own))) = (value.as_object_mut(), serde_json::to_value(plotted)) {
-                into.extend(own);
-            }
-            value
-        }
-        Err(error) => json!({"ok": false, "error": trainmon_report::as_json(error)}),
-    }
+    result_as_json(plotted, json!({}))
 }

@@ -7,45 +7,29 @@ use trainmon_runs::steps::ReadRunError;
 
 /// What is wrong with the target, or the terminal.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TopError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
     /// The agent does not answer.
     #[error("{why}")]
-    NoAnswer {
-        /// What happened.
-        why: String,
-    },
+    NoAnswer { why: String },
     /// The agent is of another version.
     #[error("the agent's data is of version {found}, this program understands {expected}")]
-    Version {
-        /// Ours.
-        expected: u32,
-        /// The agent's.
-        found: u32,
-    },
+    Version { expected: u32, found: u32 },
     /// An address with encryption.
     #[error("`{address}`: an agent's page is served without encryption")]
-    Encrypted {
-        /// The address.
-        address: String,
-    },
+    Encrypted { address: String },
     /// A rank of an address.
     #[error("--rank {rank}: an address is that of one rank")]
-    RankOfAgent {
-        /// The rank asked for.
-        rank: u32,
-    },
+    RankOfAgent { rank: u32 },
     /// The terminal cannot be used.
     #[error("cannot use the terminal")]
     Terminal(#[from] io::Error),
     /// No thread can be started.
     #[error("cannot start a thread to read the run")]
-    Thread {
-        /// Why.
-        source: io::Error,
-    },
+    Thread { source: io::Error },
 }
 
 impl Advise for TopError {

@@ -1,9 +1,7 @@
 //! Where the run comes from: an agent's address or a directory, read on a thread of its own.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -46,34 +44,15 @@ pub(super) enum SourceUpdate {
 /// The thread; it ends when this is dropped.
 pub(super) struct Source {
     news: Receiver<SourceUpdate>,
-    end: Arc<End>,
+    _end: Sender<()>,
 }
 
-/// Tells the thread to end, in the middle of a pause too.
-#[derive(Default)]
-struct End {
-    is_over: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
-}
+/// Ends, in the middle of a pause too, when the other side is dropped.
+type End = Receiver<()>;
 
-impl End {
-    /// Waits; true if it is over.
-    fn wait(&self, pause: Duration) -> bool {
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_going_on = |(): &mut ()| !self.is_over.load(Ordering::Relaxed);
-        drop(self.changed.wait_timeout_while(guard, pause, is_going_on).unwrap_or_else(PoisonError::into_inner));
-        self.is_over.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        let guard = self.end.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.end.is_over.store(true, Ordering::Relaxed);
-        drop(guard);
-        self.end.changed.notify_all();
-    }
+/// Waits; true if it is over.
+fn is_over_after(end: &End, pause: Duration) -> bool {
+    end.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
 }
 
 impl Source {
@@ -91,15 +70,14 @@ impl Source {
             return Err(TopError::Encrypted { address: address.clone() });
         }
         let (tell, news) = channel();
-        let end = Arc::new(End::default());
-        let until = Arc::clone(&end);
+        let (end, until) = channel();
         let thread = std::thread::Builder::new().name("trainmon-top".to_owned());
         let work = move || match target {
             Target::Agent(address) => ask(&address, &tell, &until),
             Target::Run(path) => read(&path, rank, &tell, &until),
         };
         thread.spawn(work).map_err(|source| TopError::Thread { source })?;
-        Ok(Self { news, end })
+        Ok(Self { news, _end: end })
     }
 
     /// What has come since the last call.
@@ -129,7 +107,7 @@ fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
             Ok(news) => news,
             Err(why) => SourceUpdate::Trouble(format!("`{url}`: {why}")),
         };
-        if tell.send(news).is_err() || end.wait(ASK_EVERY) {
+        if tell.send(news).is_err() || is_over_after(end, ASK_EVERY) {
             return;
         }
     }
@@ -192,7 +170,7 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
         if news.is_some_and(|news| tell.send(news).is_err()) {
             return;
         }
-        if end.wait(READ_EVERY.max(READING_SHARE * began.elapsed())) {
+        if is_over_after(end, READ_EVERY.max(READING_SHARE * began.elapsed())) {
             return;
         }
     }

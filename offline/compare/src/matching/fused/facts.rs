@@ -121,7 +121,7 @@ pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(
             Some(Recipe { files, join: Join::Along(axis) }) if files.len() > 1 => *axis,
             _ => return None,
         };
-        let Leaf::Tensor(tensor) = &value.leaf else { return None };
+        let tensor = value.tensor()?;
         let is_weight = value.section.is_input() && tensor.sizes().is_some_and(|sizes| sizes.len() > 1);
         Some((is_weight, tensor.elements().unwrap_or(0), &*value.place, axis))
     });
@@ -131,8 +131,7 @@ pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(
 /// Whether the numbers of what was put together are the whole's own in any order, as far as statistics tell.
 pub(super) fn is_permuted(whole: &Operator, made: &FusedOperator, place: &str) -> bool {
     let of = |values: &[Value]| {
-        let value = values.iter().find(|value| &*value.place == place)?;
-        let Leaf::Tensor(tensor) = &value.leaf else { return None };
+        let tensor = values.iter().find(|value| &*value.place == place)?.tensor()?;
         tensor.statistics.iter().map(Plain::number).collect::<Option<Vec<f64>>>()
     };
     of(&whole.values).is_some_and(|numbers| of(&made.values) == Some(numbers))
