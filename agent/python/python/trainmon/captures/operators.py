@@ -55,48 +55,12 @@ _NO_METHODS = _words(
 
 #: The methods with two underscores that are operators. The others serve Python.
 _DUNDERS = [
-    "__add__",
-    "__and__",
-    "__bool__",
-    "__div__",
-    "__eq__",
-    "__floordiv__",
-    "__ge__",
-    "__gt__",
-    "__iadd__",
-    "__iand__",
-    "__idiv__",
-    "__ifloordiv__",
-    "__ilshift__",
-    "__imod__",
-    "__imul__",
-    "__ior__",
-    "__ipow__",
-    "__irshift__",
-    "__isub__",
-    "__ixor__",
-    "__le__",
-    "__lshift__",
-    "__lt__",
-    "__matmul__",
-    "__mod__",
-    "__mul__",
-    "__ne__",
-    "__nonzero__",
-    "__or__",
-    "__pow__",
-    "__radd__",
-    "__rmod__",
-    "__rmul__",
-    "__ror__",
-    "__rpow__",
-    "__rshift__",
-    "__rsub__",
-    "__rxor__",
-    "__setitem__",
-    "__sub__",
-    "__truediv__",
-    "__xor__",
+    f"__{name}__"
+    for name in _words(
+        "add and bool div eq floordiv ge gt iadd iand idiv ifloordiv ilshift imod imul ior ipow irshift isub ixor"
+        " le lshift lt matmul mod mul ne nonzero or pow radd rmod rmul ror rpow rshift rsub rxor setitem sub truediv"
+        " xor"
+    )
 ]
 
 #: Methods that `torch.overrides` does not name.
@@ -116,104 +80,35 @@ _NO_FUNCTIONS = _words(
 
 #: Functions of `torch` that `torch.overrides` does not name (most make a tensor out of nothing), or that a pattern
 #: above would leave out.
-_MORE_FUNCTIONS = [
-    "_adaptive_avg_pool2d",
-    "_add_relu",
-    "_add_relu_",
-    "_aminmax",
-    "_batch_norm_impl_index",
-    "_convolution",
-    "_foreach_norm",
-    "_fused_adamw_",
-    "_softmax_backward_data",
-    "arange",
-    "bartlett_window",
-    "blackman_window",
-    "eig",
-    "eye",
-    "full",
-    "full_like",
-    "hamming_window",
-    "hann_window",
-    "index_copy",
-    "kaiser_window",
-    "linspace",
-    "logspace",
-    "lstsq",
-    "matrix_rank",
-    "max_pool1d_with_indices",
-    "narrow_copy",
-    "normal",
-    "range",
-    "scalar_tensor",
-    "solve",
-    "sparse_coo_tensor",
-    "symeig",
-    "tril_indices",
-    "triu_indices",
-    "vander",
-]
+_MORE_FUNCTIONS = _words(
+    "_adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm"
+    " _fused_adamw_ _softmax_backward_data arange bartlett_window blackman_window eig eye full full_like"
+    " hamming_window hann_window index_copy kaiser_window linspace logspace lstsq matrix_rank"
+    " max_pool1d_with_indices narrow_copy normal range scalar_tensor solve sparse_coo_tensor symeig tril_indices"
+    " triu_indices vander"
+)
 
 #: Functions of `torch.linalg` that are none.
-_NO_LINALG = [
-    "LinAlgError",
-    "cholesky",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "ldl_solve",
-    "lu_solve",
-    "solve_triangular",
-    "tensorinv",
-]
+_NO_LINALG = _words("LinAlgError cholesky eig eigh eigvals eigvalsh ldl_solve lu_solve solve_triangular tensorinv")
 
 #: Functions of `torch.nn.functional` that are none, and those that `torch.overrides` does not name.
 _NO_FUNCTIONAL = ["_threshold", "linear_cross_entropy", "log_sigmoid", "native_channel_shuffle", "rms_norm"]
-_MORE_FUNCTIONAL = [
-    "celu_",
-    "elu_",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh_",
-    "leaky_relu_",
-    "logsigmoid",
-    "relu_",
-    "rrelu_",
-    "selu_",
-    "sigmoid",
-    "tanh",
-    "threshold",
-    "threshold_",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
-]
+_MORE_FUNCTIONAL = _words(
+    "celu_ elu_ hardsigmoid hardswish hardtanh_ leaky_relu_ logsigmoid relu_ rrelu_ selu_ sigmoid tanh threshold"
+    " threshold_ upsample upsample_bilinear upsample_nearest"
+)
 
 #: What `a + b` and its like are called as: torch tells a mode of the method only.
 SPELLED_AS = {
-    "__add__": "add",
-    "__div__": "div",
-    "__ge__": "ge",
-    "__gt__": "gt",
-    "__iadd__": "add_",
-    "__idiv__": "div_",
+    **{f"__{name}__": name for name in _words("add div ge gt le lt matmul mul ne sub")},
+    **{f"__i{name}__": f"{name}_" for name in _words("add div mul sub")},
+    **{f"__r{name}__": name for name in _words("add mul")},
     "__ifloordiv__": "floor_divide_",
     "__imod__": "remainder_",
-    "__imul__": "mul_",
-    "__isub__": "sub_",
-    "__le__": "le",
-    "__lt__": "lt",
-    "__matmul__": "matmul",
     "__mod__": "remainder",
-    "__mul__": "mul",
-    "__ne__": "ne",
     "__nonzero__": "__bool__",
-    "__radd__": "add",
-    "__rmul__": "mul",
     "__ror__": "bitwise_or",
     "__rxor__": "bitwise_xor",
-    "__sub__": "sub",
     "__truediv__": "div",
 }
 
@@ -311,16 +206,7 @@ def _without_keeping(function: Callable[..., Any]) -> Callable[..., Any]:
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 #: Methods whose inside is nobody's business: they print, copy or store a tensor.
-_QUIET = {
-    "__repr__",
-    "__format__",
-    "__deepcopy__",
-    "__reduce_ex__",
-    "__setstate__",
-    "__array__",
-    "__dlpack__",
-    "storage",
-}
+_QUIET = _words("__repr__ __format__ __deepcopy__ __reduce_ex__ __setstate__ __array__ __dlpack__ storage")
 
 
 def inside_of(function: types.FunctionType) -> Any:
