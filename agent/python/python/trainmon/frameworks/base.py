@@ -232,6 +232,12 @@ def _nothing() -> None:
     """Nobody wants to know."""
 
 
+def pairs(left: Iterable[Iterable[Any]], right: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, Any]]:
+    """What corresponds in two lists of groups."""
+    for some, others in zip(left, right, strict=True):
+        yield from zip(some, others, strict=True)
+
+
 def inner_optimizer(optimizer: Any) -> Any:
     """The optimizer that this one wraps, if it does."""
     try:

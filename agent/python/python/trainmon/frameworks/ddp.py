@@ -47,15 +47,6 @@ class Ddp(Plain):
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
         return next(ddp_wrappers(models), None) is not None
 
-    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """A parameter outside of the wrapper needs no more than torch's own hook."""
-        super().attach_late_gradients([one for one in parameters if id(one.tensor) not in self._wrapper_of], sink)
-        for parameter in parameters:
-            tensor = parameter.tensor
-            if tensor.requires_grad and id(tensor) not in self._hooked and id(tensor) in self._wrapper_of:
-                self._hooked.add(id(tensor))
-                self._attach(Accumulation(parameter, self._wrapper_of[id(tensor)]), sink)
-
     def aggregates_now(self, parameter: Parameter) -> bool:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
         return wrapper is not None and _aggregates_now(wrapper)
@@ -70,7 +61,12 @@ class Ddp(Plain):
             return alone()
         return self.over_tensor_ranks(parameter, ranks_of(wrapper.process_group))
 
-    def _attach(self, one: Accumulation, sink: GradientSink) -> None:
+    def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
+        wrapper = self._wrapper_of.get(id(parameter.tensor))
+        if wrapper is None:
+            # Outside of the wrapper torch's own hook is enough.
+            return super()._hook(parameter, sink)
+        one = Accumulation(parameter, wrapper)
         self._accumulations.append(one)
         listener, ours, theirs = weakly(sink), weakref.ref(self), weakref.ref(one)
 
@@ -79,7 +75,7 @@ class Ddp(Plain):
             if framework is not None and one is not None and tell is not None:
                 framework.accumulated(one, tell)
 
-        self.handles.append(one.parameter.tensor.register_post_accumulate_grad_hook(accumulated))
+        return parameter.tensor.register_post_accumulate_grad_hook(accumulated)
 
     def accumulated(self, one: Accumulation, sink: GradientSink) -> None:
         """A gradient was added to the parameter's. Never raises."""

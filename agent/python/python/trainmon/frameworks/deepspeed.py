@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.base import Content, GradientSink, inner_optimizer
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, WholeParameters, is_deepspeeds, layout_of
-from trainmon.frameworks.experts import Numbered, numbered_experts
+from trainmon.frameworks.experts import Experts, is_expert
 from trainmon.frameworks.job import Job, alone, ranks_of
-from trainmon.frameworks.optimizer_hooks import InstanceMethod, hook_step
+from trainmon.frameworks.optimizer_hooks import InstanceMethod, around_step, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
+from trainmon.measuring.measurer import inverse
 from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter
 
@@ -57,7 +58,7 @@ class DeepSpeed(Plain):
         self._layout: Layout = Unknown(job.optimizer) if layout is None else layout
         #: Stage 0 in fp16: the engine of some versions leaves the loss as it is.
         self._scales_loss = self._layout.is_scaled_by_engine
-        self._experts: dict[int, Numbered] | None = None
+        self._experts = Experts(job)
         self._spreads_experts: bool | None = None
         steps = self._guard.run("DeepSpeed's micro-batches", lambda: _steps_of(engine)) or 1
         if steps > 1:
@@ -69,18 +70,13 @@ class DeepSpeed(Plain):
 
     # Before aggregation.
 
-    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """Hooks see the gradient as it arrives: afterwards it may be in a bucket already, cast, summed, or gone."""
-        for parameter in parameters:
-            tensor = parameter.tensor
-            if not tensor.requires_grad or id(tensor) in self._hooked:
-                continue
+    def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
+        """Sees the gradient as it arrives: afterwards it may be in a bucket already, cast, summed, or gone."""
 
-            def arrives(gradient: torch.Tensor, parameter: Parameter = parameter) -> None:
-                sink(parameter, gradient)
+        def arrives(gradient: torch.Tensor) -> None:
+            sink(parameter, gradient)
 
-            self.handles.append(tensor.register_hook(arrives))
-            self._hooked.add(id(tensor))
+        return parameter.tensor.register_hook(arrives)
 
     # The step.
 
@@ -88,11 +84,10 @@ class DeepSpeed(Plain):
         if not self._scales_loss and hasattr(self.job.optimizer, "backward"):
             self.handles.append(InstanceMethod(self.job.optimizer, "backward", self._scaling))
         if not isinstance(self._layout, WholeParameters):
-            wrapper = self._around(before, after, lambda: bool(getattr(self.job.optimizer, "overflow", False)))
-            self.handles.append(InstanceMethod(self.job.optimizer, "step", wrapper))
+            self.handles.append(InstanceMethod(self.job.optimizer, "step", self._around(before, after)))
         elif self._engine is not None and getattr(self._engine, "torch_autocast_z0_gradscaler", None) is None:
             # The engine clips before it steps the optimizer.
-            wrapper = self._around(before, after, lambda: False)
+            wrapper = around_step(before, lambda _result: after())
             self.handles.append(InstanceMethod(self._engine, "_take_model_step", wrapper))
         else:
             self.handles.extend(hook_step(self.job.optimizer, before, after))
@@ -105,22 +100,18 @@ class DeepSpeed(Plain):
         return scaled
 
     def _around(
-        self, before: Callable[[], None], after: Callable[[], None], is_left_out: Callable[[], bool]
+        self, before: Callable[[], None], after: Callable[[], None]
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrapper(step: Callable[..., Any]) -> Callable[..., Any]:
-            def stepped(*args: Any, **kwargs: Any) -> Any:
-                before()
-                self._guard.run("DeepSpeed's partitions", self._layout.release)
-                result = step(*args, **kwargs)
-                if self._guard.run("the optimizer's result", is_left_out):
-                    self.left_out()
-                else:
-                    after()
-                return result
+        def begins() -> None:
+            before()
+            self._guard.run("DeepSpeed's partitions", self._layout.release)
 
-            return stepped
+        def ended(_result: Any) -> None:
+            optimizer = self.job.optimizer
+            is_left_out = self._guard.run("the optimizer's result", lambda: getattr(optimizer, "overflow", False))
+            (self.left_out if is_left_out else after)()
 
-        return wrapper
+        return around_step(begins, ended)
 
     def reported_norm(self) -> torch.Tensor | float | None:
         # The engine takes it over after the step; stage 0 in fp32 has none.
@@ -133,9 +124,7 @@ class DeepSpeed(Plain):
             return 1.0
         if isinstance(scale, int | float):
             return 1.0 / scale
-        scale = scale.reshape(())
-        reciprocal: torch.Tensor = scale.double().reciprocal()
-        return 1.0 / float(scale) if scale.is_cpu else reciprocal
+        return inverse(scale.reshape(()))
 
     # What is measured around it.
 
@@ -163,23 +152,17 @@ class DeepSpeed(Plain):
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         shape = list(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
-        if shape and is_expert(parameter.tensor) and id(parameter.tensor) not in self._numbered():
+        if shape and is_expert(parameter.tensor) and self._experts.of(parameter.tensor) is None:
             # Several experts in one tensor, one after the other.
             shape[0] *= _place_among_experts(parameter.tensor)[1]
         return tuple(shape)
 
     def whole_name(self, parameter: Parameter) -> str:
         """By the number of the expert in its layer and not on this rank."""
-        one = self._numbered().get(id(parameter.tensor))
+        one = self._experts.of(parameter.tensor)
         if one is None or not is_expert(parameter.tensor):
             return parameter.name
         return one.whole_name(parameter.name, _place_among_experts(parameter.tensor)[0])
-
-    def _numbered(self) -> dict[int, Numbered]:
-        if self._experts is None:
-            models = self.job.models
-            self._experts = self._guard.run("names of experts", lambda: numbered_experts(models)) or {}
-        return self._experts
 
     # Who counts.
 
@@ -280,11 +263,6 @@ def _has_model_parallel(optimizer: Any) -> bool:
     mpu = getattr(optimizer, "mpu", None)
     size = getattr(mpu, "get_model_parallel_world_size", None)
     return size is not None and size() > 1
-
-
-def is_expert(tensor: Any) -> bool:
-    """Whether a parameter belongs to experts, which need not be the same on all data-parallel ranks."""
-    return not getattr(tensor, "allreduce", True)
 
 
 def _group_of_experts(tensor: Any, which: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmon.frameworks.base import Content
+from trainmon.frameworks.base import Content, pairs
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +27,6 @@ class Place:
     start: int
     """Where in it."""
     numel: int
-    source: int
-    """Where in the parameter."""
 
 
 class Layout(abc.ABC):
@@ -86,8 +84,8 @@ class Unfused(Layout):
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
-        pairs = _pairs(optimizer.fp16_groups, optimizer.fp32_groups)
-        self._masters = {id(narrow): master for narrow, master in pairs}
+        both = pairs(optimizer.fp16_groups, optimizer.fp32_groups)
+        self._masters = {id(narrow): master for narrow, master in both}
 
     def gradient(self, tensor: Any) -> torch.Tensor | None:
         return tensor.grad
@@ -126,7 +124,7 @@ class Fused(Flat):
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
         self._places = {
-            id(tensor): Place(group, start, tensor.numel(), 0)
+            id(tensor): Place(group, start, tensor.numel())
             for group, tensors in enumerate(optimizer.fp16_groups)
             for tensor, start in _laid_out(tensors)
         }
@@ -147,8 +145,8 @@ class Mapped(Flat):
         for tensor in (one for group in groups for one in group):
             mapping = getattr(tensor, "_hp_mapping", None)
             if mapping is not None:
-                here, there = mapping.hp_fragment_address, mapping.lp_fragment_address
-                places[id(tensor)] = Place(mapping.param_group_index, here.start, here.numel, there.start)
+                here = mapping.hp_fragment_address
+                places[id(tensor)] = Place(mapping.param_group_index, here.start, here.numel)
         self._places = places
 
 
@@ -246,9 +244,9 @@ class Zero3(Averaged):
         for group, tensors in enumerate(optimizer.fp16_groups):
             start = 0
             for tensor in tensors:
-                source, numel = _own_range(tensor)
+                numel = _own_numel(tensor)
                 if numel > 0:
-                    places[id(tensor)] = Place(group, start, numel, source)
+                    places[id(tensor)] = Place(group, start, numel)
                 start += tensor.ds_tensor.ds_numel
         self._places = places
 
@@ -262,7 +260,7 @@ class Zero3(Averaged):
     def values(self, tensor: Any) -> torch.Tensor | None:
         if not hasattr(tensor, "ds_tensor"):
             return super().values(tensor)
-        _, numel = _own_range(tensor)
+        numel = _own_numel(tensor)
         part = tensor.ds_tensor.detach().view(-1)
         # A part that was swapped out is not here.
         return shaped(part.narrow(0, 0, numel), tensor) if 0 < numel <= part.numel() else None
@@ -296,13 +294,13 @@ def shaped(part: torch.Tensor, tensor: Any) -> torch.Tensor:
     return part.view(shape) if part.numel() == shape.numel() else part.view(-1)
 
 
-def _own_range(tensor: Any) -> tuple[int, int]:
-    """Which elements of a partitioned parameter are this rank's, without the padding: start, number."""
+def _own_numel(tensor: Any) -> int:
+    """How many elements of a partitioned parameter are this rank's, without the padding."""
     from torch import distributed
 
     width: int = tensor.ds_tensor.ds_numel
-    start = distributed.get_rank(getattr(tensor, "ds_process_group", None)) * width
-    return start, max(0, min(width, tensor.ds_numel - start))
+    left: int = tensor.ds_numel - distributed.get_rank(getattr(tensor, "ds_process_group", None)) * width
+    return max(0, min(width, left))
 
 
 def _laid_out(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:
@@ -311,11 +309,6 @@ def _laid_out(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:
     for tensor in tensors:
         yield tensor, start
         start += tensor.numel()
-
-
-def _pairs(left: Sequence[Sequence[Any]], right: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, Any]]:
-    for some, others in zip(left, right, strict=True):
-        yield from zip(some, others, strict=True)
 
 
 def _is_tensor(value: object) -> bool:

@@ -5,10 +5,13 @@ With expert parallelism each rank has some of a layer's experts and counts them 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from trainmon.frameworks.job import Job
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +38,26 @@ class Numbered:
             return name
         end = found.end()
         return f"{name[: end - len(str(self.local))]}{rank * self.count + self.local}{name[end:]}"
+
+
+class Experts:
+    """The single experts of a job's models, found when they are first asked for."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def of(self, tensor: torch.Tensor) -> Numbered | None:
+        """The expert that a parameter is of; None if it is of none, or of several."""
+        return self._found.get(id(tensor))
+
+    @functools.cached_property
+    def _found(self) -> dict[int, Numbered]:
+        return self._job.guard.run("names of experts", lambda: numbered_experts(self._job.models)) or {}
+
+
+def is_expert(tensor: torch.Tensor) -> bool:
+    """Whether a parameter belongs to experts, which need not be the same on all data-parallel ranks."""
+    return not getattr(tensor, "allreduce", True)
 
 
 def numbered_experts(models: Sequence[Any]) -> dict[int, Numbered]:

@@ -17,10 +17,8 @@ from trainmon.common.names import clean_name
 from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.job import Job, alone, ranks_of
-from trainmon.frameworks.plain import Plain
-from trainmon.frameworks.shared_params import Sharing
+from trainmon.frameworks.shared_params import Sharded
 from trainmon.hooks import patches
-from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -44,18 +42,15 @@ class Place:
         return shard.narrow(0, info.offset_in_shard, info.numel_in_shard)
 
 
-class Fsdp1(Plain):
+class Fsdp1(Sharded):
     """At least one module is a `FullyShardedDataParallel`."""
 
     name = "fsdp1"
     # Which of its parameters stand in the modules, and where gradients gather, changes within a step.
     can_run_again = False
-    grad_is_whole = False
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self.aggregates = True
-        self._guard = job.guard
         self._modules = [module for model in job.models for _, module in _wrapped(model)]
         self._place_of: dict[int, Place] = {}
         """By id of the original parameter."""
@@ -63,7 +58,6 @@ class Fsdp1(Plain):
         """By model chunk and name, where the optimizer knows the flat parameter only."""
         self._module_of: dict[int, Any] = {}
         """The module that a flat parameter belongs to."""
-        self._sharing = Sharing()
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
 
     @classmethod
@@ -197,18 +191,6 @@ class Fsdp1(Plain):
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         place = self._place(parameter)
         return super().whole_shape(parameter) if place is None else tuple(place.flat._shapes[place.index])
-
-    # The norm.
-
-    @property
-    def has_norm(self) -> bool:
-        return self._is_known
-
-    def counts_in_norm(self, parameter: Parameter) -> bool:
-        return self._sharing.counts(parameter.tensor)
-
-    def exchange(self) -> Exchange | None:
-        return self._sharing.exchange(self.job.monitor, self.named_parameters()) if self._is_known else None
 
 
 def _wrapped(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:

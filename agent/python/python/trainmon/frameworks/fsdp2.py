@@ -29,10 +29,8 @@ from trainmon.frameworks.meshes import (
     root_lines,
     sharers,
 )
-from trainmon.frameworks.plain import Plain
-from trainmon.frameworks.shared_params import Sharing
+from trainmon.frameworks.shared_params import Sharded
 from trainmon.measuring.measurer import local_part
-from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -45,21 +43,17 @@ _MODULES = (
 )
 
 
-class Fsdp2(Plain):
+class Fsdp2(Sharded):
     """At least one module is sharded by `fully_shard`, or at least one parameter is a DTensor."""
 
     name = "fsdp2"
-    grad_is_whole = False
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self.aggregates = True
-        self._guard = job.guard
         self._managed: list[Any] = []
         """torch's `FSDPParam`s: each has the sharded parameter, and the whole one for a forward and backward pass."""
         self._group_of: dict[int, Any] = {}
         """What is aggregated at once, by id of the sharded parameter."""
-        self._sharing = Sharing()
         self._data_of: dict[int, Ranks] = {}
         """The ranks over which `fully_shard` splits the batch, by id of the parameter."""
         self._meshes = Meshes(0, (), {})
@@ -197,18 +191,6 @@ class Fsdp2(Plain):
         if self.copies(parameter, what) or is_dtensor(parameter.tensor) or not self._is_known:
             return super().replicas(parameter, what)
         return [ranks for ranks in [crossed(alone()[0], self._meshes.across(()))] if len(ranks) > 1]
-
-    # The norm.
-
-    @property
-    def has_norm(self) -> bool:
-        return self._is_known
-
-    def counts_in_norm(self, parameter: Parameter) -> bool:
-        return self._sharing.counts(parameter.tensor)
-
-    def exchange(self) -> Exchange | None:
-        return self._sharing.exchange(self.job.monitor, self.named_parameters()) if self._is_known else None
 
 
 def _groups(model: torch.nn.Module) -> Iterator[Any]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from trainmon.common.kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
 from trainmon.frameworks.base import Content, GradientSink, is_tensor_parallel, shape_of_all
-from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
+from trainmon.frameworks.experts import Experts, is_expert, stacked_dim
 from trainmon.frameworks.job import Job, alone
-from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
+from trainmon.frameworks.megatron_ranks import UNKNOWN, Line, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
-from trainmon.frameworks.optimizer_hooks import InstanceMethod
+from trainmon.frameworks.optimizer_hooks import InstanceMethod, around_step
 from trainmon.frameworks.plain import Plain, is_moment
+from trainmon.measuring.measurer import inverse
 from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter
 
@@ -51,7 +52,7 @@ class Megatron(Plain):
         self._standing: Standing = self._guard.run("parallel groups", self._find_standing) or UNKNOWN
         self._by_group: dict[Any, list[Parameter]] = {}
         self._nodes: list[Any] = []
-        self._experts: dict[int, Numbered] | None = None
+        self._experts = Experts(job)
         self._layer_numbers: dict[int, list[tuple[str, str]]] | None = None
         self._scale: float | torch.Tensor | None = None
         self._norm: torch.Tensor | float | None = None
@@ -137,19 +138,11 @@ class Megatron(Plain):
             super().attach_step(before, after)
             return
 
-        def wrapper(step: Callable[..., Any]) -> Callable[..., Any]:
-            def stepped(*args: Any, **kwargs: Any) -> Any:
-                before()
-                result = step(*args, **kwargs)
-                if self._guard.run("the optimizer's result", lambda: self._is_left_out(result)):
-                    self.left_out()
-                else:
-                    after()
-                return result
+        def ended(result: Any) -> None:
+            is_left_out = self._guard.run("the optimizer's result", lambda: self._is_left_out(result))
+            (self.left_out if is_left_out else after)()
 
-            return stepped
-
-        self.handles.append(InstanceMethod(self.job.optimizer, "step", wrapper))
+        self.handles.append(InstanceMethod(self.job.optimizer, "step", around_step(before, ended)))
 
     def _is_left_out(self, result: Any) -> bool:
         """Reads what `step` returned: whether it was successful, the norm, the number of zeros."""
@@ -180,8 +173,7 @@ class Megatron(Plain):
         )
         if scaler is None:
             return 1.0
-        scale = scaler.scale.reshape(())
-        return 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
+        return inverse(scaler.scale.reshape(()))
 
     # What is measured around it.
 
@@ -227,16 +219,15 @@ class Megatron(Plain):
         """Every data-parallel rank, or with the distributed optimizer this one: each shows its shard."""
         if self._standing is UNKNOWN:
             return ()
-        return alone() if self._is_sharded else self._data_ranks(parameter)
+        return alone() if self._is_sharded else self._data(parameter).ranks
 
     def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
         """The model's copies are whole after a step also with the distributed optimizer, but where they are gathered
         later. Tensor-parallel ranks have copies of what is not split over them."""
         is_cut = self._is_sharded and (what is not Content.VALUES or self._gathers_later)
-        groups = [] if is_cut else [self._data_ranks(parameter)]
+        groups = [] if is_cut else [self._data(parameter).ranks]
         if not is_cut and not is_tensor_parallel(parameter):
-            standing = self._standing
-            groups.append(standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks)
+            groups.append(self._tensor(parameter).ranks)
         return [ranks for ranks in groups if len(ranks) > 1]
 
     def copied_values(self, parameter: Parameter) -> torch.Tensor | None:
@@ -247,18 +238,19 @@ class Megatron(Plain):
         configs = (getattr(one, "ddp_config", None) for one in self._wrappers)
         return any(bool(getattr(one, "overlap_param_gather", False)) for one in configs)
 
-    def _data_ranks(self, parameter: Parameter) -> tuple[int, ...]:
-        return self._standing.expert_data_ranks if _is_expert(parameter) else self._standing.data_ranks
+    def _data(self, parameter: Parameter) -> Line:
+        return self._standing.expert_data if is_expert(parameter.tensor) else self._standing.data
+
+    def _tensor(self, parameter: Parameter) -> Line:
+        return self._standing.expert_tensor if is_expert(parameter.tensor) else self._standing.tensor
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         """Of a tensor-parallel parameter that of its parts together."""
         shape = list(parameter.tensor.shape)
         if is_tensor_parallel(parameter):
-            standing = self._standing
-            ranks = standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks
-            shape = shape_of_all(parameter, max(1, len(ranks)))
-        if shape and _is_expert(parameter) and id(parameter.tensor) not in self._numbered_experts():
-            shape[stacked_dim(self.job.models, parameter.tensor)] *= self._standing.expert_parts
+            shape = shape_of_all(parameter, max(1, len(self._tensor(parameter).ranks)))
+        if shape and is_expert(parameter.tensor) and self._experts.of(parameter.tensor) is None:
+            shape[stacked_dim(self.job.models, parameter.tensor)] *= max(1, len(self._standing.expert.ranks))
         return tuple(shape)
 
     def whole_name(self, parameter: Parameter) -> str:
@@ -267,26 +259,19 @@ class Megatron(Plain):
         if self._layer_numbers is None:
             self._layer_numbers = self._guard.run("layer numbers", lambda: layer_numbers(self.job.models)) or {}
         name = parameter.name
-        expert = self._numbered_experts().get(id(parameter.tensor)) if _is_expert(parameter) else None
+        expert = self._experts.of(parameter.tensor) if is_expert(parameter.tensor) else None
         if expert is not None:
-            name = expert.whole_name(name, self._standing.expert)
+            name = expert.whole_name(name, self._standing.expert.place)
         for prefix, whole in self._layer_numbers.get(parameter.vpp_stage, ()):
             if f".{name}".find(f".{prefix}.") >= 0:
                 return f".{name}".replace(f".{prefix}.", f".{whole}.", 1)[1:]
         return name
 
-    def _numbered_experts(self) -> dict[int, Numbered]:
-        if self._experts is None:
-            models = self.job.models
-            self._experts = self._guard.run("names of experts", lambda: numbered_experts(models)) or {}
-        return self._experts
-
     # Who reports, and who counts.
 
     def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:
-            place = self._standing.expert_tensor if _is_expert(parameter) else self._standing.tensor
-            parameter.is_replica = place != 0 and not is_tensor_parallel(parameter)
+            parameter.is_replica = self._tensor(parameter).place != 0 and not is_tensor_parallel(parameter)
 
     def reports_reduced(self, parameter: Parameter) -> bool:
         """With a `dp_group` given, only its first rank writes aggregated gradients, all ranks having the same; where
@@ -295,7 +280,7 @@ class Megatron(Plain):
             return False
         if self._is_sharded or self.job.dp_group is None:
             return True
-        return self._is_first_copy(parameter)
+        return self._data(parameter).place == 0
 
     def counts_in_norm(self, parameter: Parameter) -> bool:
         """Megatron's rule: shared parameters (tied embeddings on the last pipeline stage) and tensor-parallel
@@ -304,12 +289,9 @@ class Megatron(Plain):
             return False
         if getattr(parameter.tensor, "shared", False):
             return False
-        if self._standing.tensor != 0 and not is_tensor_parallel(parameter):
+        if self._standing.tensor.place != 0 and not is_tensor_parallel(parameter):
             return False
-        return self._standing.norm is not None or self._is_first_copy(parameter)
-
-    def _is_first_copy(self, parameter: Parameter) -> bool:
-        return (self._standing.expert_data if _is_expert(parameter) else self._standing.data) == 0
+        return self._standing.norm is not None or self._data(parameter).place == 0
 
     @property
     def has_norm(self) -> bool:
@@ -370,10 +352,6 @@ def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[torch.nn.Module]:
 
 def _is_megatrons(one: type, name: str) -> bool:
     return one.__name__ == name and one.__module__.partition(".")[0] == "megatron"
-
-
-def _is_expert(parameter: Parameter) -> bool:
-    return not getattr(parameter.tensor, "allreduce", True)
 
 
 def _is_captured(tensor: torch.Tensor) -> bool:

@@ -13,33 +13,36 @@ _STATE = "megatron.core.parallel_state"
 
 
 @dataclass(slots=True, frozen=True)
-class Standing:
-    """This rank's place. Places are 0 where there is no such group."""
+class Line:
+    """The ranks of a group, and this one's place among them."""
 
-    tensor: int
-    """Among ranks with the same pipeline stage and data: holders of replicated parameters."""
-    expert_tensor: int
+    place: int = 0
+    ranks: tuple[int, ...] = ()
+    """Empty where there is no such group, or it could not be asked."""
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """This rank's groups."""
+
+    tensor: Line
+    """Of ranks with the same pipeline stage and data: they hold the same replicated parameters, and the parts of split
+    ones."""
+    expert_tensor: Line
     """The same for the experts' parameters."""
-    data: int
-    """Among ranks with the same dense parameters."""
-    expert_data: int
-    """Among ranks with the same experts."""
+    data: Line
+    """Of ranks with the same dense parameters."""
+    expert_data: Line
+    """Of ranks with the same experts."""
     norm: tuple[int, ...] | None
     """The ranks over which Megatron adds up squared gradients; None if that differs between its optimizers."""
     world: int
-    data_ranks: tuple[int, ...] = ()
-    """All with the same dense parameters; empty where the groups could not be asked."""
-    expert_data_ranks: tuple[int, ...] = ()
-    tensor_ranks: tuple[int, ...] = ()
-    """All that hold the same replicated parameters, or the other parts of split ones."""
-    expert_tensor_ranks: tuple[int, ...] = ()
-    expert: int = 0
-    """Which part of a layer's experts this rank has."""
-    expert_parts: int = 1
+    expert: Line = Line()
+    """Of ranks that have a part each of a layer's experts."""
 
 
 #: Where the groups could not be asked.
-UNKNOWN = Standing(0, 0, 0, 0, (), 1)
+UNKNOWN = Standing(Line(), Line(), Line(), Line(), (), 1)
 
 
 def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: Any) -> Standing:
@@ -47,7 +50,8 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
-        return Standing(0, 0, 0, 0, (0,), 1, (0,), (0,), (0,), (0,))
+        own = Line(0, (0,))
+        return Standing(own, own, own, own, (0,), 1)
     owners = leaves(optimizer)
     tensor = tp_group or _attribute(owners, "tp_group") or _attribute(wrappers, "tp_group")
     tensor = tensor or _global("get_tensor_model_parallel_group")
@@ -63,18 +67,13 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
     expert_tensor = _global("get_expert_tensor_parallel_group") or tensor
     expert = _attribute(wrappers, "ep_group") or _global("get_expert_model_parallel_group")
     return Standing(
-        tensor=_place(tensor),
-        expert_tensor=_place(expert_tensor),
-        data=_place(data),
-        expert_data=_place(expert_data),
+        tensor=_line(tensor),
+        expert_tensor=_line(expert_tensor),
+        data=_line(data),
+        expert_data=_line(expert_data),
         norm=_norm_ranks(optimizer, owners),
         world=distributed.get_world_size(),
-        data_ranks=_ranks(data),
-        expert_data_ranks=_ranks(expert_data),
-        tensor_ranks=_ranks(tensor),
-        expert_tensor_ranks=_ranks(expert_tensor),
-        expert=_place(expert),
-        expert_parts=max(1, len(_ranks(expert))),
+        expert=_line(expert),
     )
 
 
@@ -114,16 +113,12 @@ def _global(function: str, **arguments: Any) -> Any:
         return None
 
 
-def _ranks(group: Any) -> tuple[int, ...]:
+def _line(group: Any) -> Line:
     from torch import distributed
 
-    return () if group is None else tuple(sorted(distributed.get_process_group_ranks(group)))
-
-
-def _place(group: Any) -> int:
-    from torch import distributed
-
-    return 0 if group is None else max(0, distributed.get_rank(group))
+    if group is None:
+        return Line()
+    return Line(max(0, distributed.get_rank(group)), tuple(sorted(distributed.get_process_group_ranks(group))))
 
 
 def layer_numbers(models: Sequence[Any]) -> dict[int, list[tuple[str, str]]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainmon.frameworks.base import pairs
+
 if TYPE_CHECKING:
     import torch
 
@@ -64,9 +66,9 @@ def _of(owner: Any) -> Iterator[tuple[torch.Tensor, Held]]:
     if hasattr(owner, "gbuf_ranges"):
         yield from _shards(owner)
     elif hasattr(owner, "fp32_from_float16_groups"):
-        for parameter, main in _pairs(owner.float16_groups, owner.fp32_from_float16_groups):
+        for parameter, main in pairs(owner.float16_groups, owner.fp32_from_float16_groups):
             yield parameter, Held(owner, main, None)
-        for parameter, main in _pairs(owner.fp32_from_fp32_groups, owner.fp32_from_fp32_groups):
+        for parameter, main in pairs(owner.fp32_from_fp32_groups, owner.fp32_from_fp32_groups):
             yield parameter, Held(owner, main, None)
     else:
         for group in getattr(owner, "param_groups", None) or []:
@@ -89,13 +91,8 @@ def _shards(owner: Any) -> Iterator[tuple[torch.Tensor, Held]]:
         (owner.model_float16_groups, owner.shard_float16_groups, owner.shard_fp32_from_float16_groups),
         (owner.model_fp32_groups, owner.shard_fp32_groups, owner.shard_fp32_groups),
     ):
-        for (parameter, shard), (_, copy) in zip(_pairs(models, shards), _pairs(models, copies), strict=True):
+        for (parameter, shard), (_, copy) in zip(pairs(models, shards), pairs(models, copies), strict=True):
             # Where the torch optimizer keeps the fp32 copies itself, it steps the 16-bit shard.
             main = copy if copy is not None else shard
             if main is not None:
                 yield parameter, Held(owner, main, spans[id(parameter)])
-
-
-def _pairs(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
-    for some, others in zip(left, right, strict=True):
-        yield from zip(some, others, strict=True)

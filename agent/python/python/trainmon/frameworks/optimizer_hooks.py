@@ -27,6 +27,23 @@ class InstanceMethod:
         self._put_back()
 
 
+def around_step(
+    before: Callable[[], None], after: Callable[[Any], None]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The wrapper of a step that is not torch's. `after` is given what the step returned."""
+
+    def wrapper(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            before()
+            result = step(*args, **kwargs)
+            after(result)
+            return result
+
+        return stepped
+
+    return wrapper
+
+
 def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> list[Removable]:
     """Calls `before` and `after` around every step of an optimizer.
 
@@ -41,7 +58,7 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
             break
         optimizer = inner
     if not hasattr(optimizer, "register_step_pre_hook"):
-        return [InstanceMethod(optimizer, "step", lambda step: _around(step, before, after))]
+        return [InstanceMethod(optimizer, "step", around_step(before, lambda _result: after()))]
 
     # A class that calls its parent's step has torch's hooks run for both: the outermost is the step. One that is under
     # way tells its end.
@@ -89,16 +106,6 @@ def _is_inside_step(optimizer: Any) -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def _around(step: Callable[..., Any], before: Callable[[], None], after: Callable[[], None]) -> Callable[..., Any]:
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        before()
-        result = step(*args, **kwargs)
-        after()
-        return result
-
-    return wrapped
 
 
 def _then(closure: Callable[[], Any], once: Callable[[], None]) -> Callable[[], Any]:

@@ -53,17 +53,18 @@ class Plain(Framework):
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        listener = weakly(sink)
         for parameter in parameters:
             tensor = parameter.tensor
-            if not tensor.requires_grad or id(tensor) in self._hooked or is_lazy(tensor):
-                continue
+            if tensor.requires_grad and id(tensor) not in self._hooked and not is_lazy(tensor):
+                hook = functools.partial(self._hook, parameter, sink)
+                handle = self.job.guard.each("weight gradients", parameter.name, hook)
+                self.handles.extend([] if handle is None else [handle])
+                self._hooked.add(id(tensor))
 
-            hook = _accumulation_hook(weakref.ref(parameter), listener, self.job.guard)
-            put = functools.partial(tensor.register_post_accumulate_grad_hook, hook)
-            handle = self.job.guard.each("weight gradients", parameter.name, put)
-            self.handles.extend([] if handle is None else [handle])
-            self._hooked.add(id(tensor))
+    def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
+        """Hooks one parameter; gives the hook's handle."""
+        hook = _accumulation_hook(weakref.ref(parameter), weakly(sink), self.job.guard)
+        return parameter.tensor.register_post_accumulate_grad_hook(hook)
 
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         self.handles.extend(hook_step(self.job.optimizer, before, after))

@@ -6,6 +6,10 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from trainmon._trainmon import Monitor
+from trainmon.frameworks.job import Job
+from trainmon.frameworks.plain import Plain
+from trainmon.measuring.norm import Exchange
+from trainmon.measuring.parameters import Parameter
 from trainmon.ranks.exchange import StoreExchange
 
 
@@ -42,3 +46,27 @@ class Sharing:
             return None
         names = "\n".join(f"{vpp_stage}:{name}" for vpp_stage, name, _ in named)
         return StoreExchange(monitor, self.ranks, f"{zlib.crc32(names.encode()):08x}")
+
+
+class Sharded(Plain):
+    """Each rank keeps a part of the parameters."""
+
+    grad_is_whole = False
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.aggregates = True
+        self._guard = job.guard
+        self._sharing = Sharing()
+        #: Whether it was found where this version of torch keeps it.
+        self._is_known = False
+
+    @property
+    def has_norm(self) -> bool:
+        return self._is_known
+
+    def counts_in_norm(self, parameter: Parameter) -> bool:
+        return self._sharing.counts(parameter.tensor)
+
+    def exchange(self) -> Exchange | None:
+        return self._sharing.exchange(self.job.monitor, self.named_parameters()) if self._is_known else None

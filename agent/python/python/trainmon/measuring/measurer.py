@@ -24,6 +24,12 @@ class Label(NamedTuple):
 #: The factor of a gradient whose loss was not scaled.
 UNSCALED = 1.0
 
+
+def inverse(scale: torch.Tensor) -> float | torch.Tensor:
+    """What a gradient is multiplied with whose loss was multiplied with `scale`: without waiting for a device."""
+    return 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
+
+
 #: Takes a tensor's norm, at once or when the device has delivered.
 NormSink = Callable[[float], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.base import inner_optimizer
-from trainmon.measuring.measurer import UNSCALED
+from trainmon.measuring.measurer import UNSCALED, inverse
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +34,7 @@ class LossScale:
         if self._scaler is None or self._scaler._scale is None:
             return UNSCALED
         if self._reciprocal is None:
-            scale = self._scaler._scale
-            self._reciprocal = 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
+            self._reciprocal = inverse(self._scaler._scale)
         return self._reciprocal
 
     def before_step(self) -> float | torch.Tensor:
