@@ -96,7 +96,7 @@ def test_listening_passes_everything_through(bucket_class: type[Calls]) -> None:
     """Arguments and result are the original's; an aggregation under way is not announced again."""
     original = vars(bucket_class)["start_grad_sync"]
     heard: list[Any] = []
-    ears = [megatron_sync.listen(heard.append, []) for _ in range(2)]
+    ears = [ear for _ in range(2) for ear in megatron_sync.listen(heard.append, [])]
     bucket = bucket_class()
     assert bucket.start_grad_sync(1, force_all_reduce=True) == "done"
     assert bucket.calls == [((1,), {"force_all_reduce": True})]
@@ -114,7 +114,7 @@ def test_listening_passes_everything_through(bucket_class: type[Calls]) -> None:
 def test_a_later_wrapper_survives_ours(bucket_class: type[Calls]) -> None:
     """Who wrapped the method after us keeps working when we go, and we do not come back through it."""
     heard: list[Any] = []
-    ear = megatron_sync.listen(heard.append, [])
+    (ear,) = megatron_sync.listen(heard.append, [])
     ours = vars(bucket_class)["start_grad_sync"]
     theirs: list[str] = []
 
@@ -126,7 +126,7 @@ def test_a_later_wrapper_survives_ours(bucket_class: type[Calls]) -> None:
     ear.remove()
     bucket_class().start_grad_sync()
     assert (theirs, heard) == (["theirs"], [])
-    again = megatron_sync.listen(heard.append, [])
+    (again,) = megatron_sync.listen(heard.append, [])
     bucket_class().start_grad_sync()
     assert len(theirs) == 2
     assert len(heard) == 1

@@ -90,7 +90,7 @@ class Megatron(Plain):
                 self._guard.failed("weight gradients", error)
 
         groups = [group for wrapper in self._wrappers for group in bucket_groups(wrapper)]
-        self.handles.append(megatron_sync.listen(starts, groups))
+        self.handles.extend(megatron_sync.listen(starts, groups))
         if self.job.settings.every_micro_batch and last > 0:
             self._attach_earlier(buffered, sink, last)
 
