@@ -15,24 +15,16 @@ from trainmon.captures.undoing import guarded, undo_all
 
 #: The operations, and which of their arguments are filled by them: they hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
-    "send": ([], []),
-    "recv": ([0], []),
-    "broadcast": ([], []),
-    "all_reduce": ([], []),
-    "reduce": ([], []),
-    "all_gather": ([0], []),
+    **dict.fromkeys(("send", "broadcast", "all_reduce", "reduce", "isend", "batch_isend_irecv"), ([], [])),
+    **dict.fromkeys(
+        (
+            *("recv", "all_gather", "scatter", "reduce_scatter", "_reduce_scatter_base", "_all_gather_base"),
+            *("all_to_all_single", "all_to_all", "all_gather_into_tensor", "reduce_scatter_tensor"),
+        ),
+        ([0], []),
+    ),
     "gather": ([1], []),
-    "isend": ([], []),
     "irecv": ([0], ["tensor"]),
-    "scatter": ([0], []),
-    "reduce_scatter": ([0], []),
-    "_reduce_scatter_base": ([0], []),
-    "_all_gather_base": ([0], []),
-    "all_to_all_single": ([0], []),
-    "all_to_all": ([0], []),
-    "all_gather_into_tensor": ([0], []),
-    "reduce_scatter_tensor": ([0], []),
-    "batch_isend_irecv": ([], []),
     "all_gather_single": ([0], ["output_tensor"]),
     "reduce_scatter_single": ([0], ["output"]),
 }

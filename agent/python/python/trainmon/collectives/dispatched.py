@@ -28,21 +28,15 @@ from trainmon.collectives.operations import called
 from trainmon.common.guard import Guard
 from trainmon.hooks.replacement import replace
 
-#: Functional collectives: where the name of the group stands among the arguments, from the end.
+#: Functional collectives and what each is counted as: those that write into what they are given are no others.
 _FUNCTIONAL = {
-    "all_reduce": "all_reduce",
-    "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce_coalesced",
-    "all_reduce_coalesced_": "all_reduce_coalesced",
-    "all_gather_into_tensor": "all_gather_into_tensor",
-    "all_gather_into_tensor_out": "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
-    "reduce_scatter_tensor": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_out": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
-    "all_to_all_single": "all_to_all_single",
-    "broadcast": "broadcast",
-    "broadcast_": "broadcast",
+    name: name.removesuffix("_out").removesuffix("_")
+    for name in (
+        *("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"),
+        *("all_gather_into_tensor", "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced"),
+        *("reduce_scatter_tensor", "reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced"),
+        *("all_to_all_single", "broadcast", "broadcast_"),
+    )
 }
 #: Results that nobody has waited for are given up beyond this many.
 _MOST_OPEN = 1024

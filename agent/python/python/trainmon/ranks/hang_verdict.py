@@ -12,14 +12,9 @@ _POINT_TO_POINT = ("send", "recv")
 #: Operations whose size is the same on every rank. Lists may be uneven, and so may what ranks exchange.
 _OF_EQUAL_SIZE = frozenset(
     (
-        "all_reduce",
-        "all_reduce_coalesced",
-        "broadcast",
-        "reduce",
-        "all_gather_into_tensor",
-        "all_gather_into_tensor_coalesced",
-        "reduce_scatter_tensor",
-        "reduce_scatter_tensor_coalesced",
+        *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce"),
+        *("all_gather_into_tensor", "all_gather_into_tensor_coalesced"),
+        *("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"),
     )
 )
 #: Ranks that a message names.
