@@ -208,6 +208,31 @@ class Framework(abc.ABC):
             self.handles.pop().remove()
 
 
+class Nothing(Framework):
+    """Takes the place of a framework whose attaching failed: nothing is measured, nothing is touched."""
+
+    name = "nothing"
+
+    @classmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        return False
+
+    def named_parameters(self) -> Iterable[tuple[int, str, torch.Tensor]]:
+        return ()
+
+    def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        return
+
+    def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        return
+
+    def reduced(self, parameter: Parameter) -> torch.Tensor | None:
+        return None
+
+    def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
+        return {}
+
+
 def is_tensor_parallel(parameter: Parameter) -> bool:
     """Whether tensor-parallel ranks have a part each of it, as Megatron marks it."""
     return bool(getattr(parameter.tensor, "tensor_model_parallel", False))

@@ -10,6 +10,7 @@ It is passed to the trainer:
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +26,6 @@ except ImportError as error:
 
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
 from trainmon.integrations.attach import ConfiguredCallback, attach, safely
-from trainmon.integrations.checkpoint import load_alerts, save_alerts
 from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
         )
         self._guarded("replay", self._keep_steps)
         if state.global_step:
-            self._guarded("alert state", lambda watch: load_alerts(watch, _checkpoint(args, state)))
+            self._guarded("alert state", lambda watch: _load_alerts(watch, _alerts_file(watch, args, state)))
 
     def _keep_steps(self, watch: Watch) -> None:
         """A step's micro-batches can be run again: the trainer's own method is what is called."""
@@ -92,7 +92,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
 
     def on_save(self, args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
         """Puts into the checkpoint what this rank's alert rules remember: a resumed training goes on from it."""
-        self._guarded("alert state", lambda watch: save_alerts(watch, _checkpoint(args, state)))
+        self._guarded("alert state", lambda watch: _save_alerts(watch, _alerts_file(watch, args, state)))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """Delivers what was measured."""
@@ -127,9 +127,36 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
             watch.close()
 
 
-def _checkpoint(args: Any, state: Any) -> Path:
-    """Where the trainer puts what it saves at this step."""
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+def _alerts_file(watch: Watch, args: Any, state: Any) -> Path:
+    """What this rank's alert rules remember, in the directory of what the trainer saves at this step."""
+    checkpoint = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+    return checkpoint / f"trainmon_alerts_rank{watch.monitor.rank}.json"
+
+
+def _save_alerts(watch: Watch, file: Path) -> None:
+    """A checkpoint that is not on this machine is left alone, and that is said."""
+    unfinished = file.with_suffix(".tmp")
+    try:
+        unfinished.write_text(json.dumps(watch.state_dict()))
+        unfinished.replace(file)
+    except OSError as error:
+        _say(watch, f"`{file}` is not written: {error}")
+
+
+def _load_alerts(watch: Watch, file: Path) -> None:
+    """Goes on from this rank's state, if the checkpoint has one."""
+    try:
+        watch.load_state_dict(json.loads(file.read_text()))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _say(watch, f"`{file}` cannot be read: {error}")
+    except ValueError as error:
+        _say(watch, f"`{file}` is no alert state: {error}")
+
+
+def _say(watch: Watch, what: str) -> None:
+    watch.monitor.say("warning", what, "without it the rules of a resumed run learn anew what is usual")
 
 
 def _calling_trainer() -> Any:

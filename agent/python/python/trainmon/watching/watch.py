@@ -16,7 +16,7 @@ from trainmon.common.guard import Guard
 from trainmon.common.kinds import Kind
 from trainmon.frameworks import Job, live_watches, recognise
 from trainmon.frameworks.arguments import models_of
-from trainmon.frameworks.no_framework import Nothing
+from trainmon.frameworks.base import Nothing
 from trainmon.frameworks.plain import Plain
 from trainmon.hooks import patches
 from trainmon.measuring.measurer import Measurer, TensorQueue
