@@ -14,6 +14,7 @@ from trainmon.captures.config_file import ConfigFile
 from trainmon.captures.session import CaptureSession
 from trainmon.captures.window import TokenRange
 from trainmon.common.notices import say
+from trainmon.common.world import world_rank
 
 _lock = threading.RLock()
 
@@ -308,12 +309,7 @@ def rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tu
 
 def rank_of_process(rank_id: int | None) -> int | None:
     """The rank given, or that of torch.distributed; none if it has none (yet)."""
-    if rank_id is not None:
-        return rank_id
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return None
+    return world_rank() if rank_id is None else rank_id
 
 
 def _can_be_saved(value: Any, depth: int = 0) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from trainmon.common.world import world_rank, world_size
+
 #: Megatron's descriptions, which are also DeepSpeed's under Megatron: the name here, and the role.
 _MEGATRON: Final[dict[str, tuple[str, str | None]]] = {
     "DATA_PARALLEL_GROUP": ("dp", "dp"),
@@ -72,7 +74,7 @@ def _by_ranks(group: Any, ranks: Sequence[int]) -> str:
         for other, members in world.pg_group_ranks.items()
         if list(members) == list(ranks) and _named(_description(other))[0] is None
     ]
-    name = "world" if len(ranks) == _world_size() else f"ranks_{told_ranks(ranks)}"
+    name = "world" if world_rank() is not None and len(ranks) == world_size() else f"ranks_{told_ranks(ranks)}"
     number = next((number for number, other in enumerate(same, 1) if other is group), 1)
     return name if number == 1 else f"{name}_{number}"
 
@@ -87,12 +89,6 @@ def _named(description: str) -> tuple[str | None, str | None]:
         dimension = description.removeprefix("mesh_")
         return dimension, _DIMENSIONS.get(dimension, dimension)
     return None, None
-
-
-def _world_size() -> int:
-    from torch import distributed
-
-    return distributed.get_world_size() if distributed.is_initialized() else 0
 
 
 def told_ranks(ranks: Sequence[int]) -> str:

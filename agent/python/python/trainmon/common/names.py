@@ -98,7 +98,7 @@ def child(module: torch.nn.Module, name: str) -> torch.nn.Module | None:
     return children[name] if name in children else None  # noqa: SIM401 - it has no `get`
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are: `a, b and 3 more`."""
+def listed(names: Sequence[object], most: int) -> str:
+    """The first names or numbers, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return f"{', '.join(map(str, names[:most]))}{more}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._trainmon import CONFIG_KEYS, check_run_name, did_you_mean
+from trainmon.common.world import world_rank
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
 
 if TYPE_CHECKING:
@@ -106,9 +107,7 @@ def check_groups(**groups: Any) -> None:
     for name, group in groups.items():
         if group is None:
             continue
-        from torch import distributed
-
-        if not distributed.is_available() or not distributed.is_initialized():
+        if world_rank() is None:
             raise RuntimeError(
                 f"{name}: torch.distributed is not initialised\nhint: call `watch` after it, or leave it out"
             )

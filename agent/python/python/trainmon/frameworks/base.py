@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from trainmon.frameworks.job import Job, alone, world_size
+from trainmon.common.world import world_size
+from trainmon.frameworks.job import Job, alone
 from trainmon.frameworks.pipelines import Pipeline
 from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter, named_parameters

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmon.common.world import world_rank
 from trainmon.frameworks.base import Content, GradientSink, inner_optimizer
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, WholeParameters, is_deepspeeds, layout_of
 from trainmon.frameworks.experts import Experts, is_expert
@@ -190,13 +191,10 @@ class DeepSpeed(Plain):
 
     def _ranks(self) -> tuple[int, ...]:
         """The ranks that hold a part of the aggregated gradients."""
-        from torch import distributed
-
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if world_rank() is None:
             return ()
-        optimizer = self.job.optimizer
-        if _has_model_parallel(optimizer):
-            return tuple(range(distributed.get_world_size())) if self._layout.shards_gradients else ()
+        if _has_model_parallel(self.job.optimizer):
+            return ranks_of(None) if self._layout.shards_gradients else ()
         if not self._layout.shards_gradients and not self._adds_up_copies():
             return ()
         return ranks_of(self._data_group())

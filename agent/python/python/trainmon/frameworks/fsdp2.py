@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon.common.names import clean_name
+from trainmon.common.world import world_size
 from trainmon.frameworks.base import Content, GradientSink
 from trainmon.frameworks.functions import listen_after
-from trainmon.frameworks.job import Job, alone, ranks_of, world_size
+from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.meshes import (
     Meshes,
     Ranks,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import Monitor
 from trainmon.common.guard import Guard
 from trainmon.common.settings import Settings
+from trainmon.common.world import world_rank, world_size
 
 if TYPE_CHECKING:
     import torch
@@ -31,18 +32,9 @@ class Job:
     """msprobe's constructor argument; None lets the framework find out."""
 
 
-def world_size() -> int:
-    """Of torch.distributed; 1 without it."""
-    from torch import distributed
-
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
 def alone() -> tuple[int, ...]:
     """This rank only."""
-    from torch import distributed
-
-    return (distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0,)
+    return (world_rank() or 0,)
 
 
 def ranks_of(group: Any) -> tuple[int, ...]:

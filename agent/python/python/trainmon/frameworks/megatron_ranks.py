@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainmon.common.world import world_rank, world_size
 from trainmon.frameworks.megatron_shards import leaves
 
 _STATE = "megatron.core.parallel_state"
@@ -47,9 +48,7 @@ UNKNOWN = Standing(Line(), Line(), Line(), Line(), (), 1)
 
 def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: Any) -> Standing:
     """Asks, in this order: what the user gave, the optimizer and Megatron's DDP wrappers, Megatron's global state."""
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if world_rank() is None:
         own = Line(0, (0,))
         return Standing(own, own, own, own, (0,), 1)
     owners = leaves(optimizer)
@@ -72,7 +71,7 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
         data=_line(data),
         expert_data=_line(expert_data),
         norm=_norm_ranks(optimizer, owners),
-        world=distributed.get_world_size(),
+        world=world_size(),
         expert=_line(expert),
     )
 
@@ -80,7 +79,7 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
 def _norm_ranks(optimizer: Any, owners: Sequence[Any]) -> tuple[int, ...] | None:
     from torch import distributed
 
-    everyone = tuple(range(distributed.get_world_size()))
+    everyone = tuple(range(world_size()))
     if any(one.__name__ == "LayerWiseDistributedOptimizer" for one in type(optimizer).__mro__):
         return everyone
     found: set[tuple[int, ...]] = set()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmon.common.world import world_rank
 from trainmon.frameworks.job import Job, ranks_of
 from trainmon.measuring.norm import Exchange
 from trainmon.ranks.exchange import StoreExchange
@@ -39,9 +40,7 @@ class Pipeline:
         return self._ranks
 
     def _find(self) -> tuple[int, ...]:
-        from torch import distributed
-
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if world_rank() is None:
             return ()
         if self._job.pp_group is not None:
             return ranks_of(self._job.pp_group)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon.common.guard import Guard
+from trainmon.common.world import world_rank, world_size
 from trainmon.frameworks.base import (
     Content,
     Framework,
@@ -17,7 +18,7 @@ from trainmon.frameworks.base import (
     shape_of_all,
     weakly,
 )
-from trainmon.frameworks.job import Job, alone, ranks_of, world_size
+from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.meshes import crossed
 from trainmon.frameworks.optimizer_hooks import hook_step
 from trainmon.measuring.norm import Exchange
@@ -39,10 +40,8 @@ class Plain(Framework):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        from torch import distributed
-
         # A loop may all-reduce gradients itself; collectives do not count their writes.
-        self.aggregates = distributed.is_available() and distributed.is_initialized()
+        self.aggregates = world_rank() is not None
         self._hooked: set[int] = set()
 
     @classmethod

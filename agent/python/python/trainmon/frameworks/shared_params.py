@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from trainmon._trainmon import Monitor
+from trainmon.common.world import world_rank
 from trainmon.frameworks.job import Job
 from trainmon.frameworks.plain import Plain
 from trainmon.measuring.norm import Exchange
@@ -17,9 +18,7 @@ class Sharing:
     """Parameters that are split over ranks; others are the same on every rank."""
 
     def __init__(self) -> None:
-        from torch import distributed
-
-        self._own = distributed.get_rank() if distributed.is_initialized() else 0
+        self._own = world_rank() or 0
         self._holders: dict[int, tuple[int, ...]] = {}
         self._ranks = {self._own}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
+from trainmon.common.names import listed
 from trainmon.ranks.store_thread import FileStoreError, Ring, StoreThread, default_store, get_all
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
@@ -28,6 +29,9 @@ PATIENCE_S = 10.0
 _TRIES = 8
 #: Between looks at the store: at first, per rank of the group, and at most. A store serves all its ranks in one thread.
 _PAUSE_S, _PAUSE_PER_RANK_S, _LONGEST_PAUSE_S = 0.002, 0.0002, 0.25
+
+#: So many ranks are named.
+_NAMED = 8
 
 Done = Callable[[float | None], None]
 
@@ -251,7 +255,7 @@ class _Adder(StoreThread):
         if self._rank != self._leader:
             return f"rank {self._leader}, which adds up, published no sum of step {one.step}"
         missing = [rank for rank in self._ranks if rank not in one.parts and rank != self._rank]
-        return f"no part of step {one.step} came from rank {_shown(missing)}"
+        return f"no part of step {one.step} came from rank {listed(missing, _NAMED)}"
 
     def _say(self, why: str, hint: str | None = None, *, at_the_end: bool = False) -> None:
         if self._has_said or (self._stop_at is not None and not at_the_end):
@@ -261,8 +265,8 @@ class _Adder(StoreThread):
             "warning",
             f"the global gradient norm is not known where parts of other ranks are missing: {why}",
             hint
-            or f"it is added up over ranks {_shown(self._ranks)}: each of them must be watched; everything else is "
-            "measured all the same",
+            or f"it is added up over ranks {listed(self._ranks, _NAMED)}: each of them must be watched; everything "
+            "else is measured all the same",
         )
 
 
@@ -283,8 +287,3 @@ def _resolve(one: _Sum, total: float | None) -> None:
     except Exception:
         # It belongs to a monitor that is shut down; the other steps go on.
         return
-
-
-def _shown(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:8]))
-    return listed if len(ranks) <= 8 else f"{listed} and {len(ranks) - 8} more"

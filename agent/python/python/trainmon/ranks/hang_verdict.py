@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainmon.common.names import listed
+
 #: Operations of which the number is that of the group, the same on every rank. Sends and receives have another on each.
 _POINT_TO_POINT = ("send", "recv")
 #: Operations whose size is the same on every rank. Lists may be uneven, and so may what ranks exchange.
@@ -235,6 +237,4 @@ def group_key(group: str, ranks: Sequence[int]) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:_MOST_RANKS]))
-    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {listed}{more}"
+    return f"rank{'' if len(ranks) == 1 else 's'} {listed(ranks, _MOST_RANKS)}"

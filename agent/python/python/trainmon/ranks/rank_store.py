@@ -10,7 +10,8 @@ import itertools
 from typing import Any
 
 from trainmon._trainmon import ParsedConfig
-from trainmon.ranks.store_thread import is_file
+from trainmon.common.world import world_size
+from trainmon.ranks.store_thread import FileStoreError, default_store
 
 #: Under which this run's keys are.
 _PREFIX = "trainmon/control"
@@ -46,7 +47,7 @@ class TorchRankStore:
     def _open(self) -> Any:
         from torch.distributed import PrefixStore
 
-        return PrefixStore(self._prefix, _default_store())
+        return PrefixStore(self._prefix, default_store())
 
     def _read(self, key: str) -> str | None:
         store = self._open()
@@ -59,19 +60,10 @@ def torch_rank_store(config: ParsedConfig) -> TorchRankStore | None:
     alerts that end the training) and torch.distributed has a store for it. Elsewhere the ranks agree over files."""
     if not config.needs_agreement or config.control_directory is not None:
         return None
-    return TorchRankStore() if _has_store() else None
-
-
-def _has_store() -> bool:
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
-        return False
-    # A file as a store appends every text that is set: it would only grow.
-    return not is_file(_default_store())
-
-
-def _default_store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
+    if world_size() == 1:
+        return None
+    try:
+        default_store()
+    except FileStoreError:
+        return None
+    return TorchRankStore()

@@ -7,6 +7,8 @@ import time
 
 from torch import distributed
 
+from trainmon.common.world import world_size
+
 #: Ranks come to the same step at different times: so long, in seconds, the first to come waits.
 PATIENCE_S = 30.0
 #: Beyond that, how long an answer of the store's is waited for.
@@ -22,7 +24,7 @@ def all_come(name: str, patience_s: float | None = None) -> bool:
 
     A collective operation would do as well, but a rank that does not come would find it in place of its own next one.
     """
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    if world_size() == 1:
         return True
     patience = PATIENCE_S if patience_s is None else patience_s
     answer: list[bool] = []
@@ -36,7 +38,7 @@ def all_come(name: str, patience_s: float | None = None) -> bool:
 def _ask(name: str, patience_s: float) -> bool:
     try:
         store = distributed.PrefixStore(f"trainmon/replay/{name}", distributed.distributed_c10d._get_default_store())
-        if store.add("come", 1) == distributed.get_world_size():
+        if store.add("come", 1) == world_size():
             return bool(store.compare_set("answer", "", _GO.decode()) == _GO)
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
