@@ -11,7 +11,7 @@ import torch
 import trainmon
 from support.captures import entries
 from trainmon.captures.devices import DeviceNumbers
-from trainmon.device.streams import NoStreams
+from trainmon.device.streams import Streams
 
 
 def elsewhere() -> list[torch.Tensor]:
@@ -56,7 +56,7 @@ def test_numbers_of_a_device_are_those_of_the_host(
                     assert ours[key] == expected, (name, part, key)
 
 
-class Slow(NoStreams):
+class Slow(Streams):
     """Delivers when it is told to."""
 
     is_done = False

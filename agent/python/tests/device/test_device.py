@@ -24,7 +24,7 @@ from trainmon import Watch
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, pages, reductions, transfers
-from trainmon.device.streams import DeviceStreams, NoStreams, streams_of
+from trainmon.device.streams import DeviceStreams, Streams, streams_of
 from trainmon.measuring import chunks
 from trainmon.measuring.measurer import UNSCALED, Label
 from trainmon.watching import starting
@@ -60,7 +60,7 @@ def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Moni
     )
 
 
-class SlowStreams(NoStreams):
+class SlowStreams(Streams):
     """A device that delivers when `is_done` says so."""
 
     def __init__(self) -> None:
@@ -436,7 +436,7 @@ def test_the_copy_to_the_host_follows_every_stream_that_wrote(monkeypatch: pytes
             yield
 
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: calls.append(f"kept for {stream.name}"))
-    monkeypatch.setattr(DeviceStreams, "host_table", NoStreams.host_table)
+    monkeypatch.setattr(DeviceStreams, "host_table", Streams.host_table)
     page = pages.Page(torch.device("cpu"), DeviceStreams(Module, torch.device("cpu")))
     entry = pages.Numbers(lambda hold, values: None, None, 0)
     page.free(1).fill_(1.0)

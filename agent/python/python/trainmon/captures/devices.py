@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from trainmon.measuring.chunks import refusal
 from trainmon.measuring.measurer import UNSCALED
 from trainmon.measuring.unobserved import quietly
 
-_WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
+_WANTS = Wants.of("min", "max", "mean", "norm")
 
 #: How long the end of a step waits for a device that does not answer.
 PATIENCE_S = 60.0
@@ -43,11 +44,11 @@ class DeviceNumbers:
         """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
         here."""
         self._capture = capture
-        self._make_streams = streams
         self._lock = threading.Lock()
-        self._streams: dict[torch.device, Streams] = {}
+        #: A device's; made at first use, as its batch.
+        self._streams_of = functools.cache(streams)
+        self._batch = functools.cache(lambda device: Batch(device, _WANTS))
         self._launchers = Launchers(self._say, self._streams_of, kernels)
-        self._batches: dict[torch.device, Batch] = {}
         self._open: dict[torch.device, Page] = {}
         self._flying: deque[Page] = deque()
         self._tickets = 0
@@ -119,18 +120,6 @@ class DeviceNumbers:
         if page is None:
             page = self._open[device] = Page(device, self._streams_of(device))
         return page
-
-    def _batch(self, device: torch.device) -> Batch:
-        batch = self._batches.get(device)
-        if batch is None:
-            batch = self._batches[device] = Batch(device, _WANTS)
-        return batch
-
-    def _streams_of(self, device: torch.device) -> Streams:
-        streams = self._streams.get(device)
-        if streams is None:
-            streams = self._streams[device] = self._make_streams(device)
-        return streams
 
 
 def _nobody(*_arguments: object) -> None:

@@ -18,13 +18,14 @@ from trainmon.device.fingerprints import DeviceFingerprints, by_kernels, words_o
 from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Kernels, Launcher, Shown
 from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
 from trainmon.device.streams import Event, Streams
+from trainmon.device.transfers import first_line
 from trainmon.measuring.unobserved import quietly
 
 #: `0` leaves all to torch's operators.
 SWITCH = "TRAINMON_DEVICE_KERNELS"
 
 _EPS = 1e-3
-_ALL = Wants(frozenset(DEVICE_COLUMNS), _EPS)
+_ALL = Wants.of(*DEVICE_COLUMNS, eps=_EPS)
 
 
 class NoKernelsError(Exception):
@@ -128,7 +129,7 @@ class Launchers:
         except NoKernelsError as error:
             self.refuse(device, str(error), is_usual=error.is_usual)
         except Exception as error:  # a device out of memory, say
-            self.refuse(device, (str(error) or type(error).__name__).splitlines()[0], is_usual=False)
+            self.refuse(device, first_line(error), is_usual=False)
         self._checks.pop(device, None)
         return True
 

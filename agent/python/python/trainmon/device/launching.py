@@ -15,9 +15,8 @@ from trainmon.common.kinds import Kind
 from trainmon.device.copies import Pair
 from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Factor, Kernels, Launcher, Record, Shown
 from trainmon.device.launchers import Launchers
-from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, refuse
+from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, recorded, refuse
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
-from trainmon.device.requests import Requests
 from trainmon.device.targets import Target, gathering, identity, portions, values_of
 from trainmon.device.transfers import Transfers, first_line
 from trainmon.measuring.measurer import UNSCALED, NormSink
@@ -25,7 +24,9 @@ from trainmon.measuring.norm import UNKNOWN, StepNorm
 from trainmon.measuring.unobserved import quietly
 
 _NORM = DEVICE_COLUMNS.index("norm")
-_ONLY_NORM = Wants(frozenset({"norm"}), 0.0)
+_ONLY_NORM = Wants.of("norm")
+#: Of a kind that the config says nothing of.
+_WITHOUT_CONFIG = Wants.of("min", "max", "mean", "norm", eps=1e-8)
 
 #: Layouts of gathered tensors remembered; a model has a few per kind.
 _MOST_LAYOUTS = 512
@@ -73,9 +74,8 @@ def _unknown(norm: NormSink, _found: float) -> None:
 class Launching:
     """Of one queue. Called with its lock held."""
 
-    def __init__(self, monitor: Monitor, requests: Requests, transfers: Transfers, launchers: Launchers) -> None:
+    def __init__(self, monitor: Monitor, transfers: Transfers, launchers: Launchers) -> None:
         self._monitor = monitor
-        self._requests = requests
         self._transfers = transfers
         self._launchers = launchers
         self._layouts: dict[Hashable, Lengths] = {}
@@ -262,7 +262,7 @@ class Launching:
             [Values(parts_of(was), one.tensor.numel(), 0.0) for _, one, was in changes]
         )
         ratios = table[[place for place, _, _ in changes], _NORM] / before[:, _NORM]
-        entries = [_values_entry(one, Kind.UPDATE_RATIO) for _, one, _ in changes]
+        entries = [recorded((one.record[0], Kind.UPDATE_RATIO, 0), 1, one.entry.order) for _, one, _ in changes]
         self.store_numbers(device, entries, [(ratio,) for ratio in ratios.unbind(0)])
 
     def _by_agreement(self, device: torch.device, group: Sequence[Target]) -> None:
@@ -279,7 +279,9 @@ class Launching:
         self._transfers.store(device, entries, table)
 
     def _wants(self, target: Target) -> Wants:
-        return self._requests.of(target.record[1])
+        """As the monitor asks now: the statistics may be changed while the run goes on."""
+        request = self._monitor.request(target.record[1])
+        return _WITHOUT_CONFIG if request is None else Wants.of(*request[0], eps=request[1])
 
     def _lengths(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> Lengths:
         sizes = tuple(tensor.numel() for tensor in tensors)
@@ -303,15 +305,6 @@ class Launching:
 def _is_alike(target: Target) -> bool:
     """Whether a tensor and what it is held against lie in memory alike."""
     return target.other is None or target.tensor.stride() == target.other.stride()
-
-
-def _values_entry(target: Target, kind: int) -> Numbers:
-    tensor_id = target.record[0]
-
-    def deliver(pending: PendingStep, row: Sequence[float]) -> None:
-        pending.record_values(tensor_id, kind, 0, row[:1])
-
-    return Numbers(deliver, (tensor_id, kind), target.entry.order)
 
 
 def _grouped(targets: Sequence[Target], key: Callable[[Target], Key]) -> dict[Key, list[Target]]:

@@ -51,6 +51,15 @@ class Numbers:
     whole: Together | None = None
 
 
+def recorded(label: tuple[int, int, int], count: int, order: int) -> Numbers:
+    """A row of so many numbers that becomes a record. `label`: tensor id, kind and micro step."""
+
+    def deliver(pending: PendingStep, row: Sequence[float]) -> None:
+        pending.record_values(*label, row[:count])
+
+    return Numbers(deliver, label[:2], order)
+
+
 class Together:
     """Rows of several tensors that become one record, with what they hold together."""
 

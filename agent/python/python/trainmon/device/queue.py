@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-from trainmon._trainmon import Monitor, PendingStep
+from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device.copies import Copies
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
 from trainmon.device.launching import Launching, Records
-from trainmon.device.pages import Block, Entry, Numbers, Statistics, Together, refuse
-from trainmon.device.requests import Requests
+from trainmon.device.pages import Block, Entry, Numbers, Statistics, Together, recorded, refuse
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
@@ -50,10 +49,9 @@ class DeviceQueue:
         """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
         here."""
         self._monitor = monitor
-        self._requests = Requests(monitor)
         self._transfers = Transfers(monitor, streams)
         launchers = Launchers(monitor.say, self._transfers.streams, kernels)
-        self._launching = Launching(monitor, self._requests, self._transfers, launchers)
+        self._launching = Launching(monitor, self._transfers, launchers)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
         self._records: list[Records] = []
@@ -182,13 +180,8 @@ class DeviceQueue:
 
     def enqueue_values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
         """Records numbers that were computed on the device, tensors without dimensions, as `Monitor.record_values`."""
-        of = len(values)
-
-        def deliver(pending: PendingStep, found: Sequence[float]) -> None:
-            pending.record_values(label.tensor_id, label.kind, label.micro_step, found[:of])
-
         with self._lock:
-            self._numbers.append((Numbers(deliver, (label.tensor_id, label.kind), next(self._order)), tuple(values)))
+            self._numbers.append((recorded(label, len(values), next(self._order)), tuple(values)))
 
     def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
         """As `Measurer.agreement`; read by the next launch."""
@@ -203,12 +196,8 @@ class DeviceQueue:
         if why is not None:
             self._monitor.observe_unsupported(label.tensor_id, label.kind, why)
             return
-
-        def deliver(pending: PendingStep, found: Sequence[float]) -> None:
-            pending.record_values(label.tensor_id, label.kind, label.micro_step, found[:1])
-
-        entry = Numbers(deliver, (label.tensor_id, label.kind), next(self._order))
         with self._lock:
+            entry = recorded(label, 1, next(self._order))
             self._targets.append(Target(entry, moment, other=gradient, shows=AGREEMENT))
 
     def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:

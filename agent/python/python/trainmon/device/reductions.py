@@ -10,6 +10,7 @@ reduced together: about twenty launches for all of a batch.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,38 +36,24 @@ SCALED = 5
 
 @dataclass(slots=True, frozen=True)
 class Wants:
-    """What is measured: columns by name, and below which magnitude an element is zero."""
+    """What is measured, and below which magnitude an element is zero."""
 
-    columns: frozenset[str]
     eps: float
+    extremes: bool
+    mean: bool
+    norm: bool
+    std: bool
+    nans: bool
+    infs: bool
+    zeros: bool
 
-    @property
-    def extremes(self) -> bool:
-        return "min" in self.columns or "max" in self.columns
-
-    @property
-    def mean(self) -> bool:
-        return "mean" in self.columns
-
-    @property
-    def norm(self) -> bool:
-        return "norm" in self.columns
-
-    @property
-    def nans(self) -> bool:
-        return "nans" in self.columns
-
-    @property
-    def infs(self) -> bool:
-        return "infs" in self.columns
-
-    @property
-    def zeros(self) -> bool:
-        return "zeros" in self.columns
-
-    @property
-    def std(self) -> bool:
-        return "std" in self.columns
+    @classmethod
+    @functools.cache
+    def of(cls, *statistics: str, eps: float = 0.0) -> Wants:
+        """What these statistics of the config are made of."""
+        names = frozenset(statistics)
+        each = (name in names for name in DEVICE_COLUMNS[_MEAN:])
+        return cls(eps, not names.isdisjoint({"min", "max", "absmax", "id"}), *each)
 
 
 Bound: TypeAlias = float | torch.Tensor
@@ -157,7 +144,7 @@ class Batch:
             torch._foreach_mul_(between, list(counts))
             row[_STD] = columns[_STD].sum() + torch.stack(between).sum()
         for column in (_NANS, _INFS, _ZEROS):
-            if DEVICE_COLUMNS[column] in wants.columns:
+            if getattr(wants, DEVICE_COLUMNS[column]):
                 row[column] = columns[column].sum()
         return row
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -41,64 +41,44 @@ def current_stream(device: torch.device) -> Any:
     return stream
 
 
-class Event(Protocol):
-    """Something that will have happened."""
+class Event:
+    """Something that has happened. torch's events, which stand for it, may be yet to come."""
 
     def query(self) -> bool:
         """Whether it has. Never waits."""
+        return True
 
 
-class Streams(Protocol):
-    """One device's order of work."""
+class Streams:
+    """One device's order of work; as it stands here, of one whose operations are over when they return (the host itself
+    among them)."""
 
     def current(self) -> Hashable:
         """The stream that operations go to now."""
+        return None
 
     def mark(self, earlier: Any = None) -> Any:
         """What follows what was queued on the current stream until now. An earlier mark of that stream may be moved."""
+        return None
 
     def keep(self, tensor: torch.Tensor) -> None:
         """The tensor's memory is not given away before what reads it now is done, whoever lets it go."""
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
         """Starts copying `device` to `host` after everything marked, beside the current stream; gives the end."""
+        host.copy_(device)
+        return Event()
 
     def host_table(self, rows: int, columns: int) -> torch.Tensor:
         """Host memory that the device can copy into without the host's help."""
-
-    def refusal(self) -> str | None:
-        """Why nothing can be measured just now; None if it can."""
-
-
-class _Past:
-    def query(self) -> bool:
-        return True
-
-
-class NoStreams:
-    """A device whose operations are over when they return (the host itself among them)."""
-
-    def current(self) -> Hashable:
-        return None
-
-    def mark(self, earlier: Any = None) -> Any:
-        return None
-
-    def keep(self, tensor: torch.Tensor) -> None:
-        return None
-
-    def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
-        host.copy_(device)
-        return _Past()
-
-    def host_table(self, rows: int, columns: int) -> torch.Tensor:
         return torch.zeros((rows, columns), dtype=torch.float64, device="cpu")
 
     def refusal(self) -> str | None:
+        """Why nothing can be measured just now; None if it can."""
         return None
 
 
-class DeviceStreams:
+class DeviceStreams(Streams):
     """`torch.cuda`, `torch.xpu`, `torch.npu` and whatever else has `Stream`, `Event` and `current_stream`.
 
     Statistics are computed on the stream that is current when they are launched: what the training queues there
@@ -147,13 +127,13 @@ class DeviceStreams:
 
 
 def streams_of(device: torch.device) -> Streams:
-    """The streams of a device; `NoStreams` where its type has none."""
+    """The streams of a device."""
     if device.type == "cpu":
-        return NoStreams()
+        return Streams()
     module = getattr(torch, device.type, None)
     if all(hasattr(module, name) for name in ("Stream", "Event", "current_stream", "stream")):
         return DeviceStreams(module, device)
-    return NoStreams()
+    return Streams()
 
 
 def stream_address(device: torch.device) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,18 +43,11 @@ class Transfers:
 
     def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams]) -> None:
         self._monitor = monitor
-        self._make_streams = streams
-        self._streams: dict[torch.device, Streams] = {}
+        #: A device's; made at first use.
+        self.streams = functools.cache(streams)
         self._spare: dict[torch.device, list[Page]] = {}
         self._under_way: deque[Transfer] = deque()
         self._discarded = Discarded()
-
-    def streams(self, device: torch.device) -> Streams:
-        """The device's streams; made at first use."""
-        streams = self._streams.get(device)
-        if streams is None:
-            streams = self._streams[device] = self._make_streams(device)
-        return streams
 
     def store(self, device: torch.device, entries: Sequence[Entry], table: torch.Tensor) -> None:
         """Puts rows on their way for the step in progress. Counted as not measured if the device is too far behind."""
