@@ -10,11 +10,13 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon._trainmon import Capture
-from trainmon.captures.pausing import off_here, take_off
+from trainmon.captures.pausing import Stack, StackMode
 
 
-class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+class OperatorMode(StackMode, TorchDispatchMode):  # type: ignore[misc]
     """Captures every operator of this thread, below autograd: those of a backward pass are calls like others."""
+
+    _stack = Stack(_python_dispatch._len_torch_dispatch_stack, _python_dispatch._push_mode, _python_dispatch._pop_mode)
 
     def __init__(self, capture: Capture) -> None:
         super().__init__()
@@ -22,24 +24,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
         self._numbers: dict[OpOverload, int] = {}
 
     def is_on(self) -> bool:
-        """Whether it is on in this thread."""
         return any(one is self for one in _python_dispatch._get_current_dispatch_mode_stack())
-
-    def push_if_absent(self) -> bool:
-        """Puts the mode on in this thread; whether it was not on already."""
-        if self.is_on():
-            return False
-        _python_dispatch._push_mode(self)
-        return True
-
-    def pop(self) -> None:
-        """Takes the mode off in this thread, wherever on the stack it lies."""
-        torchs = _python_dispatch
-        take_off(self, torchs._len_torch_dispatch_stack, torchs._pop_mode, torchs._push_mode)
-
-    def pause(self) -> Callable[[], None]:
-        """Takes the mode off in this thread; gives what puts it on again."""
-        return off_here(self)
 
     def __torch_dispatch__(
         self,

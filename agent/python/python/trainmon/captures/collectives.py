@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +11,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.pausing import nothing
-from trainmon.captures.undoing import guarded, undo_all
+from trainmon.captures.pausing import guarded, nothing, undo_all
 
 #: The operations, and which of their arguments are filled by them: they hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
@@ -140,21 +140,13 @@ def _works_of(result: Any) -> Iterator[Any]:
 
 def _told_work(work: Any, pending: _Pending) -> Any:
     """A work that tells when it was waited for, and is otherwise the one it stands for."""
-    return _class()(work, pending)
+    return _told_class()(work, pending)
 
 
-def _class() -> type:
+@functools.cache
+def _told_class() -> type:
     """Made when it is needed: not every torch has torch.distributed."""
-    global _told_class  # noqa: PLW0603
-    if _told_class is None:
-        _told_class = _make_class()
-    return _told_class
 
-
-_told_class: type | None = None
-
-
-def _make_class() -> type:
     class ToldWork(torch.distributed.Work):  # type: ignore[misc]
         """A work around another."""
 

@@ -14,7 +14,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.undoing import undo_all
+from trainmon.captures.pausing import undo_all
 from trainmon.hooks.replacement import replace
 
 #: Said in the entry of whatever was compiled.

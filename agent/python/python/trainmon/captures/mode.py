@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
-from trainmon.captures.pausing import off_here, take_off
+from trainmon.captures.pausing import Stack, StackMode
 from trainmon.hooks.replacement import replace
 
 _push = torch._C._push_on_torch_function_stack
@@ -20,36 +20,23 @@ _get = torch._C._get_function_stack_at
 _has_torch_function = torch.overrides.has_torch_function
 
 
-class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
+class Mode(StackMode, CallMode, TorchFunctionMode):  # type: ignore[misc]
     """What torch calls with every function. Its body is in Rust.
 
     Torch takes a mode off its stack while it runs: only the outermost of nested functions is seen, as in msprobe.
     """
+
+    _stack = Stack(_len, _push, _pop)
 
     def __init__(self, _capture: Capture) -> None:
         self._threads: set[int] = set()
         self._undo: Callable[[], object] | None = None
 
     def is_on(self) -> bool:
-        """Whether it is on in this thread."""
         return any(_get(place) is self for place in range(_len()))
 
     def push_if_absent(self) -> bool:
-        """Puts the mode on in this thread; whether it was not on already."""
-        if self.is_on():
-            return False
-        if torch._C._is_torch_function_enabled() is False:
-            return False
-        _push(self)
-        return True
-
-    def pop(self) -> None:
-        """Takes the mode off in this thread, wherever on the stack it lies."""
-        take_off(self, _len, _pop, _push)
-
-    def pause(self) -> Callable[[], None]:
-        """Takes it off in this thread; gives what puts it on again."""
-        return off_here(self)
+        return torch._C._is_torch_function_enabled() is not False and super().push_if_absent()
 
     def start(self) -> None:
         """Puts it on in the calling thread."""

@@ -1,11 +1,13 @@
-"""Taking away what sees calls, while something runs that must be as it is without a capture."""
+"""Taking away what sees calls: for good, or while something runs that must be as it is without a capture."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from trainmon._trainmon import Capture
 
 
 class Pausing(Protocol):
@@ -15,36 +17,51 @@ class Pausing(Protocol):
         """Takes away what it put in place, and gives what puts it back."""
 
 
-class ThreadMode(Protocol):
+class Stack(NamedTuple):
+    """torch's stack of modes of a thread."""
+
+    length: Callable[[], int]
+    push: Callable[[Any], Any]
+    pop: Callable[[], Any]
+
+
+class StackMode:
     """A mode that sees what is called in the threads where it is on."""
 
-    def is_on(self) -> bool: ...
-    def push_if_absent(self) -> bool: ...
-    def pop(self) -> None: ...
+    _stack: ClassVar[Stack]
 
+    def is_on(self) -> bool:
+        """Whether it is on in this thread."""
+        raise NotImplementedError
 
-def take_off(mode: object, length: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], None]) -> None:
-    """Takes a mode off this thread's stack of modes, wherever it lies; the others stay in their order."""
-    above: list[Any] = []
-    while length():
-        top = pop()
-        if top is mode:
-            break
-        above.append(top)
-    for one in reversed(above):
-        push(one)
+    def push_if_absent(self) -> bool:
+        """Puts the mode on in this thread; whether it was not on already."""
+        if self.is_on():
+            return False
+        self._stack.push(self)
+        return True
 
+    def pop(self) -> None:
+        """Takes the mode off in this thread, wherever on the stack it lies; the others stay in their order."""
+        above: list[Any] = []
+        while self._stack.length():
+            top = self._stack.pop()
+            if top is self:
+                break
+            above.append(top)
+        for one in reversed(above):
+            self._stack.push(one)
 
-def off_here(mode: ThreadMode) -> Callable[[], None]:
-    """Takes a mode off in this thread; gives what puts it on again."""
-    if not mode.is_on():
-        return nothing
-    mode.pop()
+    def pause(self) -> Callable[[], None]:
+        """Takes it off in this thread; gives what puts it on again."""
+        if not self.is_on():
+            return nothing
+        self.pop()
 
-    def go_on() -> None:
-        mode.push_if_absent()
+        def go_on() -> None:
+            self.push_if_absent()
 
-    return go_on
+        return go_on
 
 
 def nothing() -> None:
@@ -95,3 +112,19 @@ def _paused(part: Pausing) -> Callable[[], None]:
     except Exception:
         # It stays in place: the training outranks what is seen of it.
         return nothing
+
+
+def undo_all(undo: list[Callable[[], Any]], capture: Capture) -> None:
+    """Does and forgets all of it, the latest first. What is raised is noted, and keeps nothing else in place."""
+    while undo:
+        guarded(undo.pop(), capture)
+
+
+def guarded(act: Callable[[], Any], capture: Capture) -> None:
+    """Does it. What is raised is noted in the step's log."""
+    try:
+        act()
+    except Exception as error:
+        # Not even an error whose text cannot be had may reach the host.
+        with contextlib.suppress(Exception):
+            capture.note("stop", f"{type(error).__name__}: {error}")

@@ -23,9 +23,8 @@ from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, scripted_modules
 from trainmon.captures.optimizers import OptimizerNodes
-from trainmon.captures.pausing import Pauses, Pausing, ThreadMode
+from trainmon.captures.pausing import Pauses, Pausing, StackMode, guarded
 from trainmon.captures.triton import TritonLaunches
-from trainmon.captures.undoing import guarded
 from trainmon.captures.volume import Volume
 from trainmon.common.names import listed
 from trainmon.common.notices import tell
@@ -193,7 +192,7 @@ class CaptureSession:
                 "hooks do not run inside of them; capture the model before `torch.jit.script`",
             )
 
-    def _hooks(self, mode: ThreadMode | None) -> ModuleHooks:
+    def _hooks(self, mode: StackMode | None) -> ModuleHooks:
         wants_backward = self.config.wants_backward
         return ModuleHooks(
             self.capture,

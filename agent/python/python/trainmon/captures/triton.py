@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainmon._trainmon import Capture
-from trainmon.captures.undoing import undo_all
+from trainmon.captures.pausing import undo_all
 from trainmon.hooks.replacement import replace
 
 #: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
