@@ -118,13 +118,21 @@ class Guard:
 
     def each(self, hook: str, what: str, body: Callable[[], R]) -> R | None:
         """Runs `body` for one object, unless the hook is off or failed at it; None then, and when it fails now."""
-        if self.is_off(hook, what):
-            return None
-        try:
-            return body()
-        except Exception as error:
-            self.failed_at(hook, what, error)
-            return None
+        return self.at(hook, what, body)()
+
+    def at(self, hook: str, what: str, function: Callable[P, R]) -> Callable[P, R | None]:
+        """The function as the hook of one object: as `each`, whenever it is called."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            if self.is_off(hook, what):
+                return None
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                self.failed_at(hook, what, error)
+                return None
+
+        return guarded
 
     def tell_left_out(self) -> None:
         """Names the objects that failed for a reason told before. Called at the end of each step."""

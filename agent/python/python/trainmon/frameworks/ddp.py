@@ -101,14 +101,12 @@ class Ddp(Plain):
         parameter = one.parameter
 
         def arrives(gradient: torch.Tensor) -> None:
-            try:
-                if parameter.firings > 0 and one.is_mixed:
-                    one.is_shown = True
-                    sink(parameter, gradient)
-            except Exception as error:
-                self._guard.failed_at("weight gradients", parameter.name, error)
+            if parameter.firings > 0 and one.is_mixed:
+                one.is_shown = True
+                sink(parameter, gradient)
 
-        self.handles.append(parameter.tensor.register_hook(arrives))
+        hook = self._guard.at("weight gradients", parameter.name, arrives)
+        self.handles.append(parameter.tensor.register_hook(hook))
 
 
 @dataclass(eq=False)

@@ -114,17 +114,16 @@ class Fsdp1(Sharded):
                 by_place[id(place.flat), place.index] = parameter
 
         def computed(_state: Any, handle: Any, *_unused: Any, **_named: Any) -> None:
-            try:
-                flat = handle.flat_param
-                if flat.grad is not None:
-                    show(flat, by_place, sink)
-                    self.launch()
-            except Exception as error:
-                self._guard.failed("weight gradients", error)
+            flat = handle.flat_param
+            if flat.grad is not None:
+                show(flat, by_place, sink)
+                self.launch()
 
         # Called when a flat parameter's gradient is computed, whether it is aggregated now or later.
         module = sys.modules["torch.distributed.fsdp._runtime_utils"]
-        self.handles.append(listen_before(module, "_post_backward_reshard", computed))
+        self.handles.append(
+            listen_before(module, "_post_backward_reshard", self._guard.wrap("weight gradients", computed))
+        )
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:

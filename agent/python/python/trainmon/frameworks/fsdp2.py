@@ -111,19 +111,16 @@ class Fsdp2(Sharded):
             by_tensor = {id(one.tensor): one for one in parameters}
 
             def computed(_result: Any, managed: Any) -> None:
-                try:
-                    parameter = by_tensor.get(id(managed.sharded_param))
-                    if parameter is not None:
-                        self._guard.each(
-                            "weight gradients", parameter.name, functools.partial(show, parameter, managed, sink)
-                        )
-                        self.launch()
-                except Exception as error:
-                    self._guard.failed("weight gradients", error)
+                parameter = by_tensor.get(id(managed.sharded_param))
+                if parameter is not None:
+                    shown = functools.partial(show, parameter, managed, sink)
+                    self._guard.each("weight gradients", parameter.name, shown)
+                    self.launch()
 
             # Called for each parameter of a group when its backward pass is over, aggregated now or later.
             owner = next(sys.modules[name].FSDPParam for name in _MODULES if name in sys.modules)
-            self.handles.append(listen_after(owner, "accumulate_unsharded_grad_if_needed", computed))
+            hook = self._guard.wrap("weight gradients", computed)
+            self.handles.append(listen_after(owner, "accumulate_unsharded_grad_if_needed", hook))
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:

@@ -8,6 +8,7 @@ and parameters are this rank's shards: the rest of a buffer is another rank's, n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -79,18 +80,15 @@ class Megatron(Plain):
         last = self.job.grad_acc_steps - 1
 
         def starts(group: Any) -> None:
-            try:
-                for parameter in self._in_group(group, by_tensor):
-                    # Once a step: what is run again to check for faults is not shown again.
-                    if parameter.firings <= last and not _is_captured(parameter.tensor):
-                        parameter.firings = last
-                        sink(parameter, parameter.tensor.main_grad)
-                self.launch()
-            except Exception as error:
-                self._guard.failed("weight gradients", error)
+            for parameter in self._in_group(group, by_tensor):
+                # Once a step: what is run again to check for faults is not shown again.
+                if parameter.firings <= last and not _is_captured(parameter.tensor):
+                    parameter.firings = last
+                    sink(parameter, parameter.tensor.main_grad)
+            self.launch()
 
         groups = [group for wrapper in self._wrappers for group in bucket_groups(wrapper)]
-        self.handles.extend(megatron_sync.listen(starts, groups))
+        self.handles.extend(megatron_sync.listen(self._guard.wrap("weight gradients", starts), groups))
         if self.job.settings.every_micro_batch and last > 0:
             self._attach_earlier(buffered, sink, last)
 
@@ -100,25 +98,23 @@ class Megatron(Plain):
         gone or, with fused accumulation, was never written."""
         import torch
 
+        def added(parameter: Parameter, _inputs: Any, _outputs: Any) -> None:
+            if parameter.firings < last and not _is_captured(parameter.tensor):
+                sink(parameter, parameter.tensor.main_grad)
+
         for parameter in parameters:
             tensor = parameter.tensor
             if getattr(tensor, "skip_backward_post_hook", False) or not tensor.requires_grad:
                 # Its gradient is computed after the backward pass.
                 continue
 
-            def added(_inputs: Any, _outputs: Any, parameter: Parameter = parameter) -> None:
-                try:
-                    if parameter.firings < last and not _is_captured(parameter.tensor):
-                        sink(parameter, parameter.tensor.main_grad)
-                except Exception as error:
-                    self._guard.failed_at("weight gradients", parameter.name, error)
-
             with torch.enable_grad():
                 expanded: Any = tensor.expand_as(tensor).grad_fn
             node = expanded.next_functions[0][0]
             # A hook goes with its node.
             self._nodes.append(node)
-            self.handles.append(node.register_hook(added))
+            hook = self._guard.at("weight gradients", parameter.name, functools.partial(added, parameter))
+            self.handles.append(node.register_hook(hook))
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         """Megatron's buffers are laid out once; without them torch's rules hold."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,8 +53,10 @@ class ForwardPasses:
         self._chunks = [_Chunk() for _ in models]
         for chunk, model in zip(self._chunks, models, strict=True):
             for module in _around(model):
-                self._handles.append(torch.nn.Module.register_forward_pre_hook(module, Hook(self._entering(chunk))))
-                self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(self._leaving(chunk))))
+                entering = Hook(self._guard.wrap("micro-batches", partial(self._entering, chunk)))
+                leaving = Hook(self._guard.wrap("micro-batches", partial(self._leaving, chunk)))
+                self._handles.append(torch.nn.Module.register_forward_pre_hook(module, entering))
+                self._handles.append(torch.nn.Module.register_forward_hook(module, leaving))
 
     def current(self, vpp_stage: int) -> int:
         """Of the forward call in progress, from 0."""
@@ -81,29 +84,17 @@ class ForwardPasses:
         while self._handles:
             self._handles.pop().remove()
 
-    def _entering(self, chunk: _Chunk) -> Any:
-        def entering(module: torch.nn.Module, _inputs: Any) -> None:
-            try:
-                # A repeated call is activation checkpointing's; one without gradients is no part of the training.
-                if self._job.grad_acc_steps > 1 and module.training and torch.is_grad_enabled() and not in_backward():
-                    chunk.is_inside = True
-                    chunk.calls[id(module)] = chunk.calls.get(id(module), 0) + 1
-                    self._turn(chunk)
-            except Exception as error:
-                self._guard.failed("micro-batches", error)
+    def _entering(self, chunk: _Chunk, module: torch.nn.Module, _inputs: Any) -> None:
+        # A repeated call is activation checkpointing's; one without gradients is no part of the training.
+        if self._job.grad_acc_steps > 1 and module.training and torch.is_grad_enabled() and not in_backward():
+            chunk.is_inside = True
+            chunk.calls[id(module)] = chunk.calls.get(id(module), 0) + 1
+            self._turn(chunk)
 
-        return entering
-
-    def _leaving(self, chunk: _Chunk) -> Any:
-        def leaving(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-            try:
-                if chunk.is_inside:
-                    chunk.is_inside = False
-                    self._await_backward(chunk, tensors_of(output))
-            except Exception as error:
-                self._guard.failed("micro-batches", error)
-
-        return leaving
+    def _leaving(self, chunk: _Chunk, _module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        if chunk.is_inside:
+            chunk.is_inside = False
+            self._await_backward(chunk, tensors_of(output))
 
     def _turn(self, chunk: _Chunk) -> None:
         if chunk.has_gone_back:

@@ -6,6 +6,7 @@ import csv
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
@@ -41,19 +42,13 @@ class Stacks:
             return
         for vpp_stage, model in enumerate(models):
             for _, name, module in eager_modules(model, self._monitor, self._settings):
-                self._handles.append(
-                    torch.nn.Module.register_forward_hook(module, Hook(self._hook(f"{vpp_stage}:{name}")))
-                )
+                whole = f"{vpp_stage}:{name}"
+                called = Hook(self._guard.at("stack_info", whole, partial(self._called, whole)))
+                self._handles.append(torch.nn.Module.register_forward_hook(module, called))
 
-    def _hook(self, name: str) -> Any:
-        def called(module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
-            try:
-                if name not in self._found and module.training and self._monitor.collecting and not in_backward():
-                    self._found[name] = stack_from(sys._getframe(1))
-            except Exception as error:
-                self._guard.failed_at("stack_info", name, error)
-
-        return called
+    def _called(self, name: str, module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+        if name not in self._found and module.training and self._monitor.collecting and not in_backward():
+            self._found[name] = stack_from(sys._getframe(1))
 
     def end_step(self) -> None:
         """Writes the file at the end of the first measured step, and hooks nothing from then on."""

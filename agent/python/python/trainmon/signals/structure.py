@@ -106,24 +106,16 @@ class Structure:
         crossing = _itself if is_in_place else _renamed
 
         def entering(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
-            try:
-                if module.training and not self._guard.is_off("print_struct", name):
-                    ends = _Gradients(len(args)), _Gradients(0)
-                    self._gradients[name] = ends
-                    return tuple(ends[0].watch(index, one, crossing) for index, one in enumerate(args))
-            except Exception as error:
-                self._guard.failed_at("print_struct", name, error)
-            return None
+            if not module.training:
+                return None
+            ends = _Gradients(len(args)), _Gradients(0)
+            self._gradients[name] = ends
+            return tuple(ends[0].watch(index, one, crossing) for index, one in enumerate(args))
 
         def left(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            try:
-                if module.training and not self._guard.is_off("print_struct", name):
-                    return self._left(name, args, kwargs, output)
-            except Exception as error:
-                self._guard.failed_at("print_struct", name, error)
-            return None
+            return self._left(name, args, kwargs, output) if module.training else None
 
-        return entering, left
+        return self._guard.at("print_struct", name, entering), self._guard.at("print_struct", name, left)
 
     def _left(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]

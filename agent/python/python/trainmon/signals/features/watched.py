@@ -101,13 +101,11 @@ class Features:
         self._sites.append(site)
 
         def called(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            try:
-                if module.training and not self._guard.is_off(hook, name) and not in_backward():
-                    self._called(site, module, inputs, output)
-            except Exception as error:
-                self._guard.failed_at(hook, name, error)
+            if module.training and not in_backward():
+                self._called(site, module, inputs, output)
 
-        self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(called)))
+        hooked = Hook(self._guard.at(hook, name, called))
+        self._handles.append(torch.nn.Module.register_forward_hook(module, hooked))
 
     def _feature(self, hook: str, name: str) -> tuple[Callable[..., Numbers], bool]:
         """How it is computed, and whether for every micro-batch."""
