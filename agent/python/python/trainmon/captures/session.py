@@ -28,6 +28,7 @@ from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.volume import Volume
 from trainmon.common.names import listed
 from trainmon.common.notices import tell
+from trainmon.measuring.unobserved import is_capturing
 
 _lock = threading.RLock()
 
@@ -134,8 +135,7 @@ class CaptureSession:
                 return True
             # This process was forked off while the other one's was capturing.
             owner._take_away()
-        cuda = torch.cuda
-        if cuda.is_initialized() and cuda.is_current_stream_capturing():
+        if is_capturing():
             # Values would be read back, which fails the graph; and its replays call nothing that could be captured.
             self.tell_once("a CUDA graph is being captured: nothing else is", "capture a step without CUDA graphs")
             return True

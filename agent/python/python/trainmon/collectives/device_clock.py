@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from trainmon.device.streams import current_stream, is_capturing
+from trainmon.device.streams import current_stream
+from trainmon.measuring.unobserved import is_capturing
 
 _CURRENT = torch.device("cuda")
 

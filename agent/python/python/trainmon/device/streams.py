@@ -11,11 +11,6 @@ import torch
 _MOST_KNOWN = 1024
 
 
-def is_capturing() -> bool:
-    """Whether CUDA's current stream records a graph: no event may be asked then, nor a work. Begins no CUDA."""
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
 #: Of CUDA: torch's objects by the device's number and the stream's address. To make one takes 12 us, and a hook asks
 #: several times for each tensor.
 _known: dict[tuple[int, int], Any] = {}

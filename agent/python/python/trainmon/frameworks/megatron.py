@@ -351,9 +351,6 @@ def _is_megatrons(one: type, name: str) -> bool:
 
 
 def _is_captured(tensor: torch.Tensor) -> bool:
-    """Whether a CUDA graph is being captured: what we launched would be captured with it."""
-    if not tensor.is_cuda:
-        return False
-    import torch
+    from trainmon.measuring.unobserved import is_capturing
 
-    return bool(torch.cuda.is_current_stream_capturing())
+    return tensor.is_cuda and is_capturing()

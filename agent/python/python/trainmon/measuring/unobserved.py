@@ -50,6 +50,12 @@ class quietly:  # noqa: N801  it is called as a function
         self._rest.enter_context(context)
 
 
+def is_capturing() -> bool:
+    """Whether CUDA's current stream records a graph: no event may be asked then, nor a work, and
+    what we launched would be captured with it. Begins no CUDA."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 def _no_dispatch_modes() -> Any:
     from torch.utils import _python_dispatch
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import MOMENTS, Kind, kind_of
 from trainmon.common.settings import Settings
-from trainmon.device.streams import is_capturing
 from trainmon.frameworks.base import Content, Framework
 from trainmon.measuring.measurer import local_part
 from trainmon.measuring.parameters import Parameter
+from trainmon.measuring.unobserved import is_capturing
 from trainmon.replicas.verdict import Copy
 from trainmon.replicas.votes import Arriving, ReplicaVotes, Submission
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainmon.measuring.measurer import Measurer, local_part
-from trainmon.measuring.unobserved import quietly
+from trainmon.measuring.unobserved import is_capturing, quietly
 from trainmon.signals.gradients import Gradients
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class BackwardLoss:
         own = local_part(loss.detach())
         if self._measurer.is_at_hand(own) and not hasattr(factor, "detach"):
             number: float | torch.Tensor = float(own) * float(factor)
-        elif own.is_cuda and _is_captured():
+        elif own.is_cuda and is_capturing():
             # What we launched would be captured with it.
             return
         else:
@@ -63,9 +63,3 @@ class BackwardLoss:
     def forget(self) -> None:
         """What came so far is of no step."""
         self._sum = None
-
-
-def _is_captured() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_current_stream_capturing())
