@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from device_kit.driver import ROOT, USUAL_SECONDS, Driver
+from device_kit.driver import ROOT, USUAL_SECONDS, Driver, facts_of_kit
 from device_kit.parts import PARTS
 from device_kit.table import write
 
@@ -24,7 +22,7 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     chosen = [part for part in PARTS if options.only is None or part.name in options.only]
     seconds = options.seconds or (DRY_SECONDS if options.dry else USUAL_SECONDS)
-    kit = _facts_of_kit()
+    kit = facts_of_kit()
     outcome = Driver(chosen, out, seconds, lambda found: write(out, found, kit), is_dry=options.dry).run()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a part says may have letters that this terminal has not.
@@ -54,13 +52,6 @@ def _options() -> argparse.Namespace:
     if options.seconds is not None and options.seconds <= 0:
         parser.error("--seconds must be more than 0")
     return options
-
-
-def _facts_of_kit() -> dict[str, Any]:
-    """What was written when the kit was made; nothing in a checkout."""
-    file = ROOT / "facts.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return found
 
 
 if __name__ == "__main__":

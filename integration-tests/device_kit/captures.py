@@ -147,10 +147,7 @@ def _train(setting: Setting, case: Case, place: Path | None, seen: Seen | None =
                 stack.enter_context(_kept(net, seen))
             if debugger is not None:
                 stack.enter_context(debugger(net))
-            optimizer.zero_grad()
-            loss = small_nets.loss_of(net, batch)
-            loss.backward()
-            optimizer.step()
+            loss = small_nets.step(net, optimizer, batch)
         losses.append(loss.detach().clone())
     setting.synchronize()
     return {"losses": losses, **training.left_by(setting, net, optimizer)}
@@ -297,8 +294,7 @@ def _why_no_cost(setting: Setting, number: int) -> str | None:
 
 def _measure(setting: Setting, report: Report, level: str, why: str | None) -> None:
     if why is not None:
-        for title in (_OURS, _THEIRS, _PART):
-            report.skipped(title.format(level), why)
+        report.skipped([title.format(level) for title in (_OURS, _THEIRS, _PART)], why)
         return
     counts = {"--operators": setting.size(300, 20), "--rounds": setting.size(5, 1), "--processes": 1}
     case = {"--sizes": "4x4", "--tasks": "statistics", "--levels": level, "--device": setting.device}

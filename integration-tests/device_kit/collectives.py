@@ -78,8 +78,7 @@ def run(setting: Setting, report: Report) -> None:
     with report.guard(_START):
         _start(setting, report)
     if not distributed.is_initialized():
-        for title in TITLES[1:]:
-            report.skipped(title, "no process group")
+        report.skipped(TITLES[1:], "no process group")
         return
     pieces: tuple[tuple[str, Callable[[Setting, Report], None]], ...] = (
         (_SEEN, _operations),

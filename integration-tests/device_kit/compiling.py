@@ -67,8 +67,7 @@ def run(setting: Setting, report: Report) -> None:
     for way in WAYS:
         titles = [title.format(way.name) for title in (_BITS, _COUNTS)]
         if way.needs_compiler and lacking is not None:
-            for title in titles:
-                report.skipped(title, lacking)
+            report.skipped(titles, lacking)
             continue
         with report.guard(titles[0]):
             _compare(setting, report, way, titles)
@@ -80,10 +79,8 @@ def _compare(setting: Setting, report: Report, way: Way, titles: Sequence[str]) 
     try:
         expected, bare = _train(setting, way, None)
     except Exception as error:  # triton may lack a header or a linker, and says so in many ways
-        for title in titles:
-            report.skipped(
-                title, f"it cannot be compiled here, without a watch either: {type(error).__name__}: {error}"
-            )
+        why = f"it cannot be compiled here, without a watch either: {type(error).__name__}: {error}"
+        report.skipped(titles, why)
         return
     found, counts = _train(setting, way, way.name.replace(", ", "_"))
     tell(report, titles[0], expected, found, counts.complaint, lambda: _train(setting, way, None)[0])
@@ -139,10 +136,7 @@ def _train(setting: Setting, way: Way, place: str | None) -> tuple[Outcome, Coun
             torch.compiler.cudagraph_mark_step_begin()
             # From the middle on batches are smaller: the compiler has to begin again.
             size = len(inputs) if number < STEPS // 2 else len(inputs) // 2
-            optimizer.zero_grad()
-            loss = small_nets.loss_of(compiled, (inputs[:size], classes[:size]))
-            loss.backward()
-            optimizer.step()
+            loss = small_nets.step(compiled, optimizer, (inputs[:size], classes[:size]))
             outcome["losses"].append(loss.detach().clone())
             setting.synchronize()
     counts = Counts(

@@ -226,3 +226,10 @@ def _named(status: int) -> str:
 
 def _last_lines(text: str, count: int) -> str:
     return "\n".join(text.strip().splitlines()[-count:])
+
+
+def facts_of_kit() -> dict[str, Any]:
+    """What was written when the kit was made; nothing in a checkout."""
+    file = ROOT / "facts.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found

@@ -75,9 +75,7 @@ def _watch(setting: Setting, report: Report) -> None:
     place = setting.scratch / "watch"
     with heard(said), trainmon.watch(net, optimizer, output_dir=str(place), quiet=True, repeat_rows=True) as watch:
         for batch in small_nets.batches(setting, STEPS):
-            optimizer.zero_grad()
-            small_nets.loss_of(net, batch).backward()
-            optimizer.step()
+            small_nets.step(net, optimizer, batch)
             # A device that is steps behind is given up, and that is not what is asked here.
             setting.synchronize()
         account = watch.close()

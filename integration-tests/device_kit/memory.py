@@ -76,9 +76,7 @@ def _train(setting: Setting, *, is_watched: bool) -> list[Sample]:
 
     def train() -> None:
         for step in range(steps):
-            optimizer.zero_grad()
-            small_nets.loss_of(net, batches[step % len(batches)]).backward()
-            optimizer.step()
+            small_nets.step(net, optimizer, batches[step % len(batches)])
             if step == SETTLED and setting.is_cuda:
                 torch.cuda.reset_peak_memory_stats()
             if step > SETTLED and step % 5 == 0:

@@ -40,8 +40,7 @@ def main() -> int:
     with report.guard(options.name):
         module = importlib.import_module(next(part.module for part in PARTS if part.name == options.name))
         if why is not None:
-            for title in module.TITLES:
-                report.skipped(title, why)
+            report.skipped(module.TITLES, why)
         else:
             module.run(Setting(options.device, options.device == "cpu", options.scratch), report)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ class Report:
         """A figure that nothing is claimed of."""
         self._add(what, value, unit, "measured", detail)
 
-    def skipped(self, what: str, why: str) -> None:
+    def skipped(self, what: str | Iterable[str], why: str) -> None:
         """What cannot run here, by name, with the reason."""
-        self._add(what, None, "", "skipped", why)
+        for one in (what,) if isinstance(what, str) else what:
+            self._add(one, None, "", "skipped", why)
 
     @contextlib.contextmanager
     def guard(self, what: str) -> Iterator[None]:

@@ -148,3 +148,12 @@ def loss_of(net: nn.Module, batch: Batch) -> torch.Tensor:
     inputs, classes = batch
     scores = net(inputs)
     return functional.cross_entropy(scores.flatten(0, -2).float(), classes.flatten())
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
+    """One of a training; gives its loss."""
+    optimizer.zero_grad()
+    loss = loss_of(net, batch)
+    loss.backward()
+    optimizer.step()
+    return loss

@@ -49,11 +49,9 @@ def run(setting: Setting, report: Report) -> None:
 
 
 def _skip(report: Report, config: str, why: str) -> None:
-    for title in (_ADDS, _BESIDE, _RATIO, _LOSSES, _ROWS):
-        report.skipped(title.format(config), why)
+    report.skipped([title.format(config) for title in (_ADDS, _BESIDE, _RATIO, _LOSSES, _ROWS)], why)
     if config == GOAL[0]:
-        report.skipped(_ONCE.format(config), why)
-        report.skipped(_GOAL, why)
+        report.skipped([_ONCE.format(config), _GOAL], why)
 
 
 def _race(setting: Setting, config: str, *, is_alone: bool, seconds: float) -> dict[str, Any]:
@@ -81,8 +79,7 @@ def _tell(setting: Setting, report: Report, figures: dict[str, Any], why_alone: 
         report.measured(_BESIDE.format(config), round(theirs, 3), "ms", spread)
         report.measured(_RATIO.format(config), round(figures["wall_ratio"], 4), "times")
     else:
-        report.skipped(_BESIDE.format(config), str(why_alone))
-        report.skipped(_RATIO.format(config), str(why_alone))
+        report.skipped([_BESIDE.format(config), _RATIO.format(config)], str(why_alone))
     same, losses = figures["same"]["trainmon"], figures["losses"]
     report.check(_LOSSES.format(config), same == losses, same, f"of {losses}")
     lost = sum(last["not_measured"] for last in figures["last"]["trainmon"])

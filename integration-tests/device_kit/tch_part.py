@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from device_kit.driver import ROOT
+from device_kit.driver import facts_of_kit
 from device_kit.report import Report
 from device_kit.setting import Setting
 
@@ -13,7 +11,5 @@ TITLES = ("demo of the tch front",)
 
 def run(_setting: Setting, report: Report) -> None:
     """Says why it is not here."""
-    file = ROOT / "facts.json"
-    facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    why = facts.get("tch", "this is no kit but a checkout, whose own tests run the demo")
+    why = facts_of_kit().get("tch", "this is no kit but a checkout, whose own tests run the demo")
     report.skipped(TITLES[0], f"not carried: {why}")

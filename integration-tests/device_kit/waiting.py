@@ -149,8 +149,8 @@ def _profile(setting: Setting, report: Report) -> None:
     """Counts the calls of the CUDA runtime: also of those waits that torch does not know of."""
     bare, watching = (_calls(setting, place) for place in (None, "waits_profile"))
     if setting.is_cuda and not any("LaunchKernel" in name for name in bare):
-        for title in (_CALLS, _LAUNCHES, _ALLOCATIONS):
-            report.skipped(title, "the profiler tells of no calls: no access to the device's counters here, as a rule")
+        why = "the profiler tells of no calls: no access to the device's counters here, as a rule"
+        report.skipped((_CALLS, _LAUNCHES, _ALLOCATIONS), why)
         return
     more = {name: watching[name] - bare[name] for name in _WAITING if watching[name] != bare[name]}
     said = ", ".join(f"{count:+d} {name}" for name, count in more.items())
