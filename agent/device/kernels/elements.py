@@ -34,7 +34,8 @@ _NAN: tl.constexpr = tl.constexpr(float("nan"))
 
 
 @triton.jit
-def _raw(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
+def raw(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
+    """What lies there, as numbers of the type."""
     start = address.to(tl.pointer_type(TYPE), bitcast=False)
     if ALIGNED:
         start = tl.multiple_of(start, ALIGNMENT)
@@ -91,17 +92,17 @@ def _of_half(raw, code):
 def single(address, code, offsets, mask, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
     """Elements of a dtype before `FIRST_WIDE`, in float32; 0 where the mask says no."""
     if code == F32:
-        x = _raw(address, offsets, mask, tl.float32, MASKED, ALIGNED)
+        x = raw(address, offsets, mask, tl.float32, MASKED, ALIGNED)
     elif code <= U16:
-        x = _of_half(_raw(address, offsets, mask, tl.int16, MASKED, ALIGNED), code)
+        x = _of_half(raw(address, offsets, mask, tl.int16, MASKED, ALIGNED), code)
     else:
-        x = _of_byte(_raw(address, offsets, mask, tl.int8, MASKED, ALIGNED), code)
+        x = _of_byte(raw(address, offsets, mask, tl.int8, MASKED, ALIGNED), code)
     return x
 
 
 @triton.jit
 def _two(address, offsets, TYPE: tl.constexpr, BLOCK: tl.constexpr):
-    return _raw(address, offsets, None, TYPE, False, True), _raw(address, offsets + BLOCK, None, TYPE, False, True)
+    return raw(address, offsets, None, TYPE, False, True), raw(address, offsets + BLOCK, None, TYPE, False, True)
 
 
 @triton.jit
@@ -164,22 +165,22 @@ def wide(address, code, offsets, mask):
     if code < FIRST_WIDE:
         x = single(address, code, offsets, mask, True, False).to(tl.float64)
     elif code == F64:
-        x = _raw(address, offsets, mask, tl.float64, True, False)
+        x = raw(address, offsets, mask, tl.float64, True, False)
     elif code == I32:
-        x = _raw(address, offsets, mask, tl.int32, True, False).to(tl.float64)
+        x = raw(address, offsets, mask, tl.int32, True, False).to(tl.float64)
     elif code == U32:
-        x = _raw(address, offsets, mask, tl.uint32, True, False).to(tl.float64)
+        x = raw(address, offsets, mask, tl.uint32, True, False).to(tl.float64)
     elif code == I64:
-        x = _raw(address, offsets, mask, tl.int64, True, False).to(tl.float64)
+        x = raw(address, offsets, mask, tl.int64, True, False).to(tl.float64)
     elif code == U64:
-        x = _raw(address, offsets, mask, tl.uint64, True, False).to(tl.float64)
+        x = raw(address, offsets, mask, tl.uint64, True, False).to(tl.float64)
     elif code == C64:
-        re = _raw(address, 2 * offsets, mask, tl.float32, True, False).to(tl.float64)
-        im = _raw(address, 2 * offsets + 1, mask, tl.float32, True, False).to(tl.float64)
+        re = raw(address, 2 * offsets, mask, tl.float32, True, False).to(tl.float64)
+        im = raw(address, 2 * offsets + 1, mask, tl.float32, True, False).to(tl.float64)
         # Of float32 parts it is one; their squares stay inside float64.
         x = tl.sqrt(re * re + im * im).to(tl.float32).to(tl.float64)
     else:
-        re = _raw(address, 2 * offsets, mask, tl.float64, True, False)
-        im = _raw(address, 2 * offsets + 1, mask, tl.float64, True, False)
+        re = raw(address, 2 * offsets, mask, tl.float64, True, False)
+        im = raw(address, 2 * offsets + 1, mask, tl.float64, True, False)
         x = _magnitude(re, im)
     return x

@@ -4,13 +4,12 @@ place, added up modulo 2^64. The same numbers as those of `trainmon/device/finge
 import triton
 import triton.language as tl
 
-from elements import ALIGNMENT
+from elements import ALIGNMENT, raw
+from reductions import CHUNK, JOINED
 
-#: Words of a chunk, as in `reductions.py`, and of a piece: places are counted anew in each.
-CHUNK: tl.constexpr = tl.constexpr(32768)
+#: Words of a piece: places are counted anew in each.
 PIECE: tl.constexpr = tl.constexpr(1 << 20)
 BLOCK: tl.constexpr = tl.constexpr(1024)
-JOINED: tl.constexpr = tl.constexpr(256)
 #: Numbers that a row of the table has.
 ROW: tl.constexpr = tl.constexpr(4)
 
@@ -30,10 +29,7 @@ def _words(address, width, offsets, mask, MASKED: tl.constexpr):
 
 @triton.jit
 def _load(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr):
-    start = address.to(tl.pointer_type(TYPE), bitcast=False)
-    if MASKED:
-        return tl.load(start + offsets, mask=mask, other=0).to(tl.int64)
-    return tl.load(tl.multiple_of(start, ALIGNMENT) + offsets).to(tl.int64)
+    return raw(address, offsets, mask, TYPE, MASKED, not MASKED).to(tl.int64)
 
 
 @triton.jit
