@@ -25,7 +25,8 @@ from torch.profiler import ProfilerActivity, profile
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, launchers
-from trainmon.measuring.measurer import Label, Measurer
+from trainmon.device.measurer import Measurer
+from trainmon.measuring.labels import Label
 from trainmon.watching import starting
 
 WARM, STEPS = 5, 25
@@ -70,7 +71,7 @@ class Step:
         labels = [Label(monitor.register(f"layer.{place}", 0), Kind.PARAM_ORIGIN) for place in range(count)]
         self.shown = list(zip(labels, tensors, strict=True))
         queue = DeviceQueue(monitor, kernels=lambda _device: StandIn())
-        self.measurer = Measurer(monitor, lambda: queue, device_only=True)
+        self.measurer = Measurer(monitor, lambda _monitor: queue, device_only=True)
         self.parts: dict[str, list[float]] = {"take up": [], "launch": [], "end of step": [], "rows": []}
 
     def run(self) -> None:

@@ -26,7 +26,7 @@ from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, pages, reductions, transfers
 from trainmon.device.streams import DeviceStreams, Streams, streams_of
 from trainmon.measuring import chunks
-from trainmon.measuring.measurer import UNSCALED, Label
+from trainmon.measuring.labels import UNSCALED, Label
 from trainmon.watching import starting
 
 OPS = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"]

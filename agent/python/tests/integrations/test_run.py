@@ -231,7 +231,7 @@ exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
         ("integrations.autodetect", "room.Discovery", "_attach"),
         ("watching.starting", "room", "start_monitor"),
         ("watching.watch", "room.Watch", "__init__"),
-        ("measuring.measurer", "room.Measurer", "measure"),
+        ("device.measurer", "room.Measurer", "measure"),
     ],
 )
 def test_a_broken_hook_does_not_reach_the_script(

@@ -24,7 +24,7 @@ ROOMS = (
     "signals.features.Features",
     "signals.structure.Structure",
     "signals.stacks.Stacks",
-    "measuring.measurer.Measurer",
+    "device.measurer.Measurer",
     "signals.scaling.LossScale",
     "signals.step_facts.Clipping",
     "signals.step_facts.StepFacts",
@@ -254,8 +254,8 @@ def take_off(watch: Any) -> None:
 
 def break_hooks(*frameworks: type) -> None:
     """Every inner function that hooks call raises from now on: of the measurer, and of these frameworks."""
+    from trainmon.device.measurer import Measurer
     from trainmon.frameworks.plain import Plain
-    from trainmon.measuring.measurer import Measurer
 
     def broken(*_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError("injected")

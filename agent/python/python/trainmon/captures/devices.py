@@ -18,7 +18,7 @@ from trainmon.device.reductions import Batch, Values, Wants, parts_of
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.transfers import first_line
 from trainmon.measuring.chunks import refusal
-from trainmon.measuring.measurer import UNSCALED
+from trainmon.measuring.labels import UNSCALED
 from trainmon.measuring.unobserved import quietly
 
 _WANTS = Wants.of("min", "max", "mean", "norm")

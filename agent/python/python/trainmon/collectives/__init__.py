@@ -28,9 +28,10 @@ from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, S
 from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.common.guard import Guard
 from trainmon.common.settings import Settings
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
 from trainmon.hooks.replacement import replace
-from trainmon.measuring.measurer import Label, Measurer
+from trainmon.measuring.labels import Label
 
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 

@@ -19,7 +19,7 @@ from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, re
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
 from trainmon.device.targets import Target, gathering, identity, portions, values_of
 from trainmon.device.transfers import Transfers, first_line
-from trainmon.measuring.measurer import UNSCALED, NormSink
+from trainmon.measuring.labels import UNSCALED, NormSink
 from trainmon.measuring.norm import UNKNOWN, StepNorm
 from trainmon.measuring.unobserved import quietly
 

@@ -23,7 +23,7 @@ from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
 from trainmon.measuring.chunks import refusal
-from trainmon.measuring.measurer import UNSCALED, Label, NormSink
+from trainmon.measuring.labels import UNSCALED, Label, NormSink
 from trainmon.measuring.norm import UNKNOWN, StepNorm
 from trainmon.measuring.unobserved import quietly
 
@@ -32,7 +32,7 @@ _PATIENCE_AT_EXIT = 5.0
 
 
 class DeviceQueue:
-    """Measures tensors where they lie; see `trainmon.measuring.measurer.TensorQueue`.
+    """Measures tensors where they lie.
 
     Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
     what the training queues behind them may overwrite them. Results go to a table on the device, once per step from
@@ -78,7 +78,7 @@ class DeviceQueue:
     ) -> None:
         """Takes a tensor up. In a backward pass it is measured at once, for it may be aggregated in place right after;
         with `once` (nobody writes behind torch's back) at the end of the pass, together with others, and counted as not
-        measured if it was written by then."""
+        measured if it was written by then. `norm` gets its norm once the device has delivered, NaN if it never does."""
         entry = self._entry(label, tensor, norm)
         why = self._refusal(tensor)
         if not self._monitor.wants(label.kind):
@@ -109,12 +109,13 @@ class DeviceQueue:
         norm: StepNorm | None = None,
         uncounted: Sequence[int] = (),
     ) -> None:
-        """As `TensorQueue.enqueue_all`."""
+        """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
+        Read by the next `launch`; who shows them keeps them until then."""
         with self._lock:
             self._records.append(Records(list(shown), factor, norm, set(uncounted), next(self._order)))
 
     def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
-        """As `TensorQueue.enqueue_together`."""
+        """Takes up what several tensors hold together, as one record; read by the next `launch`."""
         if not self._monitor.wants(label.kind):
             self._unwanted(label, None)
         elif not self._monitor.leaves_out(label.tensor_id, label.kind):

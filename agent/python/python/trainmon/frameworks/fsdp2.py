@@ -31,7 +31,7 @@ from trainmon.frameworks.meshes import (
     sharers,
 )
 from trainmon.frameworks.shared_params import Sharded
-from trainmon.measuring.measurer import local_part
+from trainmon.measuring.labels import local_part
 from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:

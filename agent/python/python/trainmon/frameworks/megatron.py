@@ -21,7 +21,7 @@ from trainmon.frameworks.megatron_ranks import UNKNOWN, Line, Standing, layer_nu
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, around_step
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.measuring.measurer import inverse
+from trainmon.measuring.labels import inverse
 from trainmon.measuring.norm import Exchange
 from trainmon.measuring.parameters import Parameter
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
-from trainmon.measuring.measurer import Label, Measurer
+from trainmon.device.measurer import Measurer
+from trainmon.measuring.labels import Label
 
 if TYPE_CHECKING:
     import torch

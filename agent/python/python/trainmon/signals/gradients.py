@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from trainmon.common.guard import Guard
 from trainmon.common.kinds import Kind
 from trainmon.common.settings import Settings
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
 from trainmon.frameworks.plain import is_lazy
-from trainmon.measuring.measurer import UNSCALED, Label, Measurer
+from trainmon.measuring.labels import UNSCALED, Label
 from trainmon.measuring.norm import StepNorm
 from trainmon.measuring.parameters import Parameter
 from trainmon.signals.micro_batches import MicroBatches

@@ -18,7 +18,7 @@ from typing import Any
 from trainmon._trainmon import Monitor
 from trainmon.common.output_paths import write_whole
 from trainmon.frameworks.base import Content, Framework
-from trainmon.measuring.measurer import local_part
+from trainmon.measuring.labels import local_part
 from trainmon.measuring.parameters import Parameter
 
 #: Name, chunk, whole name, elements over all ranks; of each content whether it counts here, and its elements;

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainmon.measuring.measurer import Measurer, local_part
+from trainmon.device.measurer import Measurer
+from trainmon.measuring.labels import local_part
 from trainmon.measuring.unobserved import is_capturing, quietly
 from trainmon.signals.gradients import Gradients
 

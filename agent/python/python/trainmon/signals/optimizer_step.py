@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from trainmon.common.guard import Guard
 from trainmon.common.kinds import MOMENTS, Kind, kind_of
 from trainmon.common.settings import Settings
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.measurer import Label, Measurer, local_part
+from trainmon.measuring.labels import Label, local_part
 from trainmon.measuring.parameters import Parameter
 
 if TYPE_CHECKING:

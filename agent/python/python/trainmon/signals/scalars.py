@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmon.common.kinds import Kind
-from trainmon.measuring.measurer import Label, Measurer, local_part
+from trainmon.device.measurer import Measurer
+from trainmon.measuring.labels import Label, local_part
 
 if TYPE_CHECKING:
     import torch

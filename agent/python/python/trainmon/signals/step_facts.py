@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from trainmon._trainmon import PendingStep
 from trainmon.common.guard import Guard
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.measurer import Measurer
 from trainmon.measuring.norm import GlobalNorm
 from trainmon.measuring.parameters import Parameter
 from trainmon.signals.gradients import Gradients

@@ -14,12 +14,12 @@ from trainmon.captures.on_demand import captures_on_demand
 from trainmon.collectives import Collectives, CollectiveStacksPrinted
 from trainmon.common.guard import Guard
 from trainmon.common.kinds import Kind
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks import Job, live_watches, recognise
 from trainmon.frameworks.arguments import models_of
 from trainmon.frameworks.base import Nothing
 from trainmon.frameworks.plain import Plain
 from trainmon.hooks import patches
-from trainmon.measuring.measurer import Measurer, TensorQueue
 from trainmon.measuring.norm import GlobalNorm
 from trainmon.measuring.parameters import Parameter, choose, register
 from trainmon.ranks.hangs import HangWatch
@@ -104,7 +104,7 @@ class Watch:
             monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
         #: Whether the end of a step is noticed at the optimizer.
         self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
-        self.measurer = Measurer(monitor, self._make_queue, device_only=device_only)
+        self.measurer = Measurer(monitor, device_only=device_only)
         self._adhoc = AdhocTensors(monitor, self.measurer)
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
@@ -216,11 +216,6 @@ class Watch:
             ("print_struct", self.structure),
             ("stack_info", self.stacks),
         ]
-
-    def _make_queue(self) -> TensorQueue:
-        from trainmon.device import DeviceQueue
-
-        return DeviceQueue(self.monitor)
 
     # What happens in a step, in order.
 

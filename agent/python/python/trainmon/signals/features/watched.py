@@ -16,10 +16,11 @@ from trainmon.common.guard import Guard
 from trainmon.common.kinds import kind_of
 from trainmon.common.settings import FeatureTargets as Wanted
 from trainmon.common.settings import Settings
+from trainmon.device.measurer import Measurer
 from trainmon.frameworks.job import Job
 from trainmon.hooks.torch_hooks import Hook, in_backward
 from trainmon.measuring.chunks import refusal
-from trainmon.measuring.measurer import Label, Measurer, local_part
+from trainmon.measuring.labels import Label, local_part
 from trainmon.measuring.unobserved import quietly
 from trainmon.signals.eager_modules import eager_modules
 from trainmon.signals.features import numbers

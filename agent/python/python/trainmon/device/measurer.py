@@ -4,123 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trainmon._trainmon import Monitor
+from trainmon.device.queue import DeviceQueue
+from trainmon.measuring.labels import UNSCALED, Label, local_part
 from trainmon.measuring.norm import StepNorm
 
 if TYPE_CHECKING:
     import torch
 
 
-class Label(NamedTuple):
-    """Which record a measurement becomes. One is made per measurement: a tuple takes half of a dataclass's time."""
-
-    tensor_id: int
-    kind: int
-    micro_step: int = 0
-
-
-#: The factor of a gradient whose loss was not scaled.
-UNSCALED = 1.0
-
-
-def inverse(scale: torch.Tensor) -> float | torch.Tensor:
-    """What a gradient is multiplied with whose loss was multiplied with `scale`: without waiting for a device."""
-    return 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
-
-
-#: Takes a tensor's norm, at once or when the device has delivered.
-NormSink = Callable[[float], None]
-
-
-class TensorQueue(Protocol):
-    """Measures tensors that lie on a device, without waiting for it."""
-
-    def enqueue(
-        self,
-        label: Label,
-        tensor: torch.Tensor,
-        factor: float | torch.Tensor,
-        norm: NormSink | None,
-        *,
-        once: bool = False,
-    ) -> None:
-        """Takes a tensor up; it is read by the next `launch`, in a backward pass at once. `once`: nobody writes it
-        behind torch's back, so that it may be read at the pass's end. `norm` gets its norm once the device has
-        delivered, NaN if it never does."""
-
-    def enqueue_all(
-        self,
-        shown: Sequence[tuple[tuple[int, int, int], torch.Tensor]],
-        factor: float | torch.Tensor = ...,
-        norm: StepNorm | None = ...,
-        uncounted: Sequence[int] = ...,
-    ) -> None:
-        """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
-        Read by the next `launch`; who shows them keeps them until then."""
-
-    def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
-        """Takes up what several tensors hold together, as one record; read by the next `launch`."""
-
-    def repeat(self, label: Label, of_tensor_id: int) -> bool:
-        """As `Measurer.repeat`."""
-
-    def enqueue_scalar(self, tensor: torch.Tensor, sink: Callable[[float], None]) -> None:
-        """Delivers a 0-d device tensor's value to `sink` a step later."""
-
-    def enqueue_values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
-        """Records numbers computed on the device, tensors without dimensions, as `Monitor.record_values`."""
-
-    def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
-        """As `Measurer.agreement`."""
-
-    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
-        """As `Measurer.keep_copy`; the copy stays on the device."""
-
-    def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
-        """As `Measurer.update`."""
-
-    def kernels(self, device: torch.device) -> Any:
-        """What computes on a device by launches of our own; None where torch's operators do."""
-
-    def launch(self) -> None:
-        """Starts measuring what is queued, ordered after the current stream's work and before its next."""
-
-    def close_step(self) -> None:
-        """Launches what is queued and starts the way of the step's results to the host."""
-
-    def collect(self) -> None:
-        """Records what the device has finished. Never waits."""
-
-    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
-        """As `Measurer.retract`."""
-
-    def abandon_step(self, found_broken: Callable[[], object] | None = ...) -> None:
-        """Forgets what is queued for the step in progress: the optimizer left it out. `found_broken` is called, later,
-        if gradients that lie on a device held NaN or infinities."""
-
-    def finish(self, seconds: float) -> None:
-        """Waits, at most this long, for what is under way."""
-
-
 class Measurer:
     """Sends tensors the right way."""
 
-    def __init__(self, monitor: Monitor, queue: Callable[[], TensorQueue], *, device_only: bool = False) -> None:
+    def __init__(
+        self, monitor: Monitor, queue: Callable[[Monitor], DeviceQueue] = DeviceQueue, *, device_only: bool = False
+    ) -> None:
         self.monitor = monitor
         self._make_queue = queue
-        self._queue: TensorQueue | None = None
+        self._queue: DeviceQueue | None = None
         self._device_only = device_only
         import torch
 
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
 
     @property
-    def queue(self) -> TensorQueue:
+    def queue(self) -> DeviceQueue:
         """The device queue; made at first use."""
         if self._queue is None:
-            self._queue = self._make_queue()
+            self._queue = self._make_queue(self.monitor)
         return self._queue
 
     def measure(
@@ -300,7 +213,7 @@ class Measurer:
             self._queue.collect()
 
     def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
-        """Forgets what is queued for the step in progress. `found_broken`: as `TensorQueue.abandon_step`."""
+        """Forgets what is queued for the step in progress. `found_broken`: as `DeviceQueue.abandon_step`."""
         if self._queue is not None:
             self._queue.abandon_step(found_broken)
 
@@ -308,10 +221,3 @@ class Measurer:
         """Waits for what the device still computes, at most this long."""
         if self._queue is not None:
             self._queue.finish(seconds)
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """A DTensor's part on this rank; any other tensor itself. No collective: `to_local` of a DTensor that a computation
-    still waits for is not asked."""
-    local = getattr(tensor, "_local_tensor", None)
-    return tensor if local is None else local
