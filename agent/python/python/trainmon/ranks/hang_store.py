@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -39,7 +40,7 @@ class PromptHangStore:
         """`open_store` gives the store of the process group there is; it is called for each call, on that thread."""
         self._open_store = open_store
         self._seconds = seconds
-        self._calls: queue.SimpleQueue[tuple[Callable[[HangStore], Any], _Answer] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Callable[[HangStore], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.is_silent = False
 
@@ -76,30 +77,20 @@ class PromptHangStore:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="trainmon-hang-store", daemon=True)
             self._thread.start()
-        answer = _Answer()
+        answer: Future[Any] = Future()
         self._calls.put((call, answer))
-        if not answer.is_there.wait(self._seconds):
+        if not wait([answer], self._seconds).done:
             self.is_silent = True
             raise StoreSilentError(f"the store has not answered for {self._seconds:g} s")
-        if answer.error is not None:
-            raise answer.error
-        return answer.found
+        return answer.result()
 
     def _serve(self) -> None:
         while (asked := self._calls.get()) is not None:
             call, answer = asked
             try:
-                answer.found = call(self._open_store())
+                answer.set_result(call(self._open_store()))
             except Exception as error:
-                answer.error = error
-            answer.is_there.set()
-
-
-class _Answer:
-    def __init__(self) -> None:
-        self.is_there = threading.Event()
-        self.found: Any = None
-        self.error: Exception | None = None
+                answer.set_exception(error)
 
 
 class FileHangStore:

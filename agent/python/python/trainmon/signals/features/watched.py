@@ -32,7 +32,6 @@ Numbers = Sequence[torch.Tensor]
 class Site:
     """One feature of one module."""
 
-    hook: str
     kind: int
     id: int
     compute: Callable[[torch.nn.Module, tuple[Any, ...], Any], Numbers]
@@ -98,7 +97,7 @@ class Features:
         if kind is None:
             return
         compute, every_micro_batch = self._feature(hook, name)
-        site = Site(hook, kind, self._monitor.register(name, vpp_stage), compute, every_micro_batch)
+        site = Site(kind, self._monitor.register(name, vpp_stage), compute, every_micro_batch)
         self._sites.append(site)
 
         def called(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
