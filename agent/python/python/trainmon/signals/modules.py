@@ -69,10 +69,10 @@ class Activations:
         # reason: what went in is gone afterwards.
         site = Site(name, vpp_stage, module, self._settings.is_v2 or works_in_place(module))
         if site.enters:
-            entering = Hook(self._guard.at("activations", name, partial(self._entering, site)))
+            entering = Hook(self._entering_hook(site))
             self._handles.append(torch.nn.Module.register_forward_pre_hook(module, entering, with_kwargs=True))
         # Of the base class: a scripted module refuses its own, though it calls the hooks that it has.
-        leaving = Hook(self._guard.at("activations", name, partial(self._leaving, site)))
+        leaving = Hook(self._hook(site))
         self._handles.append(torch.nn.Module.register_forward_hook(module, leaving, with_kwargs=True))
         self._sites.append(site)
 
@@ -117,18 +117,31 @@ class Activations:
         while self._handles:
             self._handles.pop().remove()
 
-    def _entering(self, site: Site, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if module.training and self._monitor.collecting:
-            call = self._begin_call(site)
-            self._take_inputs(site, call, args, kwargs)
-            site.entered.append(call)
-            self._measurer.launch()
+    def _entering_hook(self, site: Site) -> Any:
+        def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            try:
+                if self._is_on(site, module):
+                    call = self._begin_call(site)
+                    self._take_inputs(site, call, args, kwargs)
+                    site.entered.append(call)
+                    self._measurer.launch()
+            except Exception as error:
+                self._guard.failed_at("activations", site.name, error)
 
-    def _leaving(
-        self, site: Site, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        if module.training and self._monitor.collecting:
-            self._called(site, args, kwargs, output)
+        return entering
+
+    def _hook(self, site: Site) -> Any:
+        def called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            try:
+                if self._is_on(site, module):
+                    self._called(site, args, kwargs, output)
+            except Exception as error:
+                self._guard.failed_at("activations", site.name, error)
+
+        return called
+
+    def _is_on(self, site: Site, module: torch.nn.Module) -> bool:
+        return module.training and self._monitor.collecting and not self._guard.is_off("activations", site.name)
 
     def _called(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         outputs = list(tensors_of(output))
@@ -229,16 +242,23 @@ class Activations:
             awaited.labels.append(label)
             return awaited
         awaited = Awaited(weakref.ref(tensor), version, [label])
-        arrived = self._guard.at("activation gradients", site.name, partial(self._arrived, awaited))
-        handle = tensor.register_hook(arrived)
+        handle = tensor.register_hook(self._gradient_hook(site, awaited))
         if tensor.is_leaf:
             awaited.handle = handle
         self._awaited[key] = awaited
         return awaited
 
+    def _gradient_hook(self, site: Site, awaited: Awaited) -> Any:
+        def arrived(gradient: torch.Tensor) -> None:
+            try:
+                if self._monitor.collecting and not self._guard.is_off("activation gradients", site.name):
+                    self._arrived(awaited, gradient)
+            except Exception as error:
+                self._guard.failed_at("activation gradients", site.name, error)
+
+        return arrived
+
     def _arrived(self, awaited: Awaited, gradient: torch.Tensor) -> None:
-        if not self._monitor.collecting:
-            return
         labels, awaited.labels = awaited.labels, []
         if not labels:
             if awaited.handle is None:
