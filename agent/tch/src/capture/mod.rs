@@ -218,7 +218,7 @@ impl OperatorObserver for Active {
         if !session.plan().wants_function(&prefix, name) {
             return None;
         }
-        let call = session.begin_operator(&prefix, &operator).forward;
+        let call = session.begin_call(&prefix, &operator).forward;
         if !session.begin(&call, Direction::Forward) {
             session.end(&call);
             // Its backward may be wanted though it is not.
