@@ -66,9 +66,9 @@ def _over_all_ranks() -> list[timeseries.Panel]:
     note = "Over all ranks, put together by a recording rule while all of them are heard of."
     by_layer = "{{layer}} {{group}}"
 
-    def whole(title: str, about: str, recorded: str, runbook: str, look: Look) -> timeseries.Panel:
-        asked = f"max by (layer, group) ({recorded}{{{WHOLE_LAYER}}})"
-        return curves(Facts(title, about, runbook, note), Query(asked, by_layer), look=look)
+    def whole(title: str, name: str, runbook: str, *, logarithmic: bool = False) -> timeseries.Panel:
+        asked = f"max by (layer, group) (run:{name}:whole{{{WHOLE_LAYER}}})"
+        return curves(Facts(title, name, runbook, note), Query(asked, by_layer), look=Look(logarithmic=logarithmic))
 
     parts = Facts(
         "Norm of each rank's part",
@@ -78,24 +78,10 @@ def _over_all_ranks() -> list[timeseries.Panel]:
     )
     part = f"max by (layer, group, rank) (trainmon_layer_part_norm{{{LAYER}}})"
     return [
-        whole(
-            "Norm of the whole layer",
-            "trainmon_layer_norm",
-            "run:trainmon_layer_norm:whole",
-            "GradNormSpike",
-            Look(logarithmic=True),
-        ),
+        whole("Norm of the whole layer", "trainmon_layer_norm", "GradNormSpike", logarithmic=True),
         curves(parts, Query(largest(part), "{{layer}} {{group}} {{rank}}"), look=Look(logarithmic=True)),
-        whole(
-            "Mean of the whole layer", "trainmon_layer_mean", "run:trainmon_layer_mean:whole", "TrainingDrift", Look()
-        ),
-        whole(
-            "Zeros of the whole layer",
-            "trainmon_zero_elements_ratio",
-            "run:trainmon_zero_elements_ratio:whole",
-            "DeadLayer",
-            Look(),
-        ),
+        whole("Mean of the whole layer", "trainmon_layer_mean", "TrainingDrift"),
+        whole("Zeros of the whole layer", "trainmon_zero_elements_ratio", "DeadLayer"),
     ]
 
 

@@ -23,7 +23,7 @@ def board() -> RankStore:
 def _losses() -> list[timeseries.Panel]:
     bars = Look(bars=True, stacked=True, calculations=("sum",))
 
-    def lost(title: str, name: str, runbook: str, by: str, legend: str) -> timeseries.Panel:
+    def lost(title: str, name: str, runbook: str, by: str = "rank", legend: str = "rank {{rank}}") -> timeseries.Panel:
         facts = Facts(title, name, runbook, width=8)
         return curves(facts, Query(largest(f"sum by ({by}) ({increase(name, RANK)})"), legend), look=bars)
 
@@ -35,27 +35,11 @@ def _losses() -> list[timeseries.Panel]:
             "sink, reason",
             "{{sink}} {{reason}}",
         ),
-        lost("Alerts lost", "trainmon_alerts_lost_total", "MonitorAlertsLost", "rank", "rank {{rank}}"),
-        lost(
-            "Values no rule looked at",
-            "trainmon_alert_values_ignored_total",
-            "MonitorAlertValuesIgnored",
-            "rank",
-            "rank {{rank}}",
-        ),
-        lost(
-            "Values without room on the page",
-            "trainmon_series_overflow_total",
-            "MonitorSeriesOverflow",
-            "rank",
-            "rank {{rank}}",
-        ),
-        lost(
-            "Journal: failed writes", "trainmon_journal_errors_total", "MonitorJournalErrors", "rank", "rank {{rank}}"
-        ),
-        lost(
-            "Tensors not measured", "trainmon_records_not_sampled_total", "MonitorOverheadHigh", "rank", "rank {{rank}}"
-        ),
+        lost("Alerts lost", "trainmon_alerts_lost_total", "MonitorAlertsLost"),
+        lost("Values no rule looked at", "trainmon_alert_values_ignored_total", "MonitorAlertValuesIgnored"),
+        lost("Values without room on the page", "trainmon_series_overflow_total", "MonitorSeriesOverflow"),
+        lost("Journal: failed writes", "trainmon_journal_errors_total", "MonitorJournalErrors"),
+        lost("Tensors not measured", "trainmon_records_not_sampled_total", "MonitorOverheadHigh"),
     ]
 
 

@@ -100,6 +100,11 @@ def _collectives() -> list[timeseries.Panel]:
         "As nccl-tests count it, for groups of the whole run: 2(n-1)/n times bytes over time.",
         "Bps",
     )
+
+    def in_a_second(title: str, name: str, runbook: str, unit: str) -> timeseries.Panel:
+        facts = Facts(title, name, runbook, "In a second.", unit, width=8)
+        return curves(facts, Query(f"sum by (op, process_group) ({rate(name, RANK)})", "{{op}} {{process_group}}"))
+
     return [
         curves(
             Facts("Latency", _TIME, "CollectiveStraggler"),
@@ -120,34 +125,8 @@ def _collectives() -> list[timeseries.Panel]:
         ),
         curves(bandwidth, Query(algorithm, "{{op}} {{process_group}}")),
         curves(on_the_bus, Query(bus, "{{process_group}}")),
-        curves(
-            Facts(
-                "Operations",
-                "trainmon_collective_operations_total",
-                "CollectiveFailures",
-                "In a second.",
-                "ops",
-                width=8,
-            ),
-            Query(
-                f"sum by (op, process_group) ({rate('trainmon_collective_operations_total', RANK)})",
-                "{{op}} {{process_group}}",
-            ),
-        ),
-        curves(
-            Facts(
-                "Bytes",
-                "trainmon_collective_payload_bytes_total",
-                "CollectiveStraggler",
-                "In a second.",
-                "Bps",
-                width=8,
-            ),
-            Query(
-                f"sum by (op, process_group) ({rate('trainmon_collective_payload_bytes_total', RANK)})",
-                "{{op}} {{process_group}}",
-            ),
-        ),
+        in_a_second("Operations", "trainmon_collective_operations_total", "CollectiveFailures", "ops"),
+        in_a_second("Bytes", "trainmon_collective_payload_bytes_total", "CollectiveStraggler", "Bps"),
         curves(
             failed,
             Query(

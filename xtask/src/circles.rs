@@ -188,7 +188,7 @@ impl Names {
                 }
                 TokenTree::Ident(word) if word == "use" => {
                     let length = tokens[at..].iter().take_while(|token| !is_punct(token, ';')).count();
-                    self.take_use(module, &[], &tokens[at..at + length]);
+                    self.take_use(module, None, &tokens[at..at + length]);
                     at += length;
                 }
                 TokenTree::Ident(word) => {
@@ -225,18 +225,18 @@ impl Names {
         Some(path)
     }
 
-    /// One tree of a `use`; `above` are the paths it continues, empty at its beginning.
-    fn take_use(&mut self, module: &Module, above: &[String], tokens: &[TokenTree]) {
+    /// One tree of a `use`; `above` is the path that it continues.
+    fn take_use(&mut self, module: &Module, above: Option<&[String]>, tokens: &[TokenTree]) {
         for tree in tokens.split(|token| is_punct(token, ',')) {
             let Some(TokenTree::Ident(first)) = tree.first() else { continue };
             let length = 1 + path_length(&tree[1..]);
-            let path = if above.is_empty() {
-                self.path(module, first, &tree[1..length])
-            } else {
+            let path = if let Some(above) = above {
                 let names = tree[..length]
                     .iter()
                     .filter_map(|token| if let TokenTree::Ident(name) = token { Some(name.to_string()) } else { None });
                 Some(above.iter().cloned().chain(names.filter(|name| name != "self")).collect())
+            } else {
+                self.path(module, first, &tree[1..length])
             };
             let Some(path) = path else { continue };
             let group = tree[length..]
@@ -244,14 +244,7 @@ impl Names {
                 .find_map(|token| if let TokenTree::Group(group) = token { Some(group) } else { None });
             if let Some(group) = group {
                 let inner: Vec<TokenTree> = group.stream().into_iter().collect();
-                // The crate's own root has an empty path, which would read as a beginning.
-                if path.is_empty() {
-                    for one in inner.split(|token| is_punct(token, ',')) {
-                        self.take_root_use(module, one);
-                    }
-                } else {
-                    self.take_use(module, &path, &inner);
-                }
+                self.take_use(module, Some(&path), &inner);
                 continue;
             }
             let alias = tree[length..]
@@ -259,25 +252,6 @@ impl Names {
                 .rev()
                 .find_map(|token| if let TokenTree::Ident(name) = token { Some(name.to_string()) } else { None });
             self.bring(module, path, alias);
-        }
-    }
-
-    /// A branch of `use crate::{…}`.
-    fn take_root_use(&mut self, module: &Module, branch: &[TokenTree]) {
-        let Some(TokenTree::Ident(first)) = branch.first() else { return };
-        let tail: Vec<TokenTree> = branch[1..].to_vec();
-        match tail.split_first() {
-            Some((TokenTree::Punct(_), _)) => {
-                let inner: Vec<TokenTree> = tail.into_iter().skip_while(|token| is_punct(token, ':')).collect();
-                match inner.first() {
-                    Some(TokenTree::Group(group)) => {
-                        let within: Vec<TokenTree> = group.stream().into_iter().collect();
-                        self.take_use(module, &[first.to_string()], &within);
-                    }
-                    _ => self.take_use(module, &[first.to_string()], &inner),
-                }
-            }
-            _ => self.bring(module, vec![first.to_string()], None),
         }
     }
 

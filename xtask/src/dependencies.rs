@@ -5,7 +5,6 @@
 //! is all that is needed here, and the check then also runs as a plain test.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use spdx::{Expression, ParseMode};
 
@@ -39,61 +38,9 @@ const BANNED: &[(&str, &str)] = &[
     ("atty", "unmaintained; std::io::IsTerminal"),
 ];
 
-/// A foreign crate that must not be there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Violation {
-    /// Its licence is not among the allowed ones.
-    Licence {
-        /// Name and version.
-        package: String,
-        /// The expression it states.
-        expression: String,
-    },
-    /// It states no licence, or none that can be read.
-    NoLicence {
-        /// Name and version.
-        package: String,
-    },
-    /// It does not come from crates.io.
-    Source {
-        /// Name and version.
-        package: String,
-        /// Where it comes from.
-        origin: String,
-    },
-    /// It is on the list of banned crates.
-    Banned {
-        /// Name and version.
-        package: String,
-        /// The list's reason.
-        why: &'static str,
-    },
-    /// Members of this workspace ask for two versions of one crate.
-    TwoVersions {
-        /// The crate.
-        name: String,
-        /// The versions, with who asks.
-        versions: Vec<String>,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Licence { package, expression } => {
-                write!(f, "{package}: licence `{expression}` is not in the allowed list")
-            }
-            Self::NoLicence { package } => write!(f, "{package}: no readable licence expression"),
-            Self::Source { package, origin } => write!(f, "{package}: comes from {origin}, only crates.io is allowed"),
-            Self::Banned { package, why } => write!(f, "{package}: banned: {why}"),
-            Self::TwoVersions { name, versions } => write!(f, "{name}: asked for as {}", versions.join(", ")),
-        }
-    }
-}
-
 /// Every crate that breaks a rule.
-pub fn violations(graph: &Graph) -> Vec<Violation> {
-    let mut found: Vec<Violation> = graph.packages.iter().filter(|package| !package.member).flat_map(judge).collect();
+pub fn violations(graph: &Graph) -> Vec<String> {
+    let mut found: Vec<String> = graph.packages.iter().filter(|package| !package.member).flat_map(judge).collect();
     found.extend(two_versions(graph));
     found
 }
@@ -111,24 +58,21 @@ pub fn duplicates(graph: &Graph) -> Vec<String> {
         .collect()
 }
 
-fn judge(package: &Package) -> Vec<Violation> {
-    let shown = || format!("{} {}", package.name, package.version);
+fn judge(package: &Package) -> Vec<String> {
     let mut found = Vec::new();
     match package.licence.as_deref().map(|text| (text, licence_is_allowed(text))) {
         Some((_, Some(true))) => {}
-        Some((text, Some(false))) => {
-            found.push(Violation::Licence { package: shown(), expression: text.to_owned() });
-        }
-        Some((_, None)) | None => found.push(Violation::NoLicence { package: shown() }),
+        Some((text, Some(false))) => found.push(format!("licence `{text}` is not in the allowed list")),
+        Some((_, None)) | None => found.push("no readable licence expression".to_owned()),
     }
     if package.source.as_deref() != Some(CRATES_IO) {
-        let origin = package.source.clone().unwrap_or_else(|| "a path outside the workspace".to_owned());
-        found.push(Violation::Source { package: shown(), origin });
+        let origin = package.source.as_deref().unwrap_or("a path outside the workspace");
+        found.push(format!("comes from {origin}, only crates.io is allowed"));
     }
     if let Some((_, why)) = BANNED.iter().find(|(name, _)| *name == package.name) {
-        found.push(Violation::Banned { package: shown(), why });
+        found.push(format!("banned: {why}"));
     }
-    found
+    found.into_iter().map(|what| format!("{} {}: {what}", package.name, package.version)).collect()
 }
 
 /// Whether one way to satisfy the expression uses allowed licences only; `None` if it cannot be read.
@@ -141,7 +85,8 @@ fn licence_is_allowed(expression: &str) -> Option<bool> {
     }))
 }
 
-fn two_versions(graph: &Graph) -> impl Iterator<Item = Violation> {
+/// Crates that members of this workspace ask for in two versions.
+fn two_versions(graph: &Graph) -> impl Iterator<Item = String> {
     let mut asked: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     for (_, member) in graph.members() {
         for edge in &member.edges {
@@ -149,9 +94,9 @@ fn two_versions(graph: &Graph) -> impl Iterator<Item = Violation> {
             asked.entry(&to.name).or_default().entry(&to.version).or_insert(&member.name);
         }
     }
-    asked.into_iter().filter(|(_, versions)| versions.len() > 1).map(|(name, versions)| Violation::TwoVersions {
-        name: name.to_owned(),
-        versions: versions.into_iter().map(|(version, who)| format!("{version} by {who}")).collect(),
+    asked.into_iter().filter(|(_, versions)| versions.len() > 1).map(|(name, versions)| {
+        let versions: Vec<String> = versions.into_iter().map(|(version, who)| format!("{version} by {who}")).collect();
+        format!("{name}: asked for as {}", versions.join(", "))
     })
 }
 
@@ -164,7 +109,7 @@ mod tests {
     fn with(change: impl FnOnce(&mut Package)) -> Vec<String> {
         let mut graph = graph("*trainmon-core -> serde\nserde");
         change(&mut graph.packages[1]);
-        violations(&graph).iter().map(ToString::to_string).collect()
+        violations(&graph)
     }
 
     #[test]
@@ -207,8 +152,7 @@ mod tests {
         let mut graph = graph("*trainmon-core -> serde\n*trainmon-stats -> serde2\nserde\nserde2 -> other\nother");
         graph.packages[3].name = "serde".to_owned();
         graph.packages[3].version = "2.0.0".to_owned();
-        let found: Vec<_> = violations(&graph).iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["serde: asked for as 1.0.0 by trainmon-core, 2.0.0 by trainmon-stats"]);
+        assert_eq!(violations(&graph), ["serde: asked for as 1.0.0 by trainmon-core, 2.0.0 by trainmon-stats"]);
         assert_eq!(duplicates(&graph), ["serde 1.0.0 2.0.0"]);
     }
 
@@ -216,7 +160,7 @@ mod tests {
     fn this_workspace_uses_allowed_crates_only() {
         let graph = Graph::of_workspace(&workspace::root()).unwrap();
         assert!(graph.packages.iter().any(|package| !package.member), "there are foreign crates to judge");
-        let found: Vec<_> = violations(&graph).iter().map(ToString::to_string).collect();
+        let found = violations(&graph);
         assert!(found.is_empty(), "{}", found.join("\n"));
     }
 }

@@ -74,7 +74,7 @@ pub fn run(root: &Path, seconds: u32, only: &[String]) -> Result<()> {
 
 /// Builds the targets and gives the directory they lie in.
 fn build(root: &Path) -> Result<PathBuf> {
-    let triple = host()?;
+    let triple = process::host_triple()?;
     let directory = workspace::cargo_target(root).join("fuzz").join("build");
     let mut command = process::cargo();
     // A named target keeps the flags away from build scripts.
@@ -82,12 +82,6 @@ fn build(root: &Path) -> Result<PathBuf> {
     command.env("RUSTFLAGS", INSTRUMENTATION).env("CARGO_TARGET_DIR", &directory);
     process::run_visibly(&mut command)?;
     Ok(directory.join(triple).join("release"))
-}
-
-fn host() -> Result<String> {
-    let facts = process::output("rustc", &["-vV"])?;
-    let host = facts.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc -vV names no host")
 }
 
 #[cfg(test)]

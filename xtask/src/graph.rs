@@ -56,7 +56,7 @@ impl Graph {
             .manifest_path(root.join("Cargo.toml"))
             .features(CargoOpt::AllFeatures)
             // Other platforms' packages would be downloaded only to be looked at.
-            .other_options(vec!["--filter-platform".to_owned(), host_triple()?])
+            .other_options(vec!["--filter-platform".to_owned(), process::host_triple()?])
             .exec()
             .context("cargo metadata failed")?;
         Self::of_metadata(&metadata)
@@ -131,12 +131,6 @@ fn is_switched_on(package: &cargo_metadata::Package, node: &Node, dependency: &N
             let on = node.features.iter().filter_map(|feature| package.features.get(&**feature));
             !declared.optional || on.flatten().any(switches)
         })
-}
-
-fn host_triple() -> Result<String> {
-    let version = process::output("rustc", &["-vV"]).context("cannot ask rustc for its platform")?;
-    let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(triple.context("rustc -vV names no host")?.to_owned())
 }
 
 /// Builds made-up graphs for tests.

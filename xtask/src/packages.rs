@@ -2,7 +2,6 @@
 //! published.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -13,45 +12,11 @@ use crate::{process, workspace};
 /// What a program depends on.
 const FACADE: &str = "trainmon";
 
-/// What stands against packaging a crate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
-    /// It says `publish = false`.
-    Private {
-        /// Its name.
-        name: String,
-    },
-    /// It has no description.
-    Undescribed {
-        /// Its name.
-        name: String,
-    },
-    /// It depends on a crate beside it, of whatever version.
-    AnyVersion {
-        /// Its name.
-        name: String,
-        /// The crate that it depends on.
-        dependency: String,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Private { name } => write!(f, "{name}: the crate `{FACADE}` needs it, and `publish` is false"),
-            Self::Undescribed { name } => write!(f, "{name}: a registry asks for a `description`"),
-            Self::AnyVersion { name, dependency } => {
-                write!(f, "{name}: the dependency `{dependency}` needs a `version` beside its `path`")
-            }
-        }
-    }
-}
-
 /// What stands against packaging the crates that the facade needs.
 ///
 /// # Errors
 /// Cargo does not describe the workspace.
-pub(crate) fn violations(root: &Path) -> Result<Vec<Violation>> {
+pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
     let members = members(root)?;
     Ok(needed(&members).into_iter().filter_map(|name| members.get(&name)).flat_map(faults).collect())
 }
@@ -93,19 +58,19 @@ fn needed(members: &BTreeMap<String, Package>) -> BTreeSet<String> {
     found
 }
 
-fn faults(package: &Package) -> Vec<Violation> {
-    let name = package.name.to_string();
+fn faults(package: &Package) -> Vec<String> {
+    let name = &package.name;
     let mut found = Vec::new();
     if package.publish.as_ref().is_some_and(Vec::is_empty) {
-        found.push(Violation::Private { name: name.clone() });
+        found.push(format!("{name}: the crate `{FACADE}` needs it, and `publish` is false"));
     }
     if package.description.as_deref().is_none_or(str::is_empty) {
-        found.push(Violation::Undescribed { name: name.clone() });
+        found.push(format!("{name}: a registry asks for a `description`"));
     }
     let beside =
         package.dependencies.iter().filter(|one| one.path.is_some() && one.kind != DependencyKind::Development);
     let any = beside.filter(|one| one.req.to_string() == "*");
-    found.extend(any.map(|one| Violation::AnyVersion { name: name.clone(), dependency: one.name.clone() }));
+    found.extend(any.map(|one| format!("{name}: the dependency `{}` needs a `version` beside its `path`", one.name)));
     found
 }
 
@@ -140,11 +105,10 @@ mod tests {
             ("tool", "publish = false\n"),
         ]);
         assert_eq!(needed(&members).into_iter().collect::<Vec<_>>(), ["inner", "low", "trainmon"]);
-        let inner = || "inner".to_owned();
         let expected = [
-            Violation::Private { name: inner() },
-            Violation::Undescribed { name: inner() },
-            Violation::AnyVersion { name: inner(), dependency: "low".to_owned() },
+            "inner: the crate `trainmon` needs it, and `publish` is false",
+            "inner: a registry asks for a `description`",
+            "inner: the dependency `low` needs a `version` beside its `path`",
         ];
         let looked_at = members.iter().filter(|(name, _)| *name != "tool");
         assert_eq!(looked_at.flat_map(|(_, package)| faults(package)).collect::<Vec<_>>(), expected);

@@ -55,6 +55,16 @@ pub fn output(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> 
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Rust's name of this machine's platform.
+///
+/// # Errors
+/// There is no rustc, or it does not name it.
+pub fn host_triple() -> Result<String> {
+    let version = output("rustc", &["-vV"]).context("cannot ask rustc for its platform")?;
+    let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(triple.context("rustc -vV names no host")?.to_owned())
+}
+
 /// Whether a program is on PATH.
 pub fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -90,6 +90,20 @@ pub fn bench(which: Bench) -> Result<()> {
     Ok(())
 }
 
+/// Builds the programs of `integration-tests`, and runs one with these arguments and a directory of its own below `target`.
+///
+/// # Errors
+/// They cannot be built, or it fails.
+pub(crate) fn run_test_program(root: &Path, name: &str, arguments: &[String]) -> Result<()> {
+    let variables = provision::variables(&provision::libtorch(root)?);
+    process::build(root, &["--package", "trainmon-integration-tests", "--bins"], &variables)?;
+    let target = workspace::cargo_target(root);
+    let mut program = Command::new(target.join("debug").join(name));
+    program.arg("--directory").arg(target.join(format!("{name}-{}", std::process::id()))).args(arguments);
+    process::with_environment(&mut program, &variables);
+    process::run_visibly(&mut program)
+}
+
 /// Builds the Python extension with optimisation and makes the environment of the checks import this checkout.
 ///
 /// # Errors
@@ -131,7 +145,7 @@ fn python_bench_command(root: &Path, name: &str) -> Result<Command> {
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
     process::build(root, &["--release", "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
-    let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
+    let program = workspace::cargo_target(root).join("release/trainmon");
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);
     Ok(command)
@@ -148,19 +162,13 @@ fn demo_command(root: &Path) -> Result<Command> {
 }
 
 fn demo_path(root: &Path) -> PathBuf {
-    workspace::cargo_target(root).join("release/examples").join(format!("gpt{}", std::env::consts::EXE_SUFFIX))
+    workspace::cargo_target(root).join("release/examples/gpt")
 }
 
 /// Becomes the program, so that Ctrl-C reaches it alone and the shell waits for its orderly end.
-#[cfg(unix)]
 fn replace_with(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt as _;
     let line = process::shown(&command);
     eprintln!("$ {line}");
     Err(command.exec()).with_context(|| format!("cannot start `{line}`"))
-}
-
-#[cfg(not(unix))]
-fn replace_with(mut command: Command) -> Result<()> {
-    process::run_visibly(&mut command)
 }

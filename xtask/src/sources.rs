@@ -1,6 +1,5 @@
 //! What no compiler refuses: unsafe code outside of its modules, names that were given up, and examples that no test runs.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -42,83 +41,11 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// A glossary of more is none.
 const MOST_TERMS: usize = 40;
 
-/// A rule broken in a source file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Violation {
-    /// A module outside of the list allows itself unsafe code.
-    Unsafe {
-        /// The file.
-        file: String,
-    },
-    /// A crate without unsafe code does not forbid it.
-    Unforbidden {
-        /// Its root module.
-        file: String,
-    },
-    /// A name that was given up is declared again.
-    Retired {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: usize,
-        /// The name.
-        name: String,
-        /// What is used instead.
-        instead: String,
-    },
-    /// An example in the documentation of a crate whose examples are not run.
-    Unrun {
-        /// The file.
-        file: String,
-        /// The line of its fence, from 1.
-        line: usize,
-    },
-    /// The page of the architecture names a file or folder that is not there.
-    Gone {
-        /// The line, from 1.
-        line: usize,
-        /// As it is named.
-        path: String,
-    },
-    /// The glossary is too long.
-    Glossary {
-        /// How many terms it has.
-        terms: usize,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsafe { file } => {
-                write!(
-                    f,
-                    "{file}: unsafe code stands in the modules that xtask/src/sources.rs lists; is there a safe way?"
-                )
-            }
-            Self::Unforbidden { file } => {
-                write!(f, "{file}: the crate has no unsafe code: add `#![forbid(unsafe_code)]`")
-            }
-            Self::Retired { file, line, name, instead } => {
-                write!(f, "{file}:{line}: `{name}` is retired ({GLOSSARY}): use {instead}")
-            }
-            Self::Unrun { file, line } => {
-                write!(
-                    f,
-                    "{file}:{line}: no test runs this example: take `doctest = false` out of the crate's Cargo.toml"
-                )
-            }
-            Self::Gone { line, path } => write!(f, "{ARCHITECTURE}:{line}: there is no `{path}`"),
-            Self::Glossary { terms } => write!(f, "{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"),
-        }
-    }
-}
-
 /// Every broken rule in the files that git tracks.
 ///
 /// # Errors
 /// git does not list the files, or one cannot be read.
-pub fn violations(root: &Path) -> Result<Vec<Violation>> {
+pub fn violations(root: &Path) -> Result<Vec<String>> {
     let listing =
         process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs", "*.py", "*Cargo.toml"])?;
     let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
@@ -130,11 +57,11 @@ pub fn violations(root: &Path) -> Result<Vec<Violation>> {
     Ok(found)
 }
 
-fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
+fn broken(sources: &[(String, String)], glossary: &str) -> Vec<String> {
     let (terms, retired) = tables(glossary);
     let mut found = Vec::new();
     if terms > MOST_TERMS {
-        found.push(Violation::Glossary { terms });
+        found.push(format!("{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"));
     }
     let is_manifest = |file: &str| file.ends_with("Cargo.toml");
     let manifests = sources.iter().filter(|(file, text)| is_manifest(file) && text.contains("doctest = false"));
@@ -142,29 +69,29 @@ fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
     for (file, text) in sources.iter().filter(|(file, _)| !is_manifest(file)) {
         found.extend(unsafe_code(file, text));
         if without_examples.iter().any(|place| is_of_library(file, place)) {
-            found.extend(examples(text).map(|line| Violation::Unrun { file: file.clone(), line }));
+            found.extend(examples(text).map(|line| {
+                format!(
+                    "{file}:{line}: no test runs this example: take `doctest = false` out of the crate's Cargo.toml"
+                )
+            }));
         }
         for (line, declared) in declarations(text) {
             let name = retired.iter().find(|(name, _)| *name == declared);
-            found.extend(name.map(|(name, instead)| Violation::Retired {
-                file: file.clone(),
-                line,
-                name: (*name).to_owned(),
-                instead: (*instead).to_owned(),
-            }));
+            found.extend(
+                name.map(|(name, instead)| format!("{file}:{line}: `{name}` is retired ({GLOSSARY}): use {instead}")),
+            );
         }
     }
     found
 }
 
-/// Tests may do what a library must not: they count allocations and fork.
 /// What a page names in backticks as a path from the repository's root, and is not there.
-fn gone(page: &str, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
+fn gone(page: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let named = page.lines().enumerate().flat_map(|(index, line)| {
         line.split('`').skip(1).step_by(2).filter(|text| is_path(text)).map(move |text| (index + 1, text))
     });
     let missing = named.filter(|(_, path)| !exists(path));
-    missing.map(|(line, path)| Violation::Gone { line, path: path.to_owned() }).collect()
+    missing.map(|(line, path)| format!("{ARCHITECTURE}:{line}: there is no `{path}`")).collect()
 }
 
 /// `agent/src/worker.rs`, `offline/compare/src/first`.
@@ -174,7 +101,8 @@ fn is_path(text: &str) -> bool {
     text.contains('/') && text.chars().all(is_of_path) && TOP_FOLDERS.contains(&first)
 }
 
-fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
+/// Tests may do what a library must not: they count allocations and fork.
+fn unsafe_code(file: &str, text: &str) -> Option<String> {
     let (place, module) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
     let is_listed = |path: &str| UNSAFE_MODULES.iter().any(|listed| path.starts_with(listed));
     let allows = text.lines().map(str::trim).any(|line| {
@@ -182,12 +110,13 @@ fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
         names_it && !line.contains("forbid(")
     });
     if allows && !is_listed(file) {
-        return Some(Violation::Unsafe { file: file.to_owned() });
+        let why = "unsafe code stands in the modules that xtask/src/sources.rs lists; is there a safe way?";
+        return Some(format!("{file}: {why}"));
     }
     let has_unsafe_modules = UNSAFE_MODULES.iter().any(|listed| listed.starts_with(&format!("{place}/src/")));
     let is_root = matches!(module, "lib" | "main");
     let is_unforbidden = is_root && !has_unsafe_modules && !text.contains("#![forbid(unsafe_code)]");
-    is_unforbidden.then(|| Violation::Unforbidden { file: file.to_owned() })
+    is_unforbidden.then(|| format!("{file}: the crate has no unsafe code: add `#![forbid(unsafe_code)]`"))
 }
 
 fn is_of_library(file: &str, place: &str) -> bool {
@@ -241,7 +170,7 @@ mod tests {
     const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n\n| retired | use |\n|---|---|\n| `Basket` | `Payload` |\n";
 
     fn of(file: &str, text: &str) -> Vec<String> {
-        broken(&[(file.to_owned(), text.to_owned())], WORDS).iter().map(ToString::to_string).collect()
+        broken(&[(file.to_owned(), text.to_owned())], WORDS)
     }
 
     #[test]
@@ -279,18 +208,18 @@ mod tests {
         };
         let without = "[lib]\ndoctest = false\n";
         for example in ["/// ```\n/// f();\n/// ```\n", "//! ```no_run\n//! ```\n", "    /// ```rust,should_panic\n"] {
-            let file = "agent/core/src/lib.rs".to_owned();
-            assert_eq!(found(without, example), [Violation::Unrun { file, line: 2 }], "{example}");
-            assert_eq!(found("", example), [], "{example}");
+            let unrun = "agent/core/src/lib.rs:2: no test runs this example: take `doctest = false` out of the crate's Cargo.toml";
+            assert_eq!(found(without, example), [unrun], "{example}");
+            assert_eq!(found("", example), [""; 0], "{example}");
         }
-        assert_eq!(found(without, "/// ```text\n/// a, b\n/// ```\n/// ```json\n/// ```\n"), []);
+        assert_eq!(found(without, "/// ```text\n/// a, b\n/// ```\n/// ```json\n/// ```\n"), [""; 0]);
         assert_eq!(found(without, "/// ```text\n/// ```\n/// ```\n").len(), 1, "the third fence begins a block");
     }
 
     #[test]
     fn a_path_that_is_not_there_is_refused() {
         let page = "1. `agent/src/a.rs`, `a::b/c`: a `f/x.rs`\n2. `docs/b.md` and `offline/c` ```agent/src/d.rs```\n";
-        let found: Vec<String> = gone(page, |path| path == "docs/b.md").iter().map(ToString::to_string).collect();
+        let found = gone(page, |path| path == "docs/b.md");
         let expected = ["1: there is no `agent/src/a.rs`", "2: there is no `offline/c`"];
         assert_eq!(found[..2], expected.map(|rest| format!("{ARCHITECTURE}:{rest}")), "{found:?}");
     }
@@ -298,6 +227,9 @@ mod tests {
     #[test]
     fn the_glossary_is_short() {
         let long = (0..=MOST_TERMS).fold(String::new(), |text, number| text + &format!("| term {number} | x |\n"));
-        assert_eq!(broken(&[], &long), [Violation::Glossary { terms: MOST_TERMS + 1 }]);
+        assert_eq!(
+            broken(&[], &long),
+            [format!("{GLOSSARY} has {} terms, at most {MOST_TERMS} are allowed", MOST_TERMS + 1)]
+        );
     }
 }

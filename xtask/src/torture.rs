@@ -144,7 +144,7 @@ struct Programs {
 
 impl Programs {
     fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(self.directory.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)));
+        let mut command = Command::new(self.directory.join(name));
         process::with_environment(&mut command, &self.libtorch);
         command.stdin(Stdio::null());
         command

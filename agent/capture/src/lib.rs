@@ -50,9 +50,9 @@ mod writers;
 
 pub use part::Part;
 pub use plan::{CapturePlan, Direction};
-pub use session::{CallName, CapturePlace, Entry, FoundBytes, OpenError, Peer, Progress, Session, StackId, Values};
+pub use session::{CallName, CapturePlace, Entry, OpenError, Peer, Progress, Session, StackId, Values};
 pub use spare::SpareMemory;
-pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
+pub use tensor::{Content, Later, LaterValue, Tensor};
 pub use trainmon_capture_files::Made;
 pub use trainmon_core::config::{
     CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,

@@ -1,7 +1,7 @@
 //! A tensor as a front shows it.
 
 use trainmon_capture_files::Hole;
-use trainmon_core::{Scalar, TensorView};
+use trainmon_core::TensorView;
 
 /// A tensor among a call's values.
 #[derive(Clone, Copy, Debug)]
@@ -27,42 +27,18 @@ pub struct Tensor<'t> {
 pub enum Content<'t> {
     /// In the host's memory: measured, summed and copied before the call returns.
     Host(TensorView<'t>),
-    /// On a device: what is found there is told later, by [`Session::fill`](crate::Session::fill).
+    /// On a device: its numbers are told later, by [`Session::fill_numbers`](crate::Session::fill_numbers). Only where
+    /// [`Values::wants_only_numbers`](crate::Values::wants_only_numbers) says so: nothing else comes later.
     Later,
     /// Nobody can read them: a meta tensor, a fake one, one inside a transform. No numbers, no file.
     Unreadable,
-    /// Readable, but not as numbers of a dtype known here: no statistics; checksum and file are made of these bytes, which
-    /// the front has copied in logical order.
-    Bytes(&'t [u8]),
 }
 
-/// What a tensor on a device still lacks. To be given back when its numbers are there.
+/// The numbers that a tensor on a device still lacks. To be given back when they are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the numbers are null until they are told"]
 pub struct Later {
-    pub(crate) numbers: Option<[Hole; 4]>,
-    pub(crate) digest: Option<Hole>,
-    pub(crate) file: Option<LaterFile>,
-    pub(crate) looks_for_nan: bool,
-}
-
-/// The file of a tensor whose bytes come later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LaterFile {
-    pub(crate) hole: Hole,
-    pub(crate) path: String,
-}
-
-impl Later {
-    /// Whether its bytes are wanted, for a checksum or a file.
-    pub fn wants_bytes(&self) -> bool {
-        self.digest.is_some() || self.file.is_some()
-    }
-
-    /// Whether max, min, mean and norm are.
-    pub fn wants_numbers(&self) -> bool {
-        self.numbers.is_some() || self.looks_for_nan
-    }
+    pub(crate) numbers: [Hole; 4],
 }
 
 /// A value that comes later: the gradient of one that was saved.
@@ -72,17 +48,4 @@ pub struct LaterValue {
     pub(crate) hole: Hole,
     pub(crate) path: String,
     pub(crate) saves_tensors: bool,
-}
-
-/// What was found on a device. `None`: not defined.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DeviceNumbers {
-    /// The largest element.
-    pub max: Option<Scalar>,
-    /// The smallest element.
-    pub min: Option<Scalar>,
-    /// The mean.
-    pub mean: Option<f64>,
-    /// The L2 norm.
-    pub norm: Option<f64>,
 }

@@ -1,7 +1,6 @@
 //! The class `CaptureTicket`.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use trainmon_agent::CaptureTicket;
 
@@ -29,6 +28,6 @@ impl PyCaptureTicket {
     }
 
     pub(crate) fn take(&self) -> Option<CaptureTicket> {
-        self.ticket.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.ticket.lock().take()
     }
 }

@@ -1,8 +1,8 @@
 //! The class `DeviceBlock`: the records that rows of one launch become.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use trainmon_agent::core::{Dtype, Shape};
 use trainmon_agent::front::Label;
@@ -32,7 +32,7 @@ impl PyDeviceBlock {
     }
 
     pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,13 +1,13 @@
 //! The class `Findings`: what Python finds out about a job's ranks, told as alerts.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use trainmon_agent::core::AlertRule;
+use trainmon_agent::alerts::Raised;
+use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, Step, layer_of};
 
 use crate::arguments::KindNumber;
-use crate::hangs;
-use crate::replicas;
 use crate::shared::Shared;
 
 /// Where one monitor's findings are told. Every method may be called from any thread.
@@ -18,6 +18,30 @@ impl PyFindings {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         Self(Arc::clone(shared))
     }
+
+    fn raise(&self, py: Python<'_>, who: &'static str, raised: Raised) {
+        let monitor = &self.0.monitor;
+        py.detach(|| monitor.guard(who, || monitor.raise(raised)));
+    }
+}
+
+/// A finding of this step that began now: `value` is above `allowed`.
+fn finding(rule: AlertRule, series: AlertSeries, step: u64, value: f64, allowed: f64, message: String) -> Raised {
+    Raised {
+        rule,
+        phase: AlertPhase::Begins,
+        findings: 1,
+        step: Step(step),
+        time: SystemTime::now(),
+        series,
+        value,
+        expected: Expectation { upper: Some(allowed), ..Expectation::default() },
+        message,
+    }
+}
+
+fn phase(begins: bool) -> AlertPhase {
+    if begins { AlertPhase::Begins } else { AlertPhase::Ends }
 }
 
 // The signatures are Python's: see _trainmon.pyi, which also says what each method does.
@@ -37,15 +61,18 @@ impl PyFindings {
         differing: f64,
         message: String,
     ) {
-        let finding = replicas::Finding { begins, findings, step, kind: kind.0, name, vpp_stage, differing, message };
-        let monitor = &self.0.monitor;
-        py.detach(|| monitor.guard("replica check", || monitor.raise(finding.raised())));
+        let layer = Some(layer_of(&name).to_owned());
+        let global = AlertSeries::global(AlertSignal::Kind(kind.0), None);
+        let series = AlertSeries { scope: AlertScope::Tensor, layer, name, vpp_stage, ..global };
+        let found = finding(AlertRule::ReplicaMismatch, series, step, differing, 0.0, message);
+        self.raise(py, "replica check", Raised { phase: phase(begins), findings, ..found });
     }
 
     fn count_replica_mismatch(&self) {
         self.0.monitor.count_finding(AlertRule::ReplicaMismatch);
     }
 
+    /// `findings`: windows of steps since it began; `lag` and `allowed`: seconds per step.
     #[pyo3(signature = (begins, findings, step, group, lag, allowed, message))]
     #[expect(clippy::too_many_arguments, reason = "of Python's function")]
     fn raise_straggler(
@@ -59,9 +86,10 @@ impl PyFindings {
         allowed: f64,
         message: String,
     ) {
-        let straggler = hangs::Straggler { begins, findings, step, group, lag, allowed, message };
-        let monitor = &self.0.monitor;
-        py.detach(|| monitor.guard("stragglers", || monitor.raise(straggler.raised())));
+        let global = AlertSeries::global(AlertSignal::StragglerLag, None);
+        let series = AlertSeries { scope: AlertScope::Group, name: group, ..global };
+        let found = finding(AlertRule::Straggler, series, step, lag, allowed, message);
+        self.raise(py, "stragglers", Raised { phase: phase(begins), findings, ..found });
     }
 
     fn count_straggler(&self) {
@@ -69,9 +97,8 @@ impl PyFindings {
     }
 
     fn raise_hang(&self, py: Python<'_>, step: u64, waited: f64, allowed: f64, message: String) {
-        let raised = hangs::raised(step, waited, allowed, message);
-        let monitor = &self.0.monitor;
-        py.detach(|| monitor.guard("hang watch", || monitor.raise(raised)));
+        let series = AlertSeries::global(AlertSignal::StepTime, None);
+        self.raise(py, "hang watch", finding(AlertRule::Stall, series, step, waited, allowed, message));
     }
 
     #[pyo3(signature = (sentence))]

@@ -28,7 +28,6 @@ mod parts;
 mod pending_step;
 mod program;
 mod rank_store;
-mod replicas;
 mod shared;
 mod start;
 mod tensor;

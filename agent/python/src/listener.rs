@@ -52,7 +52,7 @@ fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<B
 }
 
 /// The word for a severity.
-fn severity_name(severity: Severity) -> &'static str {
+pub(crate) fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",

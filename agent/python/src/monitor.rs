@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
 use trainmon_agent::front::{Label, Shown};
-use trainmon_agent::{Monitor, ReplayOutcome, StepFacts, wait_as_usual, wait_at_most};
+use trainmon_agent::{Monitor, Options, ReplayOutcome, SharedRankStore, StepFacts, wait_as_usual, wait_at_most};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::capture_ticket::PyCaptureTicket;
@@ -20,11 +20,12 @@ use crate::exit::{Detached, shut_down_at_exit};
 use crate::findings::PyFindings;
 use crate::hangs::{self, OpenOperation};
 use crate::interruptible::interruptibly;
+use crate::listener::notices;
 use crate::pending_step::PyPendingStep;
+use crate::rank_store::PyRankStore;
 use crate::shared::Shared;
-use crate::start::{StartOptions, start};
 use crate::tensor::HostTensor;
-use crate::{alert_state, parts, values};
+use crate::{alert_state, parts, start, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
@@ -65,21 +66,14 @@ impl PyMonitor {
         quiet: bool,
         rank_store: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let layout = crate::start::layout(layout)?;
-        let options = StartOptions {
-            rank,
-            local_rank,
-            world_size,
-            start_iteration,
-            output_dir,
-            run,
-            program,
-            layout,
-            listener,
-            quiet,
-            rank_store,
-        };
-        let shared = Detached::new(Arc::new(Shared::new(start(py, config, options)?)));
+        let layout = start::layout(layout)?;
+        let ranks = start::ranks(rank, local_rank, world_size)?;
+        let rank_store = rank_store.map(|store| SharedRankStore::new(PyRankStore::new(store)));
+        let notices = notices(py, listener);
+        let defaults = Options::default();
+        let options =
+            Options { run, program, layout, start_iteration, output_dir, rank_store, notices, quiet, ..defaults };
+        let shared = Detached::new(Arc::new(Shared::new(start::start(py, config, ranks, options)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
     }

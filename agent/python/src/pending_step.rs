@@ -1,7 +1,8 @@
 //! The class `PendingStep`: readings that come after the end of their step.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step, TensorStats};
@@ -100,10 +101,6 @@ impl PyPendingStep {
         Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, pending }))
     }
 
-    fn pending(&self) -> MutexGuard<'_, Option<PendingStep>> {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a reading. What comes after the release is counted as not measured.
     fn record(&self, label: Label, reading: impl Into<Reading>) {
         self.record_all(std::iter::once((label, reading.into())));
@@ -112,7 +109,7 @@ impl PyPendingStep {
     /// Records readings, as [`record`](Self::record).
     fn record_all(&self, found: impl Iterator<Item = (Label, Reading)>) {
         let state = &self.0;
-        let Some(pending) = &*self.pending() else {
+        let Some(pending) = &*self.0.pending.lock() else {
             let why = "it was delivered after its step had been released";
             return found.for_each(|(label, _)| self.refuse(label, why));
         };
@@ -208,7 +205,7 @@ impl PyPendingStep {
 
     fn expect(&self, number: &str) -> PyResult<()> {
         let number = late_number(number)?;
-        if let Some(pending) = &*self.pending() {
+        if let Some(pending) = &*self.0.pending.lock() {
             pending.expect(number);
         }
         Ok(())
@@ -216,26 +213,26 @@ impl PyPendingStep {
 
     fn forgo(&self, number: &str) -> PyResult<()> {
         let number = late_number(number)?;
-        if let Some(pending) = &*self.pending() {
+        if let Some(pending) = &*self.0.pending.lock() {
             pending.forgo(number);
         }
         Ok(())
     }
 
     fn set_loss(&self, loss: f64) -> bool {
-        self.pending().as_ref().is_some_and(|pending| pending.set_loss(loss))
+        self.0.pending.lock().as_ref().is_some_and(|pending| pending.set_loss(loss))
     }
 
     fn set_grad_norm(&self, norm: f64) -> bool {
-        self.pending().as_ref().is_some_and(|pending| pending.set_grad_norm(norm))
+        self.0.pending.lock().as_ref().is_some_and(|pending| pending.set_grad_norm(norm))
     }
 
     fn set_framework_grad_norm(&self, norm: f64) -> bool {
-        self.pending().as_ref().is_some_and(|pending| pending.set_framework_grad_norm(norm))
+        self.0.pending.lock().as_ref().is_some_and(|pending| pending.set_framework_grad_norm(norm))
     }
 
     fn release(&self) {
-        let pending = self.pending().take();
+        let pending = self.0.pending.lock().take();
         // Dropped with the lock free: the batch leaves now, and a listener may be called.
         drop(pending);
     }

@@ -1,8 +1,8 @@
 //! What a monitor for Python holds: the meter of what is shown, and the statistics a script has set.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::config::{Config, Signal};
@@ -42,7 +42,7 @@ impl Shared {
     /// What `set_ops` asked for, unless live control has spoken since.
     fn ops_since_set(&self) -> Option<Vec<Statistic>> {
         let version = self.monitor.plan_version();
-        self.live_ops().as_ref().filter(|(of, _)| *of == version).map(|(_, ops)| ops.clone())
+        self.live_ops.lock().as_ref().filter(|(of, _)| *of == version).map(|(_, ops)| ops.clone())
     }
 
     /// The statistics measured now, of any kind.
@@ -74,12 +74,8 @@ impl Shared {
             }
         }
         let ops = self.monitor.set_ops(&known);
-        *self.live_ops() = Some((self.monitor.plan_version(), ops.clone()));
+        *self.live_ops.lock() = Some((self.monitor.plan_version(), ops.clone()));
         ops
-    }
-
-    fn live_ops(&self) -> MutexGuard<'_, Option<(u64, Vec<Statistic>)>> {
-        self.live_ops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The magnitude below which an element counts as zero.

@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use trainmon_agent::core::Rank;
 use trainmon_agent::core::config::{FileLayout, FrontTask};
-use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, SharedRankStore, StartError};
+use trainmon_agent::core::{Rank, with_causes};
+use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, StartError};
 
 use crate::config::{PyConfig, variable};
-use crate::listener::notices;
-use crate::rank_store::PyRankStore;
 use crate::tracker::trackers;
 
 /// What the package does of what a config may ask of a front: everything.
@@ -25,44 +23,21 @@ const TASKS: [FrontTask; 8] = [
     FrontTask::Mlflow,
 ];
 
-/// What `Monitor.start` is told besides the config.
-pub(crate) struct StartOptions {
-    pub(crate) rank: Option<u32>,
-    pub(crate) local_rank: Option<u32>,
-    pub(crate) world_size: Option<u32>,
-    pub(crate) start_iteration: u64,
-    pub(crate) output_dir: Option<PathBuf>,
-    pub(crate) run: Option<String>,
-    pub(crate) program: Option<String>,
-    pub(crate) layout: FileLayout,
-    pub(crate) listener: Option<Py<PyAny>>,
-    pub(crate) quiet: bool,
-    pub(crate) rank_store: Option<Py<PyAny>>,
-}
-
-/// Starts a monitor with a config.
-pub(crate) fn start(py: Python<'_>, config: &PyConfig, options: StartOptions) -> PyResult<Monitor> {
+/// Starts a monitor with a config; `options` say what neither the config nor this module does.
+pub(crate) fn start(py: Python<'_>, config: &PyConfig, ranks: Ranks, options: Options) -> PyResult<Monitor> {
     let PyConfig { parsed, watched } = config;
-    let ranks = ranks(&options)?;
-    let notices = notices(py, options.listener);
     let options = Options {
         ranks: Some(ranks),
-        run: options.run,
         program: options.program.or_else(|| program(py)),
-        layout: options.layout,
-        start_iteration: options.start_iteration,
-        output_dir: options.output_dir,
         front_tasks: &TASKS,
         config_file: watched.clone(),
-        rank_store: options.rank_store.map(|rank_store| SharedRankStore::new(PyRankStore::new(rank_store))),
-        notices,
-        quiet: options.quiet,
+        ..options
     };
     let trackers = trackers(py, &parsed.config, ranks.rank);
     let monitor =
         py.detach(|| Monitor::start_with(parsed.config.clone(), options, trackers)).map_err(|error| match &error {
             StartError::RunName(name) => name_error(name),
-            StartError::Rank(_) => PyRuntimeError::new_err(chain(&error)),
+            StartError::Rank(_) => PyRuntimeError::new_err(with_causes(&error)),
         })?;
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
@@ -96,8 +71,7 @@ fn program(py: Python<'_>) -> Option<String> {
 }
 
 /// This process's place in the job: the launcher's word, the caller's where it gives one.
-fn ranks(options: &StartOptions) -> PyResult<Ranks> {
-    let StartOptions { rank, local_rank, world_size, .. } = *options;
+pub(crate) fn ranks(rank: Option<u32>, local_rank: Option<u32>, world_size: Option<u32>) -> PyResult<Ranks> {
     let ranks = if let Some(rank) = rank {
         // A launcher's environment may be half set or another job's: it is not asked for what follows from the rank.
         Ranks {
@@ -119,10 +93,4 @@ fn ranks(options: &StartOptions) -> PyResult<Ranks> {
         return Err(PyRuntimeError::new_err(format!("rank {rank} lies outside a job of {size} processes")));
     }
     Ok(ranks)
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -301,7 +301,8 @@ fn numbers(tuple: &Bound<'_, PyAny>) -> PyResult<Result<([i64; MAX_DIMS], usize)
     Ok(Ok((numbers, len)))
 }
 
-fn class_name(object: &Bound<'_, PyAny>) -> String {
+/// The name of an object's class, without its module.
+pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_unnamed| "?".to_owned(), |name| name.to_string())
 }
 

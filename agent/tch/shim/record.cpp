@@ -24,17 +24,27 @@ struct Values {
   const torch::autograd::variable_list *gradients;
 };
 
-// Rust's functions for each kind of value.
+// In the order of `take` in src/ffi/record.rs.
+enum class Kind : std::uint8_t { BeginList, EndList, Boolean, Integer, Real, Text, Device, Tensor, Null };
+
+// A value for Rust: its kind, and what that kind has.
+struct Value {
+  Kind kind;
+  // Of a boolean, an integer; whether a tensor requires a gradient.
+  std::int64_t integer = 0;
+  double real = 0;
+  // Of a text or device; a tensor's dtype.
+  const char *text = nullptr;
+  std::size_t length = 0;
+  const at::Tensor *tensor = nullptr;
+};
+
+// Rust's function for each value.
 struct Sink {
-  void (*begin_list)(void *);
-  void (*end_list)(void *);
-  void (*null)(void *);
-  void (*boolean)(void *, std::uint8_t);
-  void (*integer)(void *, std::int64_t);
-  void (*real)(void *, double);
-  void (*text)(void *, const char *, std::size_t);
-  void (*device)(void *, const char *, std::size_t);
-  void (*tensor)(void *, const at::Tensor *, std::uint8_t requires_grad, const char *dtype, std::size_t length);
+  void (*take)(void *, const Value *);
+  void *to;
+  void operator()(const Value &value) const { take(to, &value); }
+  void operator()(Kind kind, const std::string &text) const { (*this)({kind, 0, 0, text.data(), text.size()}); }
 };
 
 // Rust's functions for an operator.
@@ -60,44 +70,44 @@ struct Context final : at::ObserverContext {
   void *call;
 };
 
-void show(const Sink &sink, void *to, const at::Tensor &tensor) {
+void show(const Sink &sink, const at::Tensor &tensor) {
   if (!tensor.defined()) {
-    return sink.null(to);
+    return sink({Kind::Null});
   }
   const std::string dtype = toString(tensor.scalar_type());
-  sink.tensor(to, &tensor, tensor.requires_grad() ? 1 : 0, dtype.data(), dtype.size());
+  sink({Kind::Tensor, tensor.requires_grad() ? 1 : 0, 0, dtype.data(), dtype.size(), &tensor});
 }
 
-void show(const Sink &sink, void *to, const c10::IValue &value) {
+template <typename Items> void show_list(const Sink &sink, const Items &items);
+
+void show(const Sink &sink, const c10::IValue &value) {
   if (value.isTensor()) {
-    show(sink, to, value.toTensor());
+    show(sink, value.toTensor());
   } else if (value.isBool()) {
-    sink.boolean(to, value.toBool() ? 1 : 0);
+    sink({Kind::Boolean, value.toBool() ? 1 : 0});
   } else if (value.isInt()) {
-    sink.integer(to, value.toInt());
+    sink({Kind::Integer, value.toInt()});
   } else if (value.isDouble()) {
-    sink.real(to, value.toDouble());
+    sink({Kind::Real, 0, value.toDouble()});
   } else if (value.isString()) {
-    const std::string &text = value.toStringRef();
-    sink.text(to, text.data(), text.size());
+    sink(Kind::Text, value.toStringRef());
   } else if (value.isDevice()) {
-    const std::string text = value.toDevice().str();
-    sink.device(to, text.data(), text.size());
+    sink(Kind::Device, value.toDevice().str());
   } else if (value.isList()) {
-    sink.begin_list(to);
-    for (const c10::IValue &item : value.toListRef()) {
-      show(sink, to, item);
-    }
-    sink.end_list(to);
+    show_list(sink, value.toListRef());
   } else if (value.isTuple()) {
-    sink.begin_list(to);
-    for (const c10::IValue &item : value.toTupleRef().elements()) {
-      show(sink, to, item);
-    }
-    sink.end_list(to);
+    show_list(sink, value.toTupleRef().elements());
   } else {
-    sink.null(to);
+    sink({Kind::Null});
   }
+}
+
+template <typename Items> void show_list(const Sink &sink, const Items &items) {
+  sink({Kind::BeginList});
+  for (const c10::IValue &item : items) {
+    show(sink, item);
+  }
+  sink({Kind::EndList});
 }
 
 // An operator that torch writes as others: they are observed in its place.
@@ -210,17 +220,18 @@ void end(const at::RecordFunction &function, at::ObserverContext *held) {
 
 extern "C" {
 
-// Walks values into Rust's functions.
-char *tmn_record_walk(const Values *values, const Sink *sink, void *to) {
+// Walks values into Rust's function.
+char *tmn_record_walk(const Values *values, void (*take)(void *, const Value *), void *to) {
   return trainmon::guarded([&] {
+    const Sink sink{take, to};
     if (values->gradients != nullptr) {
       for (const at::Tensor &tensor : *values->gradients) {
-        show(*sink, to, tensor);
+        show(sink, tensor);
       }
       return;
     }
     for (std::size_t index = 0; index < values->count; ++index) {
-      show(*sink, to, values->items[index]);
+      show(sink, values->items[index]);
     }
   });
 }

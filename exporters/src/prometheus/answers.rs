@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
 use trainmon_history::Cursor;
 use trainmon_service::http::LongLived;
 
-use super::body::AnswerBody;
 use super::hosts::{KnownHosts, REFUSAL};
 use super::live::{Events, LiveRun, SharedLiveRun};
 use super::page::PageSource;
@@ -33,6 +32,9 @@ pub(crate) struct Answers {
     pub(crate) live: Option<SharedLiveRun>,
     pub(crate) hosts: KnownHosts,
 }
+
+/// All of it at once, or events as they come: until the server ends, or the reader has to begin anew.
+type AnswerBody = Either<Full<Bytes>, Events>;
 
 pub(crate) type Answer = Response<AnswerBody>;
 
@@ -81,7 +83,7 @@ impl Answers {
         match cursor() {
             Ok(cursor) => {
                 let events = Events::new(Arc::clone(&self.page), Arc::clone(live), cursor);
-                let mut answer = response(StatusCode::OK, EVENTS, AnswerBody::Events(events));
+                let mut answer = response(StatusCode::OK, EVENTS, Either::Right(events));
                 answer.extensions_mut().insert(LongLived);
                 answer
             }
@@ -117,11 +119,11 @@ fn bad_number(key: &str) -> Answer {
 }
 
 fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Answer {
-    response(status, TEXT, AnswerBody::Whole(Full::new(message.into())))
+    response(status, TEXT, Either::Left(Full::new(message.into())))
 }
 
 pub(super) fn whole(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    response(StatusCode::OK, content_type, AnswerBody::Whole(Full::new(body.into())))
+    response(StatusCode::OK, content_type, Either::Left(Full::new(body.into())))
 }
 
 fn response(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {

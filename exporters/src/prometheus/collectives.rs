@@ -7,9 +7,9 @@ use trainmon_core::catalog::{
     COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_GROUP, COLLECTIVE_OPERATIONS, COLLECTIVE_PAYLOAD,
     COLLECTIVE_QUANTILE, COLLECTIVE_WAITED, STRAGGLER_LAG, STRAGGLER_RANK,
 };
-use trainmon_core::{CollectiveSeries, ProcessGroup, Straggler};
+use trainmon_core::{CollectiveSeries, CollectiveSummary, ProcessGroup, Straggler};
 
-use super::series::{label_text, push_header, push_sample};
+use super::series::{label_text, push_family, push_header, push_sample};
 use crate::summary::{COLLECTIVE_QUANTILES, COLLECTIVE_SECONDS, collective_durations};
 
 /// Four counters; a histogram's buckets, its sum and its count; quantiles.
@@ -20,23 +20,17 @@ const MOST_RANKS: usize = 16;
 /// Puts down what groups there are, and who of them came last; gives how many samples that were.
 pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], stragglers: &[Straggler]) -> usize {
     if !groups.is_empty() {
-        push_header(page, &COLLECTIVE_GROUP);
-    }
-    for group in groups {
-        let (role, ranks) = (group.role.as_deref().unwrap_or_default(), told_ranks(group));
-        let labels = label_text(&[("process_group", &group.name), ("role", role), ("ranks", &ranks)]);
-        push_sample(page, COLLECTIVE_GROUP.name, &labels, f64::from(group.size));
+        let of = |group: &Arc<ProcessGroup>| {
+            let (role, ranks) = (group.role.as_deref().unwrap_or_default(), told_ranks(group));
+            let labels = label_text(&[("process_group", &group.name), ("role", role), ("ranks", &ranks)]);
+            (labels, f64::from(group.size))
+        };
+        push_family(page, &COLLECTIVE_GROUP, groups.iter().map(of));
     }
     if !stragglers.is_empty() {
         let of = |straggler: &Straggler| label_text(&[("process_group", &straggler.group)]);
-        push_header(page, &STRAGGLER_RANK);
-        for straggler in stragglers {
-            push_sample(page, STRAGGLER_RANK.name, &of(straggler), f64::from(straggler.rank));
-        }
-        push_header(page, &STRAGGLER_LAG);
-        for straggler in stragglers {
-            push_sample(page, STRAGGLER_LAG.name, &of(straggler), straggler.lag);
-        }
+        push_family(page, &STRAGGLER_RANK, stragglers.iter().map(|it| (of(it), f64::from(it.rank))));
+        push_family(page, &STRAGGLER_LAG, stragglers.iter().map(|it| (of(it), it.lag)));
     }
     groups.len() + 2 * stragglers.len()
 }
@@ -58,18 +52,12 @@ pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>])
     let labels =
         |series: &CollectiveSeries| label_text(&[("op", series.op().name()), ("process_group", series.group())]);
     let rows: Vec<_> = all.iter().map(|series| (labels(series), series.summary(), series)).collect();
-    push_header(page, &COLLECTIVE_OPERATIONS);
-    for (labels, summary, _) in &rows {
-        push_sample(page, COLLECTIVE_OPERATIONS.name, labels, summary.started as f64);
-    }
-    push_header(page, &COLLECTIVE_FAILURES);
-    for (labels, summary, _) in &rows {
-        push_sample(page, COLLECTIVE_FAILURES.name, labels, summary.failed as f64);
-    }
-    push_header(page, &COLLECTIVE_PAYLOAD);
-    for (labels, summary, _) in &rows {
-        push_sample(page, COLLECTIVE_PAYLOAD.name, labels, summary.bytes as f64);
-    }
+    let mut push = |metric, value: fn(&CollectiveSummary) -> f64| {
+        push_family(page, metric, rows.iter().map(|(labels, summary, _)| (labels, value(summary))));
+    };
+    push(&COLLECTIVE_OPERATIONS, |summary| summary.started as f64);
+    push(&COLLECTIVE_FAILURES, |summary| summary.failed as f64);
+    push(&COLLECTIVE_PAYLOAD, |summary| summary.bytes as f64);
     push_header(page, &COLLECTIVE_DURATION);
     for (labels, _, series) in &rows {
         push_histogram(page, labels, series);
@@ -81,10 +69,8 @@ pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>])
             push_sample(page, COLLECTIVE_QUANTILE.name, &labels, series.quantile(share).as_secs_f64());
         }
     }
-    push_header(page, &COLLECTIVE_WAITED);
-    for (labels, summary, _) in &rows {
-        push_sample(page, COLLECTIVE_WAITED.name, labels, summary.waited.as_secs_f64());
-    }
+    let waited = rows.iter().map(|(labels, summary, _)| (labels, summary.waited.as_secs_f64()));
+    push_family(page, &COLLECTIVE_WAITED, waited);
 }
 
 fn push_histogram(page: &mut String, labels: &str, series: &CollectiveSeries) {

@@ -9,7 +9,6 @@
 //! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
 
 mod answers;
-mod body;
 mod collectives;
 mod connections;
 mod counters;

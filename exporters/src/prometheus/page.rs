@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use trainmon_core::catalog::{
     ALERT_FIRST_MOVE, ALERT_OVERFLOW, ALERTS, ALERTS_LOST, BUILD_INFO, GRAD_NORM_INTERVAL_MAX,
-    GRAD_NORM_INTERVAL_MAX_STEP, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, Metric,
-    QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
+    GRAD_NORM_INTERVAL_MAX_STEP, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, QUEUE_CAPACITY,
+    QUEUE_LENGTH, RANK_INFO, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
     RECORDS_OBSERVED, SERIES, SERIES_LIMIT, UPDATE_NORM_SPIKES, WORLD_SIZE,
 };
 use trainmon_core::{AlertMark, AlertRule, DropReason};
@@ -16,7 +16,7 @@ use trainmon_core::{AlertMark, AlertRule, DropReason};
 use super::collectives::{SAMPLES_PER_SERIES, push_collectives, push_groups};
 use super::counters::Counters;
 use super::metric_table::{Current, Snapshot};
-use super::series::{label_text, push_header, push_sample};
+use super::series::{label_text, push_family, push_single};
 use crate::{JournalSource, RunInfo, Sources};
 
 /// The `sink` label of the queue from the training thread to the worker.
@@ -195,16 +195,5 @@ fn json_number(value: f64) -> Value {
         f64::INFINITY => json!("+Inf"),
         f64::NEG_INFINITY => json!("-Inf"),
         finite => json!(finite),
-    }
-}
-
-fn push_single(page: &mut String, metric: &Metric, value: f64) {
-    push_family(page, metric, [(String::new(), value)]);
-}
-
-fn push_family(page: &mut String, metric: &Metric, samples: impl IntoIterator<Item = (String, f64)>) {
-    push_header(page, metric);
-    for (labels, value) in samples {
-        push_sample(page, metric.name, &labels, value);
     }
 }

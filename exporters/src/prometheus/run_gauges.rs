@@ -30,43 +30,26 @@ pub(crate) enum RunGauge {
 }
 
 impl RunGauge {
-    const ALL: [Self; 13] = [
-        Self::Step,
-        Self::LastStepTimestamp,
-        Self::Loss,
-        Self::LearningRate,
-        Self::Scalar,
-        Self::GradNorm,
-        Self::GradNormSelfCheck,
-        Self::UpdateNorm,
-        Self::UpdateRatio,
-        Self::TopGradNorm,
-        Self::GroupShare,
-        Self::OverheadBudget,
-        Self::Sampling,
+    /// Every one with its metric, in the order of the enum.
+    const ALL: [(Self, Metric); 13] = [
+        (Self::Step, STEP),
+        (Self::LastStepTimestamp, LAST_STEP_TIMESTAMP),
+        (Self::Loss, LOSS),
+        (Self::LearningRate, LEARNING_RATE),
+        (Self::Scalar, SCALAR),
+        (Self::GradNorm, GRAD_NORM),
+        (Self::GradNormSelfCheck, GRAD_NORM_SELF_CHECK),
+        (Self::UpdateNorm, UPDATE_NORM),
+        (Self::UpdateRatio, UPDATE_RATIO),
+        (Self::TopGradNorm, TOP_GRAD_NORM),
+        (Self::GroupShare, GROUP_GRAD_NORM_SHARE),
+        (Self::OverheadBudget, OVERHEAD_BUDGET),
+        (Self::Sampling, SAMPLING),
     ];
-
-    const fn metric(self) -> Metric {
-        match self {
-            Self::Step => STEP,
-            Self::LastStepTimestamp => LAST_STEP_TIMESTAMP,
-            Self::Loss => LOSS,
-            Self::LearningRate => LEARNING_RATE,
-            Self::Scalar => SCALAR,
-            Self::GradNorm => GRAD_NORM,
-            Self::GradNormSelfCheck => GRAD_NORM_SELF_CHECK,
-            Self::UpdateNorm => UPDATE_NORM,
-            Self::UpdateRatio => UPDATE_RATIO,
-            Self::TopGradNorm => TOP_GRAD_NORM,
-            Self::GroupShare => GROUP_GRAD_NORM_SHARE,
-            Self::OverheadBudget => OVERHEAD_BUDGET,
-            Self::Sampling => SAMPLING,
-        }
-    }
 
     /// The families these gauges take, the first ones of the table.
     pub(crate) fn metrics() -> Vec<Metric> {
-        Self::ALL.into_iter().map(Self::metric).collect()
+        Self::ALL.into_iter().map(|(_, metric)| metric).collect()
     }
 
     /// The most series these gauges, the gradient norm's z-score and the interval's maximum can have.

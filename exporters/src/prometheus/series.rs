@@ -99,6 +99,23 @@ pub(crate) fn push_sample(page: &mut String, name: &str, labels: &str, value: f6
     page.push('\n');
 }
 
+/// A family without labels.
+pub(crate) fn push_single(page: &mut String, metric: &Metric, value: f64) {
+    push_family(page, metric, [("", value)]);
+}
+
+/// A whole family.
+pub(crate) fn push_family(
+    page: &mut String,
+    metric: &Metric,
+    samples: impl IntoIterator<Item = (impl AsRef<str>, f64)>,
+) {
+    push_header(page, metric);
+    for (labels, value) in samples {
+        push_sample(page, metric.name, labels.as_ref(), value);
+    }
+}
+
 fn push_key(text: &mut String, name: &str, labels: &str) {
     text.push_str(name);
     if !labels.is_empty() {

@@ -5,6 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use elf::ElfBytes;
+use elf::abi::PT_INTERP;
+use elf::endian::LittleEndian;
+use elf::file::Class;
 
 use super::platform::Architecture;
 use crate::process;
@@ -12,14 +16,6 @@ use crate::provision::Environment;
 
 /// The newest symbols of glibc that a wheel of its name may ask for.
 const GLIBC: (u32, u32) = (2, 17);
-
-/// What is read of an ELF file of 64 bits, little end first.
-#[derive(Debug, PartialEq, Eq)]
-struct Elf {
-    machine: u16,
-    /// Whether another program must load it.
-    has_interpreter: bool,
-}
 
 /// The extension in a wheel is of this architecture and asks for no newer glibc than the wheel's name says.
 pub(super) fn wheel(tools: &Environment, wheel: &Path, architecture: Architecture) -> Result<()> {
@@ -39,8 +35,9 @@ pub(super) fn wheel(tools: &Environment, wheel: &Path, architecture: Architectur
 /// The program is of this architecture and needs no library.
 pub(super) fn program(program: &Path, architecture: Architecture) -> Result<()> {
     let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
-    let elf = of_architecture(&bytes, architecture).with_context(|| program.display().to_string())?;
-    ensure!(!elf.has_interpreter, "{}: it is not static: it asks for a loader", program.display());
+    let file = of_architecture(&bytes, architecture).with_context(|| program.display().to_string())?;
+    let asks_for_loader = file.segments().is_some_and(|segments| segments.iter().any(|one| one.p_type == PT_INTERP));
+    ensure!(!asks_for_loader, "{}: it is not static: it asks for a loader", program.display());
     Ok(())
 }
 
@@ -62,28 +59,12 @@ pub(super) fn starts(program: &Path, architecture: Architecture, version: &str) 
     Ok(None)
 }
 
-fn of_architecture(bytes: &[u8], architecture: Architecture) -> Result<Elf> {
-    let elf = elf(bytes).context("not an ELF file of 64 bits")?;
-    let (found, wanted) = (elf.machine, architecture.elf_machine());
+fn of_architecture(bytes: &[u8], architecture: Architecture) -> Result<ElfBytes<'_, LittleEndian>> {
+    let file = ElfBytes::minimal_parse(bytes).ok().filter(|file| file.ehdr.class == Class::ELF64);
+    let file = file.context("not an ELF file of 64 bits")?;
+    let (found, wanted) = (file.ehdr.e_machine, architecture.elf_machine());
     ensure!(found == wanted, "ELF machine {found}, {wanted} is {architecture}");
-    Ok(elf)
-}
-
-fn elf(bytes: &[u8]) -> Option<Elf> {
-    /// Program header of the loader's name.
-    const INTERPRETER: u64 = 3;
-    let number = |at: usize, size: usize| -> Option<u64> {
-        let field = bytes.get(at..at.checked_add(size)?)?;
-        Some(field.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
-    };
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let machine = u16::try_from(number(18, 2)?).ok()?;
-    let (headers, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let mut kinds = (0..count).map(|index| number(usize::try_from(headers + index * size).ok()?, 4));
-    let has_interpreter = kinds.any(|kind| kind == Some(INTERPRETER));
-    Some(Elf { machine, has_interpreter })
+    Ok(file)
 }
 
 /// The newest version of glibc's symbols that is named anywhere in the file.
@@ -106,18 +87,10 @@ mod tests {
     /// A header with one program header of this kind.
     fn made(machine: u8, kind: u8) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         bytes[18] = machine;
         (bytes[32], bytes[54], bytes[56], bytes[64]) = (64, 56, 1, kind);
         bytes
-    }
-
-    #[test]
-    fn the_machine_and_the_loader_are_read_from_the_header() {
-        assert_eq!(elf(&made(183, 1)), Some(Elf { machine: 183, has_interpreter: false }));
-        assert_eq!(elf(&made(62, 3)), Some(Elf { machine: 62, has_interpreter: true }));
-        assert_eq!(elf(b"#!/bin/sh"), None);
-        assert_eq!(elf(&made(62, 3)[..40]), None);
     }
 
     #[test]
@@ -131,6 +104,9 @@ mod tests {
         assert_eq!(told(made(183, 1)), None);
         assert!(told(made(62, 1)).unwrap().ends_with("ELF machine 62, 183 is aarch64"));
         assert!(told(made(183, 3)).unwrap().contains("not static"));
+        for other in [b"#!/bin/sh".to_vec(), made(183, 1)[..40].to_vec()] {
+            assert!(told(other).unwrap().contains("not an ELF file of 64 bits"));
+        }
     }
 
     #[test]

@@ -64,8 +64,8 @@ impl Architecture {
     /// The number in the header of an ELF file.
     pub(super) fn elf_machine(self) -> u16 {
         match self {
-            Self::X86 => 62,
-            Self::Arm => 183,
+            Self::X86 => elf::abi::EM_X86_64,
+            Self::Arm => elf::abi::EM_AARCH64,
         }
     }
 

@@ -12,7 +12,6 @@ const GIBIBYTE: u64 = 1 << 30;
 ///
 /// # Errors
 /// There is less; the error says how much, and carries a hint.
-#[cfg(unix)]
 pub(super) fn ensure_free(place: &Path, gigabytes: u64) -> Result<()> {
     let disk = rustix::fs::statvfs(place).with_context(|| format!("cannot look at the disk of {}", place.display()))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize) / GIBIBYTE;
@@ -21,10 +20,4 @@ pub(super) fn ensure_free(place: &Path, gigabytes: u64) -> Result<()> {
     }
     let message = format!("{free} GiB free at {}, this needs {gigabytes} GiB", place.display());
     Err(Hinted::new(message, "free some space, or put `target` of this checkout on a larger disk").into())
-}
-
-/// Where the system cannot be asked, pip says what is missing.
-#[cfg(not(unix))]
-pub(super) fn ensure_free(_place: &Path, _gigabytes: u64) -> Result<()> {
-    Ok(())
 }

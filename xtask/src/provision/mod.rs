@@ -19,9 +19,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 pub use libtorch::Libtorch;
-pub use python::{Environment, OtherTorch};
+pub use python::{
+    Environment, OtherTorch, device_kit, dist_tools, empty_environment, install_wheel, other_torches, otlp_receiver,
+    python, vllm, wheels_beside, workflow_linters,
+};
 pub use recipe::Matrix;
 pub use system::{SystemPackages, ensure_system_packages};
+pub use web::ensure as web;
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
 ///
@@ -32,96 +36,9 @@ pub fn libtorch(root: &Path) -> Result<Libtorch> {
     libtorch::ensure(root)
 }
 
-/// Makes sure of the Python environment of the checks; some minutes the first time, 10 ms afterwards.
-///
-/// # Errors
-/// It cannot be made; the error carries a hint.
-pub fn python(root: &Path) -> Result<Environment> {
-    python::ensure(root)
-}
-
-/// Makes sure of the Python environment of the OTLP tests' receiver; some seconds the first time, 10 ms afterwards.
-///
-/// # Errors
-/// It cannot be made; the error carries a hint.
-pub fn otlp_receiver(root: &Path) -> Result<Environment> {
-    python::otlp(root)
-}
-
-/// Makes sure of the environment with vLLM; half a minute and 5 GB the first time, 10 ms afterwards.
-///
-/// # Errors
-/// It cannot be made; the error carries a hint.
-pub fn vllm(root: &Path) -> Result<Environment> {
-    python::vllm(root)
-}
-
-/// Makes sure of what builds the live page, drives a browser to it and renders the dashboards; 40 s the first time, 10 ms
-/// afterwards.
-///
-/// # Errors
-/// There is no npm, or it cannot fetch them.
-pub fn web(root: &Path) -> Result<()> {
-    web::ensure(root)
-}
-
-/// Makes sure of the tools that build a release; some seconds the first time, 10 ms afterwards.
-///
-/// # Errors
-/// They cannot be installed; the error carries a hint.
-pub fn dist_tools(root: &Path) -> Result<Environment> {
-    python::dist(root)
-}
-
-/// Makes sure of the tools that read workflows; some seconds the first time, 10 ms afterwards.
-///
-/// # Errors
-/// They cannot be installed; the error carries a hint.
-pub fn workflow_linters(root: &Path) -> Result<Environment> {
-    python::workflows(root)
-}
-
 /// Where the libraries of libtorch lie, if there is one already.
 pub fn libraries_of_libtorch(root: &Path) -> Option<PathBuf> {
     libtorch::find(root).map(|found| found.dir.join("lib"))
-}
-
-/// Makes sure of the environment with the torch and the Python that the device kit meets; half a minute and 5 GB the first time.
-///
-/// # Errors
-/// It cannot be made, or there is no such Python; the error carries a hint.
-pub fn device_kit(root: &Path) -> Result<Environment> {
-    python::device_kit(root)
-}
-
-/// Copies the wheels that the device kit takes along beside ours into `into`; they are fetched once.
-///
-/// # Errors
-/// They cannot be fetched; the error carries a hint.
-pub fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
-    python::wheels_beside(root, into)
-}
-
-/// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.
-///
-/// # Errors
-/// Python makes none.
-pub fn empty_environment(place: &Path, beside: Option<&Path>) -> Result<Environment> {
-    python::empty(place, beside)
-}
-
-/// The environments with the other versions of torch that the wheel is tried on; half a minute and 5 GB each the first
-/// time, 10 ms afterwards. Of one that cannot be made the reason.
-pub fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
-    python::other_torches(root, matrix)
-}
-
-/// Installs a wheel into an environment, in place of another one of its version.
-///
-/// # Errors
-/// pip refuses it.
-pub fn install_wheel(environment: &Environment, wheel: &Path) -> Result<()> {
-    python::install_wheel(environment, wheel)
 }
 
 /// The variables a child process needs to build with and run with this libtorch.

@@ -70,52 +70,52 @@ fn requirements_dir(root: &Path) -> PathBuf {
     root.join("agent/python/requirements")
 }
 
-/// Finds or makes the environment. 10 ms if it is there; else some minutes and about 6 GB, of which 2.3 stay
+/// Finds or makes the environment of the checks. 10 ms if it is there; else some minutes and about 6 GB, of which 2.3 stay
 /// where there is no GPU.
 ///
 /// # Errors
 /// No Python, no network, no space: each with a hint.
-pub(super) fn ensure(root: &Path) -> Result<Environment> {
+pub fn python(root: &Path) -> Result<Environment> {
     make(root, CHECKS)
 }
 
 /// Finds or makes the environment of the OTLP tests' receiver: some seconds.
 ///
 /// # Errors
-/// As [`ensure`].
-pub(super) fn otlp(root: &Path) -> Result<Environment> {
+/// As [`python()`].
+pub fn otlp_receiver(root: &Path) -> Result<Environment> {
     make(root, OTLP)
 }
 
 /// Finds or makes the environment that builds a release: some seconds, 0.5 GB.
 ///
 /// # Errors
-/// As [`ensure`].
-pub(super) fn dist(root: &Path) -> Result<Environment> {
+/// As [`python()`].
+pub fn dist_tools(root: &Path) -> Result<Environment> {
     make(root, DIST)
 }
 
 /// Finds or makes the environment that reads workflows: some seconds.
 ///
 /// # Errors
-/// As [`ensure`].
-pub(super) fn workflows(root: &Path) -> Result<Environment> {
+/// As [`python()`].
+pub fn workflow_linters(root: &Path) -> Result<Environment> {
     make(root, WORKFLOWS)
 }
 
 /// Finds or makes the environment with vLLM: half a minute and 5 GB the first time.
 ///
 /// # Errors
-/// As [`ensure`].
-pub(super) fn vllm(root: &Path) -> Result<Environment> {
+/// As [`python()`].
+pub fn vllm(root: &Path) -> Result<Environment> {
     make(root, VLLM)
 }
 
 /// Finds or makes the environment with the torch and the Python that the device kit meets.
 ///
 /// # Errors
-/// As [`ensure`]; or there is no such Python.
-pub(super) fn device_kit(root: &Path) -> Result<Environment> {
+/// As [`python()`]; or there is no such Python.
+pub fn device_kit(root: &Path) -> Result<Environment> {
     make(root, DEVICE_KIT)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn device_kit(root: &Path) -> Result<Environment> {
 ///
 /// # Errors
 /// No pip, no network: each with a hint.
-pub(super) fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
+pub fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
     let requirements = requirements_dir(root).join(BESIDE_THE_KIT);
     let wanted =
         fs::read_to_string(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
@@ -149,7 +149,7 @@ pub(super) fn wheels_beside(root: &Path, into: &Path) -> Result<()> {
 ///
 /// # Errors
 /// Python makes none.
-pub(super) fn empty(place: &Path, beside: Option<&Path>) -> Result<Environment> {
+pub fn empty_environment(place: &Path, beside: Option<&Path>) -> Result<Environment> {
     if place.exists() {
         fs::remove_dir_all(place).with_context(|| format!("cannot remove {}", place.display()))?;
     }
@@ -170,8 +170,9 @@ fn make_bare(environment: &Environment, python: &Path) -> Result<()> {
     process::run_visibly(&mut make)
 }
 
-/// Finds or makes the environments with other versions of torch: 5 GB each.
-pub(super) fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
+/// Finds or makes the environments with the other versions of torch that the wheel is tried on; half a minute and 5 GB each the
+/// first time, 10 ms afterwards. Of one that cannot be made the reason.
+pub fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
     let make = |recipe: &Recipe| OtherTorch { name: recipe.name, environment: make(root, *recipe) };
     matrix.other_torches().iter().map(make).collect()
 }
@@ -315,7 +316,7 @@ fn with_requirements(root: &Path, recipe: Recipe, mut command: Command) -> Comma
 ///
 /// # Errors
 /// pip refuses it.
-pub(super) fn install_wheel(environment: &Environment, wheel: &Path) -> Result<()> {
+pub fn install_wheel(environment: &Environment, wheel: &Path) -> Result<()> {
     pip::run(install_command(environment).args(["--quiet", "--no-index", "--no-deps", "--force-reinstall"]).arg(wheel))
 }
 

@@ -24,117 +24,57 @@ pub(super) struct Recipe {
     pub(super) python: Option<&'static str>,
 }
 
+/// A small environment of one file; each recipe below says what is otherwise.
+const PLAIN: Recipe = Recipe {
+    name: "",
+    requirements: "",
+    constraints: None,
+    is_complete: false,
+    has_torch: false,
+    has_triton: false,
+    gigabytes: 1,
+    download: "",
+    last_python: None,
+    python: None,
+};
+
+/// One with torch.
+const TORCH: Recipe = Recipe { has_torch: true, gigabytes: 8, download: "3 GB", ..PLAIN };
+
 pub(super) const CHECKS: Recipe = Recipe {
     name: "main",
     requirements: "test.txt",
     constraints: Some("constraints.txt"),
-    is_complete: false,
-    has_torch: true,
     has_triton: true,
     gigabytes: 10,
-    download: "3 GB",
-    last_python: None,
-    python: None,
+    ..TORCH
 };
 
 /// The receiver of the OTLP tests, apart from the checks' environment: Rust tests use it, before that one exists.
-pub(super) const OTLP: Recipe = Recipe {
-    name: "otlp",
-    requirements: "otlp.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    has_triton: false,
-    gigabytes: 1,
-    download: "20 MB",
-    last_python: None,
-    python: None,
-};
+pub(super) const OTLP: Recipe = Recipe { name: "otlp", requirements: "otlp.txt", download: "20 MB", ..PLAIN };
 
 /// What builds a release: for other systems than this one too.
-pub(super) const DIST: Recipe = Recipe {
-    name: "dist",
-    requirements: "dist.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    has_triton: false,
-    gigabytes: 1,
-    download: "100 MB",
-    last_python: None,
-    python: None,
-};
+pub(super) const DIST: Recipe = Recipe { name: "dist", requirements: "dist.txt", download: "100 MB", ..PLAIN };
 
 /// What reads the workflows of a public forge.
-pub(super) const WORKFLOWS: Recipe = Recipe {
-    name: "workflows",
-    requirements: "workflows.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: false,
-    has_triton: false,
-    gigabytes: 1,
-    download: "15 MB",
-    last_python: None,
-    python: None,
-};
+pub(super) const WORKFLOWS: Recipe =
+    Recipe { name: "workflows", requirements: "workflows.txt", download: "15 MB", ..PLAIN };
 
 /// The oldest torch the wheel is tried on.
-pub(super) const OLDEST_TORCH: Recipe = Recipe {
-    name: "torch21",
-    requirements: "torch21.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: true,
-    has_triton: false,
-    gigabytes: 8,
-    download: "3 GB",
-    last_python: Some((3, 11)),
-    python: None,
-};
+pub(super) const OLDEST_TORCH: Recipe =
+    Recipe { name: "torch21", requirements: "torch21.txt", last_python: Some((3, 11)), ..TORCH };
 
-/// A torch between the oldest and that of the checks.
-pub(super) const MIDDLE_TORCH: Recipe = Recipe {
-    name: "torch26",
-    requirements: "torch26.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: true,
-    has_triton: false,
-    gigabytes: 8,
-    download: "3 GB",
-    // Torch has wheels for 3.13, this numpy has not.
-    last_python: Some((3, 12)),
-    python: None,
-};
+/// A torch between the oldest and that of the checks. Torch has wheels for 3.13, this numpy has not.
+pub(super) const MIDDLE_TORCH: Recipe =
+    Recipe { name: "torch26", requirements: "torch26.txt", last_python: Some((3, 12)), ..TORCH };
 
 /// vLLM, which the plugin's check runs: it asks for a torch that the package index has not, and works with another.
-pub(super) const VLLM: Recipe = Recipe {
-    name: "vllm",
-    requirements: "vllm.txt",
-    constraints: None,
-    is_complete: true,
-    has_torch: true,
-    has_triton: false,
-    gigabytes: 9,
-    download: "3 GB",
-    last_python: None,
-    python: None,
-};
+pub(super) const VLLM: Recipe =
+    Recipe { name: "vllm", requirements: "vllm.txt", is_complete: true, gigabytes: 9, ..TORCH };
 
 /// Torch and Python of the machines with a GPU that the device kit is run on, and nothing else.
-pub(super) const DEVICE_KIT: Recipe = Recipe {
-    name: "torch211",
-    requirements: "torch211.txt",
-    constraints: None,
-    is_complete: false,
-    has_torch: true,
-    has_triton: false,
-    gigabytes: 8,
-    download: "3 GB",
-    last_python: None,
-    python: Some("3.12"),
-};
+pub(super) const DEVICE_KIT: Recipe =
+    Recipe { name: "torch211", requirements: "torch211.txt", python: Some("3.12"), ..TORCH };
 
 /// Which versions of torch, besides that of the checks, the wheel is tried on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

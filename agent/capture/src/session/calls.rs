@@ -36,16 +36,10 @@ pub(super) struct State {
 }
 
 impl Session {
-    /// The names of a call of a function, which is counted: `prefix` `Functional`, `api` `relu`. `linalg.norm` counts and is
-    /// named by its last segment. Every call is counted, captured or not: numbers mean the same in every capture.
+    /// The names of a call of a function or operator, which is counted: `Functional`, `relu`; `Aten`, `add.Tensor`. Every call
+    /// is counted, captured or not: numbers mean the same in every capture.
     pub fn begin_call(&self, prefix: &str, api: &str) -> CallName {
-        let api = api.rsplit('.').next().unwrap_or(api);
-        self.begin_operator(prefix, api)
-    }
-
-    /// The names of a call of an operator, which is counted: `Aten`, `add.Tensor`. The whole name stays.
-    pub fn begin_operator(&self, prefix: &str, operator: &str) -> CallName {
-        let name = format!("{prefix}.{operator}");
+        let name = format!("{prefix}.{api}");
         let index = self.count(&name);
         CallName { forward: format!("{name}.{index}.forward"), backward: format!("{name}.{index}.backward"), index }
     }

@@ -152,8 +152,8 @@ impl<'s> Entry<'s> {
 
     /// Hands the entry to the kernel: from here on it survives whatever ends the process.
     ///
-    /// Whether it differs from the one it is held against (`diff_check`). Its tensors are then to be saved, by a second entry
-    /// of [`Session::entry_with_tensors`], and the difference to be told, by [`Session::count_difference`].
+    /// Whether it differs from the one it is held against (`diff_check`): it is then to be written once more, by
+    /// [`Session::save_difference`].
     pub fn append(mut self) -> bool {
         self.end_part();
         let session = self.values.session;

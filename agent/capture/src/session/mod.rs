@@ -26,7 +26,6 @@ use trainmon_service::{ForkGuard, Notices};
 pub use self::calls::CallName;
 use self::calls::State;
 pub use self::entry::Entry;
-pub use self::later::FoundBytes;
 use self::progress::ProgressLines;
 use self::records::Records;
 pub use self::values::{Peer, Values};
@@ -200,15 +199,12 @@ impl Session {
         Entry::new(self, name, self.plan.saves_tensors_of(name))
     }
 
-    /// As [`entry`](Self::entry), with its tensors in files whatever the plan says: a call that differs from what it is held
-    /// against.
-    pub fn entry_with_tensors(&self, name: &str) -> Entry<'_> {
-        Entry::new(self, name, true)
-    }
-
-    /// An entry differs from the one it is held against, and its tensors are saved: the user is told, and after `diff_nums`
-    /// of them the step's capture ends.
-    pub fn count_difference(&self, name: &str) {
+    /// An entry differs from the one it is held against: `write` writes it once more, its tensors in files whatever the plan
+    /// says. The user is told, and after `diff_nums` of them the step's capture ends.
+    pub fn save_difference(&self, name: &str, write: impl FnOnce(&mut Entry<'_>)) {
+        let mut entry = Entry::new(self, name, true);
+        write(&mut entry);
+        entry.append();
         let (Some(bench), config) = (&self.bench, self.plan.config()) else { return };
         let count = bench.count();
         let path = config.bench_path.as_deref().unwrap_or(Path::new(""));

@@ -10,7 +10,7 @@ use super::Session;
 use crate::bench::Sum;
 use crate::files::{Elements, TensorFile};
 use crate::slice::sliced;
-use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
+use crate::tensor::{Content, Later, Tensor};
 
 /// A tensor, measured.
 pub(crate) struct Measured {
@@ -30,25 +30,15 @@ impl Measured {
         let config = session.plan().config();
         let mut measured = Self::nothing(config.task, config.summary);
         match tensor.content {
-            Content::Unreadable => {
-                measured.digest = measured.digest.map(|_| DigestText::Null);
-            }
+            Content::Unreadable => {}
             Content::Host(view) => measured.read(session, tensor, &view, path, saves),
-            Content::Bytes(bytes) => {
-                session.count_tensor(bytes.len() as u64);
-                let digest = if config.summary == Summary::Xor { xor_of(bytes).into() } else { crc_of(bytes).into() };
-                measured.digest = measured.digest.map(|_| digest);
-            }
             Content::Later => {
                 session.count_tensor(bytes_of(tensor));
-                let numbers = measured.numbers.is_some().then(|| [(); 4].map(|()| session.new_hole()));
-                let digest = measured.digest.is_some().then(|| session.new_hole());
-                let file = saves.then(|| LaterFile { hole: session.new_hole(), path: path.to_owned() });
-                measured.numbers = numbers.map(|holes| holes.map(NumberText::Hole));
-                measured.digest = digest.map(DigestText::Hole);
-                measured.file = file.as_ref().map(|file| file.hole);
-                let looks_for_nan = session.checks_for_nan();
-                measured.later = Some(Later { numbers, digest, file, looks_for_nan });
+                if measured.numbers.is_some() {
+                    let numbers = [(); 4].map(|()| session.new_hole());
+                    measured.numbers = Some(numbers.map(NumberText::Hole));
+                    measured.later = Some(Later { numbers });
+                }
             }
         }
         measured
@@ -178,51 +168,6 @@ impl Elements for Saved<'_, '_> {
 fn bytes_of(tensor: &Tensor<'_>) -> u64 {
     let size = Dtype::from_torch_name(tensor.dtype).map_or(0, |dtype| dtype.size() as u64);
     tensor.shape.iter().try_fold(size, |bytes, &size| bytes.checked_mul(u64::try_from(size).ok()?)).unwrap_or(0)
-}
-
-struct Crc(u32);
-struct Xor(u64);
-
-impl From<Crc> for DigestText {
-    fn from(crc: Crc) -> Self {
-        Self::Crc32(crc.0)
-    }
-}
-
-impl From<Xor> for DigestText {
-    fn from(xor: Xor) -> Self {
-        Self::Xor64(xor.0)
-    }
-}
-
-fn crc_of(bytes: &[u8]) -> Crc {
-    Crc(crc32fast::hash(bytes))
-}
-
-/// The exclusive or of little-endian 64-bit words, the tail padded with zeros.
-fn xor_of(bytes: &[u8]) -> Xor {
-    let words = bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    });
-    Xor(words.fold(0, |all, word| all ^ word))
-}
-
-/// The checksum of bytes that came from a device, as the summary wants it.
-pub(crate) fn digest_of(bytes: &[u8], summary: Summary) -> DigestText {
-    if summary == Summary::Xor { xor_of(bytes).into() } else { crc_of(bytes).into() }
-}
-
-/// What is told of a device's findings.
-pub(crate) fn device_numbers(found: &DeviceNumbers) -> [NumberText; 4] {
-    let float = |value: Option<f64>| value.map_or(NumberText::Null, NumberText::Float);
-    [
-        found.max.map_or(NumberText::Null, scalar),
-        found.min.map_or(NumberText::Null, scalar),
-        float(found.mean),
-        float(found.norm),
-    ]
 }
 
 fn scalar(value: Scalar) -> NumberText {

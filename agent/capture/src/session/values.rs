@@ -216,14 +216,6 @@ impl<'s> Values<'s> {
         self.put(|json| json.memory_format(name));
     }
 
-    /// What msprobe makes of a positional dtype or device: an object without keys.
-    pub fn empty_object(&mut self) {
-        self.put(|json| {
-            json.begin_object();
-            json.end_object();
-        });
-    }
-
     /// A group of ranks.
     pub fn process_group(&mut self, ranks: &[u64]) {
         self.put(|json| json.process_group(ranks));
@@ -274,11 +266,6 @@ impl<'s> Values<'s> {
             self.json.hole(hole);
         }
         LaterValue { hole, path: self.path.clone(), saves_tensors: self.saves_tensors }
-    }
-
-    /// A value whose JSON the front has already, in the format's own form.
-    pub fn raw(&mut self, json: &[u8]) {
-        self.put(|text| text.raw(json));
     }
 
     /// Ends what is still open: a front that gave up half way leaves valid JSON behind.

@@ -98,10 +98,10 @@ fn halves_that_are_not_asked_for_are_not_there() {
 fn counts_are_by_function_and_module_and_name() {
     let host = Host::new(r#""task": "statistics""#);
     let session = &host.session;
-    let calls = [("Torch", "linalg.norm"), ("Torch", "norm"), ("Tensor", "norm")];
+    let calls = [("Torch", "norm"), ("Torch", "norm"), ("Tensor", "norm")];
     let named = calls.map(|(prefix, api)| session.begin_call(prefix, api).forward);
     assert_eq!(named, ["Torch.norm.0.forward", "Torch.norm.1.forward", "Tensor.norm.0.forward"]);
-    assert_eq!(session.begin_operator("Aten", "add.Tensor").backward, "Aten.add.Tensor.0.backward");
+    assert_eq!(session.begin_call("Aten", "add.Tensor").backward, "Aten.add.Tensor.0.backward");
     assert_eq!(session.begin_module_call("Module.a.A").backward, "Module.a.A.backward.0");
     assert_eq!(session.begin_module_call("Module.a.A").forward, "Module.a.A.forward.1");
     assert_eq!(

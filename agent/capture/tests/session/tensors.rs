@@ -1,7 +1,8 @@
 //! Tensor files: named, whole, and what the tensor was when it was shown.
 
-use trainmon_capture::{Content, DeviceNumbers, FoundBytes, Part, Tensor};
-use trainmon_core::{Dtype, Scalar, Shape};
+use trainmon_capture::{Content, Part, Tensor};
+use trainmon_core::{Statistic, StatisticSet, TensorView};
+use trainmon_stats::{Request, measure};
 
 use crate::support::{Host, floats, names, numbers_in, operator, tensor_of};
 
@@ -94,8 +95,8 @@ fn names_of_three_hundred_letters_and_deep_nests_do_no_harm() {
 }
 
 #[test]
-fn what_is_told_later_takes_its_place() {
-    let host = Host::new(r#""task": "tensor", "tensor": {"summary_mode": "md5"}"#);
+fn numbers_that_are_told_later_take_their_place() {
+    let host = Host::new(r#""task": "statistics""#);
     let mut entry = host.session.entry("Functional.f.0.forward");
     let values = entry.part(Part::Output);
     let shown = Tensor {
@@ -107,22 +108,21 @@ fn what_is_told_later_takes_its_place() {
         is_from_empty: false,
         content: Content::Later,
     };
+    assert!(values.wants_only_numbers());
     values.begin_list();
     let later = values.tensor(&shown).unwrap();
     let forgotten = values.tensor(&shown).unwrap();
     values.end_list();
     entry.append();
-    assert!(later.wants_numbers() && later.wants_bytes() && forgotten.wants_bytes());
-    let found =
-        DeviceNumbers { max: Some(Scalar::Float(2.0)), min: Some(Scalar::Float(1.0)), mean: Some(1.5), norm: None };
-    let memory: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|number| number.to_le_bytes()).collect();
-    let bytes = FoundBytes { dtype: Dtype::F32, shape: Shape::new(&[2]).unwrap(), bytes: &memory };
-    host.session.fill(&later, &found, Some(bytes));
+    assert_ne!(later, forgotten);
+    let found = TensorView::from_slice(&[3.0_f32, 4.0], &[2]).unwrap();
+    let wanted = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm];
+    let statistics = wanted.into_iter().collect::<StatisticSet>();
+    host.session.fill_numbers(&later, &measure(&found, Request { statistics, eps: 0.0 }), false);
     let text = host.text("dump.json");
-    let filled = "\"Max\":2.0,\"Min\":1.0,\"Mean\":1.5,\"Norm\":null,\"requires_grad\":true,\"data_name\":\"Functional.f.0.forward.output.0.pt\",\"md5\":\"2e3fa576\"";
-    let unfilled = "\"Max\":null,\"Min\":null,\"Mean\":null,\"Norm\":null,\"requires_grad\":true,\"md5\":null}";
+    let filled = r#""Max":4.0,"Min":3.0,"Mean":3.5,"Norm":5.0,"requires_grad":true}"#;
+    let unfilled = r#""Max":null,"Min":null,"Mean":null,"Norm":null,"requires_grad":true}"#;
     assert!(text.contains(filled) && text.contains(unfilled), "{text}");
-    assert_eq!(numbers_in(&host.directory.join("dump_tensor_data/Functional.f.0.forward.output.0.pt")), [1.0, 2.0]);
 }
 
 #[test]

@@ -87,10 +87,7 @@ fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_,
             write_gradients(active, &mut entry, into, of);
         }
         if entry.append() {
-            let mut entry = session.entry_with_tensors(name);
-            write_gradients(active, &mut entry, into, of);
-            entry.append();
-            session.count_difference(name);
+            session.save_difference(name, |entry| write_gradients(active, entry, into, of));
         }
         tell_modules_around(active);
     }

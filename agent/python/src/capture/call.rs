@@ -187,7 +187,7 @@ impl Shared {
         shown: &Arguments<'_, '_>,
     ) -> Begun {
         let session = &active.session;
-        let name = session.begin_operator(&operator.prefix, &operator.shown);
+        let name = session.begin_call(&operator.prefix, &operator.shown);
         let is_inside = session.begin(&name.forward, Direction::Forward);
         let is_entry = is_entry(session.plan(), operator);
         let is_kept = is_inside && is_entry;
@@ -256,15 +256,14 @@ impl Shared {
 /// Records a call that differs once more, with its tensors. What a call in its place overwrote is not what went in any more.
 fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>, result: &Bound<'_, PyAny>) {
     let Begun { active, name, is_overload, .. } = begun;
-    let mut entry = active.session.entry_with_tensors(&name.forward);
     let overwrites =
         operator.api.ends_with('_') || shown.kwargs.is_some_and(|kwargs| kwargs.contains("out").is_ok_and(|has| has));
-    if !overwrites {
-        write_inputs(active, operator, shown, &mut entry);
-    }
-    Walk::new(active, entry.part(Part::Output)).below_autograd(*is_overload).output(result);
-    entry.append();
-    active.session.count_difference(&name.forward);
+    active.session.save_difference(&name.forward, |entry| {
+        if !overwrites {
+            write_inputs(active, operator, shown, entry);
+        }
+        Walk::new(active, entry.part(Part::Output)).below_autograd(*is_overload).output(result);
+    });
 }
 
 /// Whether the classes that a function is overridden for are torch's own.

@@ -5,15 +5,23 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use trainmon_agent::core::config::CaptureDialect;
-use trainmon_capture::{CaptureConfig, CaptureLevel, CaptureTask, DataMode};
+use trainmon_capture::{CaptureConfig, CaptureLevel, CapturePlan, DataMode};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
 /// A capture's config, read and checked.
 #[pyclass(frozen, name = "CaptureConfig", module = "trainmon._trainmon")]
 pub(crate) struct PyCaptureConfig {
-    pub(crate) config: CaptureConfig,
+    plan: CapturePlan,
+    /// What the user should know of it.
+    #[pyo3(get)]
     warnings: Vec<String>,
+}
+
+impl PyCaptureConfig {
+    pub(crate) fn config(&self) -> &CaptureConfig {
+        self.plan.config()
+    }
 }
 
 #[pymethods]
@@ -27,58 +35,48 @@ impl PyCaptureConfig {
         let dialect = if like_msprobe { CaptureDialect::Msprobe } else { CaptureDialect::Trainmon };
         let parsed = CaptureConfig::parse_over(text, &over, file, dialect).map_err(|errors| config_error(&errors))?;
         let warnings = parsed.warnings.iter().map(with_hint).collect();
-        let mut config = parsed.config;
-        if config.task == CaptureTask::Structure && !config.level.has_modules() {
-            config.level = CaptureLevel::Mix;
-        }
-        Ok(Self { config, warnings })
-    }
-
-    /// What the user should know of it.
-    #[getter]
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
+        Ok(Self { plan: CapturePlan::new(parsed.config), warnings })
     }
 
     #[getter]
     fn level(&self) -> &'static str {
-        self.config.level.name()
+        self.config().level.name()
     }
 
     #[getter]
     fn task(&self) -> &'static str {
-        self.config.task.name()
+        self.config().task.name()
     }
 
     #[getter]
     fn dump_path(&self) -> PathBuf {
-        self.config.dump_path.clone()
+        self.config().dump_path.clone()
     }
 
     #[getter]
     fn dump_enable(&self) -> Option<bool> {
-        self.config.dump_enable
+        self.config().dump_enable
     }
 
     #[getter]
     fn neutral(&self) -> bool {
-        self.config.neutral
+        self.config().neutral
     }
 
     #[getter]
     fn wants_modules(&self) -> bool {
-        self.config.level.has_modules()
+        self.config().level.has_modules()
     }
 
     #[getter]
     fn wants_operators(&self) -> bool {
-        self.config.level == CaptureLevel::L2
+        self.config().level == CaptureLevel::L2
     }
 
     /// Whether everything is captured that its level sees: no scope, no list, both directions, inputs and outputs.
     #[getter]
     fn is_whole(&self) -> bool {
-        let CaptureConfig { scope, list, slice, data_mode, .. } = &self.config;
+        let CaptureConfig { scope, list, slice, data_mode, .. } = self.config();
         let DataMode { forward, backward, input, output } = *data_mode;
         let is_all = forward && backward && input && output;
         is_all && scope.is_none() && list.is_empty() && slice.is_empty()
@@ -86,34 +84,34 @@ impl PyCaptureConfig {
 
     #[getter]
     fn request_id(&self) -> Option<&str> {
-        self.config.request_id.as_deref()
+        self.config().request_id.as_deref()
     }
 
     #[getter]
     fn custom_op_namespaces(&self) -> Vec<String> {
-        self.config.custom_op_namespaces.clone()
+        self.config().custom_op_namespaces.clone()
     }
 
     #[getter]
     fn wants_functions(&self) -> bool {
-        self.config.level.has_functions()
+        self.config().level.has_functions()
     }
 
     #[getter]
     fn wants_backward(&self) -> bool {
-        self.config.data_mode.backward
+        self.config().data_mode.backward
     }
 
     fn wants_step(&self, step: u64) -> bool {
-        self.config.steps.is_empty() || self.config.steps.contains(step)
+        self.plan.wants_step(step)
     }
 
     fn is_past(&self, step: u64) -> bool {
-        self.config.steps.last().is_some_and(|last| step > last)
+        self.plan.is_past(step)
     }
 
     #[pyo3(signature = (rank))]
     fn wants_rank(&self, rank: Option<u64>) -> bool {
-        self.config.ranks.is_empty() || rank.is_some_and(|rank| self.config.ranks.contains(rank))
+        self.plan.wants_rank(rank)
     }
 }

@@ -153,7 +153,7 @@ impl PyCapture {
         listener: Py<PyAny>,
         rows: Option<(u64, i64, i64)>,
     ) -> PyResult<()> {
-        let mut config = config.config.clone();
+        let mut config = config.config().clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
         let plan = Arc::new(CapturePlan::with_memory(config, self.0.memory.clone()));
         let notices = self.0.pending_messages.notices(listener);

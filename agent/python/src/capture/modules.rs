@@ -117,10 +117,9 @@ impl ModuleCall {
                 // Behind what it is made of, also if it raised.
                 entry.move_to_end();
                 if entry.append() {
-                    let mut entry = session.entry_with_tensors(&self.name.forward);
-                    Walk::new(&active, entry.part(Part::Output)).output(output);
-                    entry.append();
-                    session.count_difference(&self.name.forward);
+                    session.save_difference(&self.name.forward, |entry| {
+                        Walk::new(&active, entry.part(Part::Output)).output(output);
+                    });
                 }
             } else {
                 session.end_module(&self.name.forward);
@@ -173,10 +172,7 @@ impl ModuleCall {
                     write_gradients(&active, &mut entry, into, of);
                 }
                 if entry.append() {
-                    let mut entry = session.entry_with_tensors(&self.name.backward);
-                    write_gradients(&active, &mut entry, into, of);
-                    entry.append();
-                    session.count_difference(&self.name.backward);
+                    session.save_difference(&self.name.backward, |entry| write_gradients(&active, entry, into, of));
                 }
             }
             Ok(())

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use trainmon_capture::{Notice, Notices, Severity};
+use trainmon_capture::{Notice, Notices};
 
 use crate::capture::thread::Busy;
 use crate::discard_error::discard;
+use crate::listener::severity_name;
 
 /// Notices that wait. A writer of files never waits for the interpreter: the thread that has it may be waiting for the writer.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl PendingMessages {
         // What handlers of the host's call is no part of the training.
         let _busy = Busy::new();
         for notice in notices {
-            let severity = if notice.severity == Severity::Info { "info" } else { "warning" };
+            let severity = severity_name(notice.severity);
             if let Err(error) = listener.call1(py, (severity, notice.message, notice.hint)) {
                 discard(py, error);
             }

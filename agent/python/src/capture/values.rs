@@ -9,7 +9,7 @@ use crate::capture::kinds::ValueKind;
 use crate::capture::shared::Active;
 use crate::capture::tensors;
 use crate::discard_error::discard;
-use crate::tensor::Tracked;
+use crate::tensor::{Tracked, class_name};
 
 /// Containers within containers that are followed: as many as the format takes. A stack has an end.
 const DEEPEST: usize = 160;
@@ -315,10 +315,6 @@ fn index_of(value: &Bound<'_, PyAny>) -> Option<i64> {
     }
     let index = value.extract::<i64>().or_else(|_not_an_index| value.call_method0("item")?.extract::<i64>());
     index.map_err(|error| discard(value.py(), error)).ok()
-}
-
-fn class_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().name().map_or_else(|_unnamed| "?".to_owned(), |name| name.to_string())
 }
 
 fn fields_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

@@ -1,8 +1,9 @@
 //! An operation that no method announces.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -20,10 +21,6 @@ impl OpenCall {
     pub(super) fn new(state: Arc<State>, open: Open) -> Self {
         Self { state, open: Mutex::new(Some(open)) }
     }
-
-    fn take(&self) -> Option<Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 #[pymethods]
@@ -31,7 +28,7 @@ impl OpenCall {
     /// It has ended, whatever the arguments. May come from any thread: nothing is measured here.
     #[pyo3(signature = (*_arguments))]
     fn ended(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
-        if let Some(open) = self.take() {
+        if let Some(open) = self.open.lock().take() {
             self.state.end_elsewhere(py, open);
         }
     }
@@ -39,7 +36,7 @@ impl OpenCall {
     /// It has ended, and the caller waited for it for so many seconds. `received`: what it gives, where that is no argument.
     #[pyo3(signature = (waited, received))]
     fn ended_after(&self, py: Python<'_>, waited: f64, received: Option<&Bound<'_, PyAny>>) {
-        if let Some(mut open) = self.take() {
+        if let Some(mut open) = self.open.lock().take() {
             if let Some(received) = received {
                 open.receive(received);
             }
@@ -50,7 +47,7 @@ impl OpenCall {
 
     /// Nobody will tell when it ends.
     fn release(&self) {
-        if let Some(open) = self.take() {
+        if let Some(open) = self.open.lock().take() {
             open.guard.release();
         }
     }

@@ -1,9 +1,9 @@
 //! Operations that end together: those of `_coalescing_manager`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -26,13 +26,13 @@ struct Group {
 impl Grouped {
     /// A group begins; one that stands here was left by an exception.
     pub(super) fn begin(&self, args: &Bound<'_, PyTuple>) {
-        let left = key_of(args).and_then(|key| self.lock().insert(key, Group::default()));
+        let left = key_of(args).and_then(|key| self.0.lock().insert(key, Group::default()));
         release(left.map(|group| group.open).unwrap_or_default());
     }
 
     /// Takes an operation that has returned; gives it back where no group has begun.
     pub(super) fn add(&self, args: &Bound<'_, PyTuple>, open: Open) -> Option<Open> {
-        let mut groups = self.lock();
+        let mut groups = self.0.lock();
         if groups.is_empty() {
             // As a rule. No thread is asked for its name.
             return Some(open);
@@ -47,13 +47,13 @@ impl Grouped {
 
     /// A group ends: its operations.
     pub(super) fn end(&self, args: &Bound<'_, PyTuple>) -> Vec<Open> {
-        key_of(args).and_then(|key| self.lock().remove(&key)).unwrap_or_default().open
+        key_of(args).and_then(|key| self.0.lock().remove(&key)).unwrap_or_default().open
     }
 
     /// A step has ended: lets go of groups without an end.
     pub(super) fn end_step(&self) {
         let mut left = Vec::new();
-        self.lock().retain(|_, group| {
+        self.0.lock().retain(|_, group| {
             group.steps += 1;
             if group.steps > MOST_STEPS {
                 left.append(&mut group.open);
@@ -65,11 +65,7 @@ impl Grouped {
 
     /// All of them.
     pub(super) fn take(&self) -> Vec<Open> {
-        self.lock().drain().flat_map(|(_, group)| group.open).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(usize, ThreadId), Group>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().drain().flat_map(|(_, group)| group.open).collect()
     }
 }
 

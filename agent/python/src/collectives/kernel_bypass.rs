@@ -1,8 +1,8 @@
 //! How a call that a method announces passes the kernel in the dispatcher that is there for DDP's own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -20,7 +20,7 @@ pub(super) struct KernelBypass {
 impl KernelBypass {
     pub(super) fn set(&self, guards: Option<Py<PyAny>>) {
         self.is_on.store(guards.is_some(), Ordering::Relaxed);
-        *self.lock() = guards;
+        *self.guards.lock() = guards;
     }
 
     /// Calls `original`, past the kernel where that changes nothing else.
@@ -53,14 +53,10 @@ impl KernelBypass {
         if !are_dense_on_cpu(args)? {
             return Ok(None);
         }
-        let Some(guards) = self.lock().as_ref().map(|guards| guards.clone_ref(py)) else { return Ok(None) };
+        let Some(guards) = self.guards.lock().as_ref().map(|guards| guards.clone_ref(py)) else { return Ok(None) };
         let guard = guards.bind(py).call0()?;
         guard.call_method0(intern!(py, "__enter__"))?;
         Ok(Some(guard))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Py<PyAny>>> {
-        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,7 +25,7 @@ use trainmon_agent::core::Straggler;
 use self::arguments::Form;
 use self::method::CollectiveMethod;
 use self::state::State;
-use self::work::{FutureMethod, WaitMethod};
+use self::work::{Way, WorkMethod};
 use crate::shared::Shared;
 
 pub(crate) use self::announced::OpenCall;
@@ -72,12 +72,12 @@ impl PyCollectives {
         CollectiveMethod::new(Arc::clone(&self.state), original, Form::start_of_group())
     }
 
-    fn wait(&self, original: Py<PyAny>) -> WaitMethod {
-        WaitMethod::new(Arc::clone(&self.state), original)
+    fn wait(&self, original: Py<PyAny>) -> WorkMethod {
+        WorkMethod::new(Arc::clone(&self.state), original, Way::Wait)
     }
 
-    fn get_future(&self, original: Py<PyAny>) -> FutureMethod {
-        FutureMethod::new(Arc::clone(&self.state), original)
+    fn get_future(&self, original: Py<PyAny>) -> WorkMethod {
+        WorkMethod::new(Arc::clone(&self.state), original, Way::Future)
     }
 
     /// Begins an operation that no method announces. None inside of one that a method does. `larger`: tensors as large as

@@ -1,8 +1,8 @@
 //! Operations that have ended for the host, and of which the device has not told when.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -52,7 +52,7 @@ impl OnDevice {
 
     /// Keeps an operation until its device has told when it ended.
     pub(super) fn wait_for(&self, open: Open) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.len() < MOST_WAITING {
             waiting.push(open);
         } else {
@@ -67,7 +67,7 @@ impl OnDevice {
             open.measure_received(py, host);
             match told(py, host, clock, &open) {
                 Some(duration) => drop(open.guard.end(duration, None)),
-                None => self.lock().push(open),
+                None => self.waiting.lock().push(open),
             }
         }
     }
@@ -78,7 +78,7 @@ impl OnDevice {
     pub(super) fn settle_if_due(&self, py: Python<'_>, host: &Host) {
         let Some(clock) = &host.callbacks.device_clock else { return };
         let now = Instant::now();
-        if self.lock().is_empty() || !self.is_due(now) || Self::is_capturing(py, host) {
+        if self.waiting.lock().is_empty() || !self.is_due(now) || Self::is_capturing(py, host) {
             return;
         }
         let (mut left, mut untold) = (Vec::new(), 0);
@@ -93,13 +93,13 @@ impl OnDevice {
                 left.push(open);
             }
         }
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         left.append(&mut waiting);
         *waiting = left;
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = self.looked.lock();
         let is_due = looked.is_none_or(|before| now.saturating_duration_since(before) >= LOOK);
         if is_due {
             *looked = Some(now);
@@ -109,11 +109,7 @@ impl OnDevice {
 
     /// All of them.
     pub(super) fn take(&self) -> Vec<Open> {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *self.waiting.lock())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
@@ -39,7 +39,7 @@ impl PendingWorks {
     }
 
     pub(super) fn add(&self, py: Python<'_>, key: usize, open: Vec<Open>, work: Py<PyWeakrefReference>) {
-        let before = lock(&self.works).insert(key, Pending { open, work });
+        let before = self.works.lock().insert(key, Pending { open, work });
         if let Some(gone) = before {
             // Nobody waited for the work that had this address before.
             release(gone);
@@ -60,7 +60,7 @@ impl PendingWorks {
     }
 
     pub(super) fn remove(&self, key: usize) -> Option<Pending> {
-        let pending = lock(&self.works).remove(&key)?;
+        let pending = self.works.lock().remove(&key)?;
         self.count.fetch_sub(1, Ordering::Relaxed);
         Some(pending)
     }
@@ -72,7 +72,7 @@ impl PendingWorks {
             return false;
         }
         let work = {
-            let works = lock(&self.works);
+            let works = self.works.lock();
             let Some(pending) = works.get(&key) else { return false };
             let is_long_ago = |open: &Open| open.completed.is_none() && now - open.returned > AT_ONCE;
             if !pending.open.iter().all(is_long_ago) {
@@ -93,7 +93,7 @@ impl PendingWorks {
     pub(super) fn look_at_oldest(&self, py: Python<'_>) {
         let now = Instant::now();
         let works: Vec<_> = {
-            let works = lock(&self.works);
+            let works = self.works.lock();
             let in_flight = works.iter().filter(|(_, one)| one.open.iter().any(|open| open.completed.is_none()));
             in_flight.take(LOOKED_AT).map(|(&key, one)| (key, one.work.bind(py).upgrade())).collect()
         };
@@ -107,7 +107,7 @@ impl PendingWorks {
     }
 
     fn note_completed(&self, key: usize, now: Instant) {
-        if let Some(pending) = lock(&self.works).get_mut(&key) {
+        if let Some(pending) = self.works.lock().get_mut(&key) {
             for open in &mut pending.open {
                 open.completed.get_or_insert(now);
             }
@@ -123,7 +123,7 @@ impl PendingWorks {
     /// Lets go of works that nobody can wait for any more.
     pub(super) fn forget_dead(&self, py: Python<'_>) {
         let dead: Vec<usize> = {
-            let works = lock(&self.works);
+            let works = self.works.lock();
             works.iter().filter(|(_, one)| one.work.bind(py).upgrade().is_none()).map(|(&key, _)| key).collect()
         };
         for key in dead {
@@ -133,7 +133,7 @@ impl PendingWorks {
 
     /// Waiting raised: the operation has failed if its work says so.
     pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
-        let work = lock(&self.works).get(&key).and_then(|pending| pending.work.bind(py).upgrade());
+        let work = self.works.lock().get(&key).and_then(|pending| pending.work.bind(py).upgrade());
         if work.is_none_or(|work| is_completed(&work)) {
             // Dropped, and counted as failed.
             drop(self.remove(key));
@@ -142,7 +142,7 @@ impl PendingWorks {
 
     /// Nothing is waited for any more.
     pub(super) fn release_all(&self) {
-        let pending: Vec<_> = lock(&self.works).drain().map(|(_, pending)| pending).collect();
+        let pending: Vec<_> = self.works.lock().drain().map(|(_, pending)| pending).collect();
         self.count.store(0, Ordering::Relaxed);
         pending.into_iter().for_each(release);
     }
@@ -171,8 +171,4 @@ fn is_completed(work: &Bound<'_, PyAny>) -> bool {
             true
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,11 @@
 //! The operations of one monitor: its groups of ranks, and what has begun and not ended.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use trainmon_agent::core::{CollectiveOp, ProcessGroup};
@@ -143,7 +144,7 @@ impl State {
 
     fn group(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<CollectiveGroup> {
         let key = object.as_ptr() as usize;
-        if let Some(known) = lock(&self.groups).get(&key)
+        if let Some(known) = self.groups.lock().get(&key)
             && known.object.bind(py).upgrade().is_some_and(|alive| alive.is(object))
         {
             return Ok(known.group.clone());
@@ -153,7 +154,7 @@ impl State {
         let group = ProcessGroup::of_ranks(&name, role.as_deref(), ranks);
         let group = self.shared.monitor.process_group(group, before);
         let object = PyWeakrefReference::new(object)?.unbind();
-        lock(&self.groups).insert(key, KnownGroup { object, group: group.clone() });
+        self.groups.lock().insert(key, KnownGroup { object, group: group.clone() });
         Ok(group)
     }
 
@@ -241,7 +242,7 @@ impl State {
     pub(super) fn end_elsewhere(&self, py: Python<'_>, mut open: Open) {
         if open.clock.is_none() && !open.is_untimed {
             open.end_time(Instant::now(), None);
-            let mut received = lock(&self.received);
+            let mut received = self.received.lock();
             if open.has_payload() && received.len() < MOST_RECEIVED {
                 received.push(open);
             }
@@ -262,7 +263,7 @@ impl State {
             self.pending.forget_dead(py);
         }
         self.grouped.end_step();
-        let received = std::mem::take(&mut *lock(&self.received));
+        let received = std::mem::take(&mut *self.received.lock());
         for mut open in received {
             open.measure_received(py, &self.host);
         }
@@ -271,7 +272,7 @@ impl State {
 
     /// Of each group how many operations this rank has begun, sends and receives left out.
     pub(super) fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
-        let groups = lock(&self.groups);
+        let groups = self.groups.lock();
         let told = |known: &KnownGroup| {
             let ProcessGroup { name, ranks, .. } = &**known.group.process_group();
             (name.to_string(), ranks.to_vec(), known.group.sequence())
@@ -307,11 +308,7 @@ impl State {
         for open in self.grouped.take().into_iter().chain(self.on_device.take()) {
             open.guard.release();
         }
-        lock(&self.received).clear();
-        lock(&self.groups).clear();
+        self.received.lock().clear();
+        self.groups.lock().clear();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,45 +9,34 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use super::announced::OpenCall;
 use super::state::State;
 
-/// What the state knows a work by: the method's first argument. 0 is none.
-fn key_of(args: &Bound<'_, PyTuple>) -> usize {
-    args.get_item(0).map_or(0, |work| work.as_ptr() as usize)
+/// How a caller learns of an operation's end.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// `Work.wait`.
+    Wait,
+    /// `Work.get_future`: who takes the future may never wait for the work.
+    Future,
 }
 
-/// `Work.wait`, called with the work first. Gives what the original gives.
+/// A method of `Work`, called with the work first. Gives what the original gives.
 #[pyclass(frozen, module = "trainmon._trainmon")]
-pub(crate) struct WaitMethod {
+pub(crate) struct WorkMethod {
     state: Arc<State>,
     original: Py<PyAny>,
+    way: Way,
 }
 
-impl WaitMethod {
-    pub(super) fn new(state: Arc<State>, original: Py<PyAny>) -> Self {
-        Self { state, original }
-    }
-}
-
-#[pymethods]
-impl WaitMethod {
-    /// Whatever else is asked of it, its name say, is the original's.
-    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
-        self.original.bind(name.py()).getattr(name)
+impl WorkMethod {
+    pub(super) fn new(state: Arc<State>, original: Py<PyAny>, way: Way) -> Self {
+        Self { state, original, way }
     }
 
-    #[pyo3(signature = (*args, **kwargs))]
-    fn __call__<'py>(
-        &self,
-        py: Python<'py>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let original = self.original.bind(py);
+    fn wait<'py>(&self, py: Python<'py>, key: usize, call: impl FnOnce() -> Called<'py>) -> Called<'py> {
         let entered = Instant::now();
-        let key = key_of(args);
         if !self.state.look_at(py, key, entered) {
-            return original.call(args, kwargs);
+            return call();
         }
-        let result = original.call(args, kwargs);
+        let result = call();
         let left = Instant::now();
         match &result {
             Ok(_) => self.state.was_waited_for(py, key, entered, left),
@@ -56,23 +45,24 @@ impl WaitMethod {
         }
         result
     }
-}
 
-/// `Work.get_future`, called with the work first: who takes the future may never wait for the work.
-#[pyclass(frozen, module = "trainmon._trainmon")]
-pub(crate) struct FutureMethod {
-    state: Arc<State>,
-    original: Py<PyAny>,
-}
-
-impl FutureMethod {
-    pub(super) fn new(state: Arc<State>, original: Py<PyAny>) -> Self {
-        Self { state, original }
+    fn future<'py>(&self, py: Python<'py>, key: usize, call: impl FnOnce() -> Called<'py>) -> Called<'py> {
+        let future = call()?;
+        if let Some(open) = self.state.take_pending(key) {
+            self.state.quietly(py, || {
+                let call = Bound::new(py, OpenCall::new(Arc::clone(&self.state), open))?;
+                future.call_method1("add_done_callback", (call.getattr("ended")?,))?;
+                Ok(())
+            });
+        }
+        Ok(future)
     }
 }
 
+type Called<'py> = PyResult<Bound<'py, PyAny>>;
+
 #[pymethods]
-impl FutureMethod {
+impl WorkMethod {
     /// Whatever else is asked of it, its name say, is the original's.
     fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         self.original.bind(name.py()).getattr(name)
@@ -85,15 +75,12 @@ impl FutureMethod {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let future = self.original.bind(py).call(args, kwargs)?;
-        let key = key_of(args);
-        if let Some(open) = self.state.take_pending(key) {
-            self.state.quietly(py, || {
-                let call = Bound::new(py, OpenCall::new(Arc::clone(&self.state), open))?;
-                future.call_method1("add_done_callback", (call.getattr("ended")?,))?;
-                Ok(())
-            });
+        // What the state knows a work by; 0 is none.
+        let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
+        let call = || self.original.bind(py).call(args, kwargs);
+        match self.way {
+            Way::Wait => self.wait(py, key, call),
+            Way::Future => self.future(py, key, call),
         }
-        Ok(future)
     }
 }

@@ -1,9 +1,9 @@
 //! The classes `DeviceTables` and `DeviceTable`: tensors as rows of a table.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,12 +28,6 @@ pub(crate) struct PyDeviceTables {
     state: Mutex<State>,
     /// `None` where torch has none.
     exchange: PyOnceLock<Option<Exchange>>,
-}
-
-impl PyDeviceTables {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[derive(Default)]
@@ -153,7 +147,7 @@ impl PyDeviceTables {
     fn of(&self, shown: Vec<Shown<'_>>) -> PyResult<(PyDeviceTable, Vec<usize>)> {
         let rows: Vec<Option<Row>> = shown.iter().map(row_of).collect::<PyResult<_>>()?;
         let left_out = rows.iter().enumerate().filter(|(_, row)| row.is_none()).map(|(place, _)| place).collect();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State { tables, rows: kept, .. } = &mut *state;
         kept.clear();
         kept.extend(rows.into_iter().flatten());
@@ -171,7 +165,7 @@ impl PyDeviceTables {
         let torch = Torch::loaded(py)?.ok_or_else(|| PyValueError::new_err("torch is not imported"))?;
         let exchange = *self.exchange.get_or_init(py, || Exchange::of(py, torch));
         let (mut entries, mut left_out) = (Vec::with_capacity(shown.len()), Vec::new());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.rows.clear();
         // Of one kind after the other.
         let mut last = None;
@@ -197,7 +191,7 @@ impl PyDeviceTables {
     }
 
     fn words<'py>(&self, py: Python<'py>, table: &PyDeviceTable) -> Bound<'py, PyBytes> {
-        let state = self.state();
+        let state = self.state.lock();
         let words = state.tables.words(table.0);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         PyBytes::new(py, &bytes)

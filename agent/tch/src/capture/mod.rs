@@ -27,7 +27,6 @@ use trainmon_capture::{
 use self::devices::Devices;
 pub(crate) use self::modules::around_module;
 pub use self::options::CaptureOptions;
-use self::values::Operands;
 use crate::ffi::{CallData, OperatorObserver, OperatorValues, Recording};
 
 /// A capture cannot begin; the training goes on without.
@@ -204,7 +203,7 @@ impl Active {
             let to = entry.part(part);
             to.begin_list();
             // What libtorch cannot show is missing in the entry; the training goes on.
-            let _shown = values.walk(&mut Operands { to: &mut *to, launch: &mut launch }).is_ok();
+            let _shown = values.walk(&mut |value| values::write(value, to, &mut launch)).is_ok();
             to.end_list();
             launch.go(&self.session);
         }
@@ -218,7 +217,7 @@ impl OperatorObserver for Active {
         if !session.plan().wants_function(&prefix, name) {
             return None;
         }
-        let call = session.begin_operator(&prefix, &operator).forward;
+        let call = session.begin_call(&prefix, &operator).forward;
         if !session.begin(&call, Direction::Forward) {
             session.end(&call);
             // Its backward may be wanted though it is not.

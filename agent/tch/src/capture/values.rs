@@ -4,49 +4,20 @@ use trainmon_agent::core::Shape;
 use trainmon_capture::{Content, Tensor, Values};
 
 use super::devices::{Launch, on_host};
-use crate::ffi::{TensorRef, ValueSink};
+use crate::ffi::{TensorRef, Value};
 
-/// Writes an operator's operands.
-pub(super) struct Operands<'v, 's, 'd> {
-    pub(super) to: &'v mut Values<'s>,
-    pub(super) launch: &'v mut Launch<'d>,
-}
-
-impl ValueSink for Operands<'_, '_, '_> {
-    fn begin_list(&mut self) {
-        self.to.begin_list();
-    }
-
-    fn end_list(&mut self) {
-        self.to.end_list();
-    }
-
-    fn null(&mut self) {
-        self.to.null();
-    }
-
-    fn bool(&mut self, value: bool) {
-        self.to.bool("bool", value);
-    }
-
-    fn int(&mut self, value: i64) {
-        self.to.int("int", value);
-    }
-
-    fn float(&mut self, value: f64) {
-        self.to.float("float", value);
-    }
-
-    fn text(&mut self, value: &str) {
-        self.to.text("str", value);
-    }
-
-    fn device(&mut self, value: &str) {
-        self.to.text("torch.device", value);
-    }
-
-    fn tensor(&mut self, tensor: TensorRef<'_>, requires_grad: bool, dtype: &str) {
-        show(self.to, self.launch, tensor, requires_grad, dtype);
+/// Writes one of an operator's operands.
+pub(super) fn write(value: Value<'_>, to: &mut Values<'_>, launch: &mut Launch<'_>) {
+    match value {
+        Value::BeginList => to.begin_list(),
+        Value::EndList => to.end_list(),
+        Value::Null => to.null(),
+        Value::Bool(value) => to.bool("bool", value),
+        Value::Int(value) => to.int("int", value),
+        Value::Float(value) => to.float("float", value),
+        Value::Text(value) => to.text("str", value),
+        Value::Device(value) => to.text("torch.device", value),
+        Value::Tensor { tensor, requires_grad, dtype } => show(to, launch, tensor, requires_grad, dtype),
     }
 }
 

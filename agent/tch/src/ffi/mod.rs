@@ -17,7 +17,7 @@ pub(crate) use hook::{AccumulatedHook, GradientHook, after_backward, on_gradient
 pub(crate) use optimizer::{DEFAULTS, Moment, RawOptimizer};
 pub use options::{GroupOptions, OptimizerKind};
 pub(crate) use pending::Pending;
-pub(crate) use record::{CallData, OperatorObserver, OperatorValues, Recording, ValueSink, unobserved};
+pub(crate) use record::{CallData, OperatorObserver, OperatorValues, Recording, Value, unobserved};
 pub(crate) use tensor::{Description, TensorRef, Unreadable, grad_mode_enabled};
 
 #[expect(unsafe_code, reason = "declared here, defined in shim/tensor.cpp")]

@@ -13,18 +13,17 @@ pub(crate) struct RawValues {
     opaque: [u8; 0],
 }
 
-/// Mirrors `Sink` in shim/record.cpp.
+/// Mirrors `Value` in shim/record.cpp.
 #[repr(C)]
-struct RawSink {
-    begin_list: extern "C" fn(*mut c_void),
-    end_list: extern "C" fn(*mut c_void),
-    null: extern "C" fn(*mut c_void),
-    boolean: extern "C" fn(*mut c_void, u8),
-    integer: extern "C" fn(*mut c_void, i64),
-    real: extern "C" fn(*mut c_void, f64),
-    text: extern "C" fn(*mut c_void, *const u8, usize),
-    device: extern "C" fn(*mut c_void, *const u8, usize),
-    tensor: extern "C" fn(*mut c_void, *const C_tensor, u8, *const u8, usize),
+struct RawValue {
+    kind: u8,
+    /// Of a boolean, an integer; whether a tensor requires a gradient.
+    integer: i64,
+    real: f64,
+    /// Of a text or device; a tensor's dtype.
+    text: *const u8,
+    length: usize,
+    tensor: *const C_tensor,
 }
 
 /// Mirrors `Observer` in shim/record.cpp.
@@ -38,7 +37,11 @@ struct RawObserver {
 
 #[expect(unsafe_code, reason = "declared here, defined in shim/record.cpp")]
 unsafe extern "C" {
-    fn tmn_record_walk(values: *const RawValues, sink: *const RawSink, to: *mut c_void) -> *mut c_char;
+    fn tmn_record_walk(
+        values: *const RawValues,
+        take: extern "C" fn(*mut c_void, *const RawValue),
+        to: *mut c_void,
+    ) -> *mut c_char;
     fn tmn_record_start(observer: *const RawObserver, handle: *mut u64) -> *mut c_char;
     fn tmn_record_stop(handle: u64) -> *mut c_char;
     safe fn tmn_record_pause();
@@ -58,19 +61,25 @@ pub(crate) fn unobserved<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Takes an operator's values, one after the other.
-pub(crate) trait ValueSink {
-    fn begin_list(&mut self);
-    fn end_list(&mut self);
-    fn null(&mut self);
-    fn bool(&mut self, value: bool);
-    fn int(&mut self, value: i64);
-    fn float(&mut self, value: f64);
-    fn text(&mut self, value: &str);
-    fn device(&mut self, value: &str);
+/// A value of an operator; those of a list stand between its begin and its end.
+pub(crate) enum Value<'v> {
+    BeginList,
+    EndList,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'v str),
+    Device(&'v str),
     /// `dtype` is the name in C++: `Float`.
-    fn tensor(&mut self, tensor: TensorRef<'_>, requires_grad: bool, dtype: &str);
+    Tensor {
+        tensor: TensorRef<'v>,
+        requires_grad: bool,
+        dtype: &'v str,
+    },
 }
+
+type ValueSink<'s> = &'s mut dyn FnMut(Value<'_>);
 
 /// What goes into an operator or comes out of it.
 #[derive(Clone, Copy)]
@@ -79,13 +88,13 @@ pub(crate) struct OperatorValues<'v> {
 }
 
 impl OperatorValues<'_> {
-    /// Shows each value to the sink.
+    /// Gives each value to `sink`, one after the other.
     #[expect(unsafe_code, reason = "a foreign call that calls back")]
-    pub(crate) fn walk(self, mut sink: &mut dyn ValueSink) -> Result<(), String> {
-        // The functions below get the address of this fat reference.
-        let to: *mut &mut dyn ValueSink = &raw mut sink;
+    pub(crate) fn walk(self, mut sink: ValueSink<'_>) -> Result<(), String> {
+        // `take` gets the address of this fat reference.
+        let to = &raw mut sink;
         // SAFETY: the values live as long as `self`; the sink is borrowed for the call, and nobody else uses it.
-        check(unsafe { tmn_record_walk(self.raw, &raw const SINK, to.cast()) })
+        check(unsafe { tmn_record_walk(self.raw, take, to.cast()) })
     }
 }
 
@@ -218,78 +227,30 @@ unsafe fn text<'t>(bytes: *const u8, length: usize) -> std::borrow::Cow<'t, str>
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(bytes, length) })
 }
 
-static SINK: RawSink = RawSink {
-    begin_list: sink_begin_list,
-    end_list: sink_end_list,
-    null: sink_null,
-    boolean: sink_bool,
-    integer: sink_int,
-    real: sink_float,
-    text: sink_text,
-    device: sink_device,
-    tensor: sink_tensor,
-};
-
 /// Gives a value to the sink; a panic ends with it.
-#[expect(unsafe_code, reason = "the data is that of `walk`")]
-fn put(to: *mut c_void, body: impl FnOnce(&mut dyn ValueSink)) {
-    // SAFETY: `walk` gave the address of its reference, borrowed for the walk.
-    let sink = unsafe { &mut *to.cast::<&mut dyn ValueSink>() };
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(*sink))) {
+#[expect(unsafe_code, reason = "the value is the shim's, the sink that of `walk`")]
+extern "C" fn take(to: *mut c_void, value: *const RawValue) {
+    // SAFETY: the value and its text live for the call; `walk` gave the address of its reference, borrowed for the walk.
+    let (value, sink) = unsafe { (&*value, &mut *to.cast::<ValueSink<'_>>()) };
+    // SAFETY: as above.
+    let text = unsafe { text(value.text, value.length) };
+    // In the order of `Kind` in shim/record.cpp.
+    let value = match value.kind {
+        0 => Value::BeginList,
+        1 => Value::EndList,
+        2 => Value::Bool(value.integer != 0),
+        3 => Value::Int(value.integer),
+        4 => Value::Float(value.real),
+        5 => Value::Text(&text),
+        6 => Value::Device(&text),
+        7 => TensorRef::from_raw(value.tensor).map_or(Value::Null, |tensor| Value::Tensor {
+            tensor,
+            requires_grad: value.integer != 0,
+            dtype: &text,
+        }),
+        _ => Value::Null,
+    };
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| sink(value))) {
         std::mem::forget(payload);
     }
-}
-
-extern "C" fn sink_begin_list(to: *mut c_void) {
-    put(to, |sink| sink.begin_list());
-}
-
-extern "C" fn sink_end_list(to: *mut c_void) {
-    put(to, |sink| sink.end_list());
-}
-
-extern "C" fn sink_null(to: *mut c_void) {
-    put(to, |sink| sink.null());
-}
-
-extern "C" fn sink_bool(to: *mut c_void, value: u8) {
-    put(to, |sink| sink.bool(value != 0));
-}
-
-extern "C" fn sink_int(to: *mut c_void, value: i64) {
-    put(to, |sink| sink.int(value));
-}
-
-extern "C" fn sink_float(to: *mut c_void, value: f64) {
-    put(to, |sink| sink.float(value));
-}
-
-#[expect(unsafe_code, reason = "a C++ text")]
-extern "C" fn sink_text(to: *mut c_void, bytes: *const u8, length: usize) {
-    // SAFETY: the shim gives pointer and length of one text.
-    let value = unsafe { text(bytes, length) };
-    put(to, |sink| sink.text(&value));
-}
-
-#[expect(unsafe_code, reason = "a C++ text")]
-extern "C" fn sink_device(to: *mut c_void, bytes: *const u8, length: usize) {
-    // SAFETY: as above.
-    let value = unsafe { text(bytes, length) };
-    put(to, |sink| sink.device(&value));
-}
-
-#[expect(unsafe_code, reason = "a C++ text")]
-extern "C" fn sink_tensor(
-    to: *mut c_void,
-    tensor: *const C_tensor,
-    requires_grad: u8,
-    dtype: *const u8,
-    length: usize,
-) {
-    // SAFETY: as above.
-    let dtype = unsafe { text(dtype, length) };
-    put(to, |sink| match TensorRef::from_raw(tensor) {
-        Some(tensor) => sink.tensor(tensor, requires_grad != 0, &dtype),
-        None => sink.null(),
-    });
 }

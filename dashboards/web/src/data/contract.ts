@@ -94,18 +94,6 @@ export interface Cursor {
   alerts: number;
 }
 
-export interface Overview {
-  version: number;
-  cursor: Cursor;
-  steps: AxisDocument;
-  curves: CurveDocument[];
-  curves_left_out: number;
-  tables: Tables;
-  alerts: Alert[];
-  alerts_seen: number;
-  alerts_begun: number;
-}
-
 export interface Tail {
   version: number;
   cursor: Cursor;
@@ -115,6 +103,10 @@ export interface Tail {
   alerts: Alert[];
   alerts_seen: number;
   alerts_begun: number;
+}
+
+export interface Overview extends Tail {
+  curves_left_out: number;
 }
 
 export interface HeatMap {

@@ -1,6 +1,6 @@
 // The table of values: of any number of rows those in sight are in the document.
 
-import { el } from "../shared/dom";
+import { clickable, el } from "../shared/dom";
 import type { Column } from "./columns";
 import type { Rows } from "./data";
 import type { Selection } from "./selection";
@@ -95,16 +95,14 @@ export class RowGrid {
   private title({ key, width }: Column): HTMLElement {
     const { sort, down } = this.selection;
     const [arrow, order] = sort !== key ? ["", "none"] : down ? [" ▼", "descending"] : [" ▲", "ascending"];
-    const button = el("button", { title: `sort by ${key}`, text: key + arrow });
-    button.type = "button";
-    const title = el("th", { aria: { sort: order } }, button);
-    title.scope = "col";
-    title.style.width = `${width}px`;
-    button.addEventListener("click", () => {
+    const button = clickable({ title: `sort by ${key}`, text: key + arrow }, () => {
       const at = [...(title.parentElement?.children ?? [])].indexOf(title);
       this.act.sort(key);
       this.head.rows[0]?.cells[at]?.querySelector("button")?.focus();
     });
+    const title = el("th", { aria: { sort: order } }, button);
+    title.scope = "col";
+    title.style.width = `${width}px`;
     return title;
   }
 

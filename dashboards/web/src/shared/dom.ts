@@ -31,11 +31,15 @@ export function el<Tag extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-export function button(text: string, title: string, act: () => void, className = "quiet"): HTMLButtonElement {
-  const element = el("button", { class: className, title, text });
+export function clickable(properties: Properties, act: () => void, ...children: Child[]): HTMLButtonElement {
+  const element = el("button", properties, ...children);
   element.type = "button";
   element.addEventListener("click", act);
   return element;
+}
+
+export function button(text: string, title: string, act: () => void, className = "quiet"): HTMLButtonElement {
+  return clickable({ class: className, title, text }, act);
 }
 
 export function select(title: string, choose: (value: string) => void): HTMLSelectElement {

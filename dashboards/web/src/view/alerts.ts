@@ -2,7 +2,7 @@
 
 import { type Alert, toNumber } from "../data/contract";
 import { type Episode, type Group, groupsOf, isOngoing } from "../data/episodes";
-import { el } from "../shared/dom";
+import { clickable, el } from "../shared/dom";
 import * as format from "../shared/format";
 
 /** Beside alerts that go on, more than so many that are over stand behind a button. */
@@ -22,7 +22,10 @@ export class Alerts {
   readonly element: HTMLElement;
   private readonly counts = el("span", { class: "muted alert-counts" });
   private readonly list = el("ol", { class: "alerts", aria: { label: "alerts, those that go on first" } });
-  private readonly fold = el("button", { class: "fold" });
+  private readonly fold = clickable({ class: "fold", aria: { controls: "over-alerts" } }, () => {
+    this.isOpen = !this.showsOver;
+    this.render();
+  });
   private readonly overList = el("ol", {
     class: "alerts over-alerts",
     id: "over-alerts",
@@ -38,12 +41,6 @@ export class Alerts {
   private shown = "";
 
   constructor(private readonly onChoose: (episode: Episode | null) => void) {
-    this.fold.type = "button";
-    this.fold.setAttribute("aria-controls", "over-alerts");
-    this.fold.addEventListener("click", () => {
-      this.isOpen = !this.showsOver;
-      this.render();
-    });
     const head = el("div", { class: "alerts-head" }, el("h2", { text: "Alerts" }), this.counts);
     const body = el("div", { class: "alerts-body" }, this.list, this.fold, this.overList, this.note);
     this.element = el("section", { class: "alerts-section" }, head, body);
@@ -122,14 +119,8 @@ export class Alerts {
     const items = [this.item(first), ...(isOpen ? others.map((episode) => this.item(episode)) : [])];
     if (others.length <= FEW_OF_INCIDENT) return items;
     const text = `${isOpen ? "▾" : "▸"} ${format.integer(others.length)} more of this incident`;
-    const fold = el("button", {
-      class: "fold",
-      text,
-      data: { key: `all of ${key}` },
-      aria: { expanded: String(isOpen) },
-    });
-    fold.type = "button";
-    fold.addEventListener("click", () => {
+    const properties = { class: "fold", text, data: { key: `all of ${key}` }, aria: { expanded: String(isOpen) } };
+    const fold = clickable(properties, () => {
       if (isOpen) this.openGroups.delete(key);
       else this.openGroups.add(key);
       this.render();
@@ -149,15 +140,13 @@ export class Alerts {
       el("span", { class: "alert-series", text: seriesWords(alert), title: seriesWords(alert) }),
       el("span", { class: "alert-step", text: stepWords(episode) }),
     );
-    const body = el(
-      "button",
+    const body = clickable(
       { class: "alert-body", data: { key: episode.key }, aria: { pressed: String(isChosen) } },
+      () => this.choose(isChosen ? null : episode),
       head,
       el("span", { class: "alert-words", text: words(alert) }),
       isOngoing(episode) || isChosen ? firstMove(alert) : null,
     );
-    body.type = "button";
-    body.addEventListener("click", () => this.choose(isChosen ? null : episode));
     const classes = ["alert", alert.severity, isOngoing(episode) ? "" : "over", isChosen ? "chosen" : ""];
     return el("li", { class: classes.filter(Boolean).join(" ") }, body);
   }

@@ -1,7 +1,7 @@
 // The tables: the tensors that are far from their usual values, collective operations, what the monitor costs, where records went.
 
 import { type Collective, type Cost, type Ledger, type Tables, type TensorState, toNumber } from "../data/contract";
-import { el } from "../shared/dom";
+import { clickable, el } from "../shared/dom";
 import { matcher } from "../shared/filter";
 import * as format from "../shared/format";
 import { type Cell, table } from "../shared/table";
@@ -42,16 +42,13 @@ function farItem(state: TensorState, choose: (state: TensorState) => void): HTML
   const isBroken = !Number.isFinite(value);
   const change = isBroken ? format.number(value) : format.factor(value, usual) || "changed";
   const now = isBroken ? "" : `${format.number(value)}, `;
-  const item = el(
-    "button",
+  return clickable(
     { class: "far-item" },
+    () => choose(state),
     el("span", { class: "far-head" }, name(state), el("b", { class: isBroken ? "broken" : "far", text: change })),
     el("span", { class: "muted", text: `${format.words(state.kind)} ${now}usually ${format.number(usual)}` }),
     el("span", { class: "muted far-step", text: `step ${format.integer(state.step)}` }),
   );
-  item.type = "button";
-  item.addEventListener("click", () => choose(state));
-  return item;
 }
 
 export function ratios(tables: Tables): HTMLElement | null {

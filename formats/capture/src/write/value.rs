@@ -174,11 +174,6 @@ impl JsonText {
     fn digest(&mut self, digest: Option<DigestText>) {
         let Some(digest) = digest else { return };
         self.key(key::DIGEST);
-        self.checksum(digest);
-    }
-
-    /// A checksum.
-    pub fn checksum(&mut self, digest: DigestText) {
         match digest {
             DigestText::Null => self.null(),
             DigestText::Crc32(value) => self.text(&crc32_text(value)),
