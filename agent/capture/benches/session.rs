@@ -82,7 +82,7 @@ fn capture(session: &Session, elements: &[f32], tensors: usize) -> Duration {
                 let values = entry.part(part);
                 values.begin_list();
                 for _ in 0..count {
-                    drop(values.tensor(&tensor));
+                    values.tensor(&tensor);
                 }
                 values.end_list();
             }

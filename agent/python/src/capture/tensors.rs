@@ -51,7 +51,9 @@ fn write_with(
             let plain = Tensor { dtype: host.layout.dtype.torch_name(), shape: host.layout.shape.dims(), ..nothing };
             put_host(&host, &plain, to, put);
         }
-        Err(Unreadable::Foreign { .. }) => drop(put(to, &nothing)),
+        Err(Unreadable::Foreign { .. }) => {
+            put(to, &nothing);
+        }
         Err(_) => write_other(active, object, &nothing, to, put),
     }
 }
@@ -59,11 +61,11 @@ fn write_with(
 fn put_host(host: &HostTensor<'_, '_>, tensor: &Tensor<'_>, to: &mut Values<'_>, put: &mut WriteTensor<'_>) {
     let mut is_written = false;
     let read = host.read(|view| {
-        drop(put(to, &Tensor { content: Content::Host(*view), ..*tensor }));
+        put(to, &Tensor { content: Content::Host(*view), ..*tensor });
         is_written = true;
     });
     if read.is_err() && !is_written {
-        drop(put(to, tensor));
+        put(to, tensor);
     }
 }
 
@@ -87,12 +89,16 @@ fn write_other(
         Ok(found) => found,
         Err(error) => {
             discard(py, error);
-            return drop(put(to, nothing));
+            put(to, nothing);
+            return;
         }
     };
     let spread = spread.as_ref().map(|(mesh, placements)| (&**mesh, &**placements));
     let tensor = Tensor { kind: &kind, dtype: &dtype, shape: &shape, spread, ..*nothing };
-    let Some(elements) = elements else { return drop(put(to, &tensor)) };
+    let Some(elements) = elements else {
+        put(to, &tensor);
+        return;
+    };
     if let Ok((ticket, count)) = elements.extract::<(u64, i64)>() {
         if let Some(later) = put(to, &Tensor { content: Content::Later, ..tensor }) {
             active.devices.await_numbers(ticket, later, &tensor, count);
@@ -101,7 +107,9 @@ fn write_other(
     }
     match HostTensor::describe(&elements) {
         Ok(host) => put_host(&host, &tensor, to, put),
-        Err(_) => drop(put(to, &tensor)),
+        Err(_) => {
+            put(to, &tensor);
+        }
     }
 }
 

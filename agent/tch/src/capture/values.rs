@@ -41,7 +41,8 @@ pub(super) fn show(
         Tensor { kind: "", dtype, shape, requires_grad, spread: None, is_from_empty, content: Content::Unreadable };
     if !launch.takes(&description) {
         let content = description.view().map_or(Content::Unreadable, Content::Host);
-        return drop(to.tensor(&Tensor { content, ..shown }));
+        to.tensor(&Tensor { content, ..shown });
+        return;
     }
     if to.wants_only_numbers()
         && let (Ok(dtype), Ok(shape)) = (known, Shape::new(shape))
@@ -55,5 +56,5 @@ pub(super) fn show(
     let copy = on_host(tensor);
     let described = copy.as_ref().and_then(TensorRef::new).and_then(|copy| copy.describe().ok().flatten());
     let content = described.and_then(|copy| copy.view().ok()).map_or(Content::Unreadable, Content::Host);
-    drop(to.tensor(&Tensor { content, ..shown }));
+    to.tensor(&Tensor { content, ..shown });
 }

@@ -62,6 +62,7 @@ pub(crate) fn unobserved<R>(body: impl FnOnce() -> R) -> R {
 }
 
 /// A value of an operator; those of a list stand between its begin and its end.
+#[derive(Clone, Copy)]
 pub(crate) enum Value<'v> {
     BeginList,
     EndList,

@@ -10,7 +10,7 @@ use trainmon_run_files::{FileUse, RankFiles, RunDirectory, RunError, STACKS, Sel
 
 use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
-use super::reader::StepTimes;
+use super::times::StepTimes;
 
 /// Reads one rank's files.
 pub(super) struct CsvReader {

@@ -15,7 +15,7 @@ use trainmon_exporters::MeasuredStatistics;
 use trainmon_logs::Log;
 
 use super::alerts::RankAlerts;
-use super::reader::StepTimes;
+use super::times::StepTimes;
 
 /// Reads a log that lies in memory.
 pub(super) struct LogReader {

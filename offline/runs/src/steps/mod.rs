@@ -15,6 +15,7 @@ mod error;
 mod log;
 mod reader;
 mod recorded_run;
+mod times;
 
 pub use trainmon_logs::{ColumnNames, Log, LogColumns, LogFormat, PickedColumn};
 
@@ -22,5 +23,6 @@ pub use self::alerts::RankAlerts;
 pub(crate) use self::cursor::Names;
 pub use self::error::ReadRunError;
 pub use self::log::log_in_json;
-pub use self::reader::{StepReader, StepTimes};
+pub use self::reader::StepReader;
 pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};
+pub use self::times::StepTimes;

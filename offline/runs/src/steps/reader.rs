@@ -13,17 +13,9 @@ use super::csv::CsvReader;
 use super::cursor::Names;
 use super::error::ReadRunError;
 use super::log::LogReader;
+use super::times::StepTimes;
 use trainmon_baseline::ReadRunError as RanksError;
 use trainmon_run_files::{FileUse, RunDirectory};
-
-/// What is known of when a step was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepTimes {
-    /// Each step's own.
-    Known,
-    /// Nobody kept the time of some step: it has that of its file.
-    OfFiles,
-}
 
 /// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
 pub struct StepReader {
