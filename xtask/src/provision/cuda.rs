@@ -41,8 +41,7 @@ pub(super) fn is_idle() -> bool {
         && !DRIVERS.iter().any(|path| Path::new(path).exists())
 }
 
-/// Replaces the libraries of CUDA below `packages`. Writes into the files themselves: an installer's cache that is linked to
-/// them has the substitutes too, and the room is free.
+/// Replaces the libraries of CUDA below `packages` by new files: what an installer's cache is linked to stays as it is.
 ///
 /// # Errors
 /// A library cannot be read or written, or there is no C compiler.
@@ -65,9 +64,22 @@ pub(super) fn replace_libraries(packages: &Path) -> Result<()> {
         let functions = functions_of(library, &asked)?;
         let substitute = compile(&functions, &file_name(library), scratch.path())
             .with_context(|| format!("cannot make a substitute for {}", library.display()))?;
-        fs::write(library, substitute).with_context(|| format!("cannot write {}", library.display()))?;
+        let beside = library.with_extension("substitute");
+        fs::write(&beside, substitute).with_context(|| format!("cannot write {}", beside.display()))?;
+        fs::rename(&beside, library).with_context(|| format!("cannot replace {}", library.display()))?;
     }
     Ok(())
+}
+
+/// The names of the packages that hold them.
+///
+/// # Errors
+/// The directory cannot be read.
+pub(super) fn packages_of(packages: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(packages).with_context(|| format!("cannot read {}", packages.display()))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let package = |name: String| Some(name.strip_suffix(".dist-info")?.split_once('-')?.0.replace('_', "-"));
+    Ok(names.filter_map(package).filter(|name| name.starts_with("nvidia-")).collect())
 }
 
 fn file_name(path: &Path) -> String {
@@ -211,9 +223,13 @@ mod tests {
             None,
         );
 
+        let (cached, whole) = (packages.path().join("cached"), fs::metadata(&cublas).unwrap().len());
+        fs::hard_link(&cublas, &cached).unwrap();
+
         replace_libraries(packages.path()).unwrap();
 
         assert!(fs::metadata(&cublas).unwrap().len() < LARGE);
+        assert_eq!(fs::metadata(&cached).unwrap().len(), whole, "an installer's cache keeps the library");
         let offered: Vec<(String, String)> = symbols(&fs::read(&cublas).unwrap(), &cublas)
             .unwrap()
             .into_iter()

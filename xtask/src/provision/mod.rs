@@ -20,8 +20,8 @@ use anyhow::Result;
 
 pub use libtorch::Libtorch;
 pub use python::{
-    Environment, OtherTorch, device_kit, dist_tools, empty_environment, install_wheel, other_torches, otlp_receiver,
-    python, vllm, wheels_beside, workflow_linters,
+    Environment, OtherTorch, device_kit, dist_tools, empty_environment, install_wheel, newest, other_torches,
+    otlp_receiver, python, vllm, wheels_beside, workflow_linters,
 };
 pub use recipe::Matrix;
 pub use system::{SystemPackages, ensure_system_packages};

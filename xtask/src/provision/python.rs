@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::recipe::{CHECKS, DEVICE_KIT, DIST, Matrix, OTLP, Recipe, VLLM, WORKFLOWS};
+use super::recipe::{CHECKS, DEVICE_KIT, DIST, Matrix, NEWEST, OTLP, Recipe, Torch, VLLM, WORKFLOWS};
 use super::uv::Uv;
 use super::{cuda, disk, pip};
 use crate::hint::{self, Hinted};
@@ -109,6 +109,14 @@ pub fn workflow_linters(root: &Path) -> Result<Environment> {
 /// As [`python()`].
 pub fn vllm(root: &Path) -> Result<Environment> {
     make(root, VLLM)
+}
+
+/// Finds or makes the environment with the newest torch and frameworks: a minute and 7 GB the first time.
+///
+/// # Errors
+/// As [`python()`].
+pub fn newest(root: &Path) -> Result<Environment> {
+    make(root, NEWEST)
 }
 
 /// Finds or makes the environment with the torch and the Python that the device kit meets.
@@ -244,12 +252,13 @@ fn python_version() -> Result<(u32, u32)> {
 }
 
 /// The text of its files, and whether it has the libraries of CUDA: whatever changes in them is installed anew.
-fn stamp_of(requirements: &Path, recipe: Recipe, is_without_cuda: bool) -> Result<String> {
+fn stamp_of(requirements: &Path, recipe: Recipe, is_without_gpu: bool) -> Result<String> {
     let read = |file: &str| {
         let file = requirements.join(file);
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
-    let cuda = if recipe.has_torch && !is_without_cuda { WITH_CUDA } else { "" };
+    let has_cuda = recipe.torch != Torch::Absent && !recipe.torch.is_reduced(is_without_gpu);
+    let cuda = if has_cuda { WITH_CUDA } else { "" };
     Ok(read(recipe.requirements)? + &recipe.constraints.map(read).transpose()?.unwrap_or_default() + cuda)
 }
 
@@ -268,13 +277,18 @@ fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()>
         eprintln!("  note: installing with pip, which takes longer: {}", hint::render(&error));
         pip::run(&mut with_requirements(root, recipe, install_command(environment)))?;
     }
-    if recipe.has_torch && cuda::is_idle() {
-        cuda::replace_libraries(&environment.packages()?)?;
-        if !recipe.has_triton {
-            without_triton(environment, uv.as_ref().ok())?;
-        }
+    if !recipe.torch.is_reduced(cuda::is_idle()) {
+        return Ok(());
     }
-    Ok(())
+    let packages = environment.packages()?;
+    cuda::replace_libraries(&packages)?;
+    let mut unused = cuda::packages_of(&packages)?;
+    if recipe.torch == Torch::Alone {
+        without_triton(environment)?;
+        unused.push("triton".to_owned());
+    }
+    // 3 GB.
+    uv.as_ref().map_or(Ok(()), |uv| pip::run(&mut uv.forget_command(&unused)))
 }
 
 /// The Python an environment is made with. One that is not on PATH is found where uv knows of it.
@@ -289,12 +303,11 @@ fn interpreter(recipe: Recipe, uv: Option<&Uv>) -> Result<PathBuf> {
 }
 
 /// Leaves out the compiler of a GPU's kernels, 700 MB that torch brings and nothing loads here.
-fn without_triton(environment: &Environment, uv: Option<&Uv>) -> Result<()> {
+fn without_triton(environment: &Environment) -> Result<()> {
     let mut uninstall = Command::new(pip::PYTHON);
     uninstall.args(["-m", "pip", "--python"]).arg(environment.program("python"));
     uninstall.args(["uninstall", "--quiet", "--yes", "--root-user-action=ignore", "triton"]);
-    pip::run(&mut uninstall)?;
-    uv.map_or(Ok(()), |uv| pip::run(&mut uv.forget_command("triton")))
+    pip::run(&mut uninstall)
 }
 
 /// The rest of the line, alike for both installers.
@@ -365,7 +378,7 @@ mod tests {
         assert!(environment.dir.exists());
         remove_other_kind(&environment, &with).unwrap();
         assert!(!environment.dir.exists());
-        let no_torch = Recipe { has_torch: false, ..CHECKS };
+        let no_torch = Recipe { torch: Torch::Absent, ..CHECKS };
         assert_eq!(stamp_of(dir.path(), no_torch, true).unwrap(), stamp_of(dir.path(), no_torch, false).unwrap());
     }
 

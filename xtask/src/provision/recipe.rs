@@ -1,5 +1,25 @@
 //! What the Python environments are made of.
 
+/// What of torch is in an environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Torch {
+    /// Nothing.
+    Absent,
+    /// Without a GPU neither the libraries of CUDA nor Triton, which come with it.
+    Alone,
+    /// As `Alone`, with Triton.
+    WithTriton,
+    /// All that comes with its wheel.
+    Unmodified,
+}
+
+impl Torch {
+    /// Whether it is of no use here what comes with its wheel.
+    pub(super) fn is_reduced(self, is_without_gpu: bool) -> bool {
+        is_without_gpu && matches!(self, Self::Alone | Self::WithTriton)
+    }
+}
+
 /// What an environment is made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
@@ -10,10 +30,7 @@ pub(super) struct Recipe {
     pub(super) constraints: Option<&'static str>,
     /// Whether the first file names every package: what they say they depend on is not asked.
     pub(super) is_complete: bool,
-    /// Whether torch is among them.
-    pub(super) has_torch: bool,
-    /// Whether Triton, which comes with torch, is kept where there is no GPU.
-    pub(super) has_triton: bool,
+    pub(super) torch: Torch,
     /// What the installation takes while it runs, in GiB.
     pub(super) gigabytes: u64,
     /// What is fetched, for the one who waits.
@@ -30,8 +47,7 @@ const PLAIN: Recipe = Recipe {
     requirements: "",
     constraints: None,
     is_complete: false,
-    has_torch: false,
-    has_triton: false,
+    torch: Torch::Absent,
     gigabytes: 1,
     download: "",
     last_python: None,
@@ -39,13 +55,13 @@ const PLAIN: Recipe = Recipe {
 };
 
 /// One with torch.
-const TORCH: Recipe = Recipe { has_torch: true, gigabytes: 8, download: "3 GB", ..PLAIN };
+const TORCH: Recipe = Recipe { torch: Torch::Alone, gigabytes: 8, download: "3 GB", ..PLAIN };
 
 pub(super) const CHECKS: Recipe = Recipe {
     name: "main",
     requirements: "test.txt",
     constraints: Some("constraints.txt"),
-    has_triton: true,
+    torch: Torch::WithTriton,
     gigabytes: 10,
     ..TORCH
 };
@@ -67,6 +83,16 @@ pub(super) const OLDEST_TORCH: Recipe =
 /// A torch between the oldest and that of the checks. Torch has wheels for 3.13, this numpy has not.
 pub(super) const MIDDLE_TORCH: Recipe =
     Recipe { name: "torch26", requirements: "torch26.txt", last_python: Some((3, 12)), ..TORCH };
+
+/// The newest torch and frameworks, as they come: nothing of torch's wheel is replaced.
+pub(super) const NEWEST: Recipe = Recipe {
+    name: "newest",
+    requirements: "newest.txt",
+    torch: Torch::Unmodified,
+    gigabytes: 12,
+    download: "4 GB",
+    ..TORCH
+};
 
 /// vLLM, which the plugin's check runs: it asks for a torch that the package index has not, and works with another.
 pub(super) const VLLM: Recipe =

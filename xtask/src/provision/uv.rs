@@ -7,16 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::{cuda, pip};
+use super::pip;
 use crate::process;
 
 /// Part of its directory's name: another version is installed beside it.
 const VERSION: &str = "0.13.9";
-
-/// Where wheels lie unpacked: where the libraries of CUDA are replaced, the cache has the substitutes too.
-fn cache_name(is_without_cuda: bool) -> &'static str {
-    if is_without_cuda { "cache" } else { "cache-cuda" }
-}
 
 /// uv, and the cache that the environments are linked to.
 #[derive(Debug)]
@@ -32,7 +27,7 @@ impl Uv {
     /// pip cannot install it; without uv pip itself serves.
     pub(super) fn ensure(parent: &Path) -> Result<Self> {
         let site = parent.join(format!("uv-{VERSION}"));
-        let found = Self { program: site.join("bin/uv"), cache: parent.join(cache_name(cuda::is_idle())) };
+        let found = Self { program: site.join("bin/uv"), cache: parent.join("cache") };
         if found.program.exists() {
             return Ok(found);
         }
@@ -77,10 +72,10 @@ impl Uv {
         command
     }
 
-    /// `uv cache clean` of a package: no environment is linked to it any more.
-    pub(super) fn forget_command(&self, package: &str) -> Command {
+    /// `uv cache clean` of packages: no environment is linked to them any more.
+    pub(super) fn forget_command(&self, packages: &[String]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["cache", "clean", "--quiet", "--no-config", package, "--cache-dir"]).arg(&self.cache);
+        command.args(["cache", "clean", "--quiet", "--no-config"]).args(packages).arg("--cache-dir").arg(&self.cache);
         command
     }
 }

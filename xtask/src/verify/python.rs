@@ -22,6 +22,21 @@ const PACKAGE: &str = "agent/python";
 /// Tests with a real Prometheus and Alertmanager, from there.
 const LIVE_SERVERS: &str = "tests/on_call/test_real_servers.py";
 
+/// What is tried with the newest torch and frameworks, from there: all that hooks into them.
+const ON_NEWEST: [&str; 11] = [
+    "tests/capture/test_compiled.py",
+    "tests/capture/test_every_function.py",
+    "tests/capture/test_levels.py",
+    "tests/collectives",
+    "tests/frameworks",
+    "tests/hooks",
+    "tests/integrations",
+    "tests/measuring",
+    "tests/replay",
+    "tests/replicas",
+    "tests/signals",
+];
+
 /// The fault laboratory, from there.
 const FAULTS: &str = "../../integration-tests/faults";
 
@@ -54,6 +69,7 @@ pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
         let _others = provision::other_torches(root, matrix);
         if matrix == Matrix::Full {
             let _vllm = provision::vllm(root);
+            let _newest = provision::newest(root);
         }
     }
     if checks.contains(&Check::Workflows) {
@@ -88,12 +104,12 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
     let pythons = torch_pythons(root, wheel, skip_log, matrix)?;
     let vllm = if matrix == Matrix::Full { vllm_python(root, wheel, skip_log)? } else { None };
     let package = elsewhere(root)?.join(PACKAGE);
-    let run = |options: &[&OsStr], tests: &str| {
+    let run = |environment: &Environment, options: &[&OsStr], tests: &[&str]| {
         let mut command = bytecode_kept(root, environment.command("pytest"));
         command.args(["-q", "--no-header", "--color=no", "--durations=10"]).args(options);
         // Whole paths: the directory it runs in has lost the link by the time it looks.
         command.arg("--rootdir").arg(&package).arg("--config-file").arg(package.join("pyproject.toml"));
-        command.arg(package.join(tests)).current_dir(&package).env(SKIP_LOG, skip_log);
+        command.args(tests.iter().map(|tests| package.join(tests))).current_dir(&package).env(SKIP_LOG, skip_log);
         // Threads of several processes that wait for each other by spinning would take each other's cores.
         command.env("OMP_NUM_THREADS", "1");
         // Code that torch compiled for these instructions; beside other checkouts' it may be for others.
@@ -116,10 +132,24 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
     let processes = format!("--numprocesses={processes}");
     let mut ignored = OsString::from("--ignore=");
     ignored.push(package.join(LIVE_SERVERS));
-    let beside_others = run(&["--dist=loadfile".as_ref(), processes.as_ref(), &ignored], "tests");
+    let side_by_side: [&OsStr; 3] = ["--dist=loadfile".as_ref(), processes.as_ref(), &ignored];
+    let beside_others = run(&environment, &side_by_side, &["tests"]);
     // Nine trainings and two servers, in fast motion: others would take the time they need from them.
-    let alone = run(&[], LIVE_SERVERS);
-    both(beside_others, alone)
+    let alone = run(&environment, &[], &[LIVE_SERVERS]);
+    let outcome = both(beside_others, alone);
+    if matrix == Matrix::Short {
+        return outcome;
+    }
+    match provision::newest(root) {
+        Ok(newest) => {
+            import_checkout(root, &newest)?;
+            both(outcome, run(&newest, &side_by_side, &ON_NEWEST))
+        }
+        Err(error) => {
+            note_skip(skip_log, "tests on the newest torch", &hint::render(&error))?;
+            outcome
+        }
+    }
 }
 
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.
@@ -212,11 +242,14 @@ fn ready(root: &Path) -> Result<Environment, Failure> {
     let beside = place.with_extension("partial");
     fs::copy(&built, &beside).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&beside, &place).with_context(|| format!("cannot replace {}", place.display()))?;
+    import_checkout(root, &environment)?;
+    Ok(environment)
+}
+
+fn import_checkout(root: &Path, environment: &Environment) -> Result<()> {
     let listing = environment.packages()?.join("trainmon.pth");
     let found = elsewhere(root)?.join(PACKAGE).join("python");
-    fs::write(&listing, format!("{}\n", found.display()))
-        .with_context(|| format!("cannot write {}", listing.display()))?;
-    Ok(environment)
+    fs::write(&listing, format!("{}\n", found.display())).with_context(|| format!("cannot write {}", listing.display()))
 }
 
 fn run(root: &Path, environment: &Environment, tool: &str, arguments: &[&str]) -> Result<Tests, Failure> {
