@@ -224,7 +224,8 @@ impl PyMonitor {
         once: bool,
     ) -> Option<f64> {
         let shown = Shown { label: label(tensor_id, kind, micro_step), factor, may_be_known: once };
-        self.monitor().guard("observe", || self.0.meter.measure(shown, || HostTensor::found(tensor)))??.norm()
+        let hook = if once { "observe_once" } else { "observe" };
+        self.monitor().guard(hook, || self.0.meter.measure(shown, || HostTensor::found(tensor)))??.norm()
     }
 
     fn observe_all(&self, shown: Vec<((u32, KindNumber, u32), Bound<'_, PyAny>)>) {

@@ -9,7 +9,7 @@ use trainmon_stats::{Request, measure, measure_all};
 use super::copies::Copies;
 use super::factor::Factor;
 use super::known::{Contents, Family, Known};
-use super::{Found, LatestReadings, Readable};
+use super::{Found, LatestReadings, Readable, Snapshot};
 use crate::label::Label;
 use crate::monitor::Monitor;
 
@@ -198,38 +198,55 @@ impl Meter {
             return;
         }
         let start = Instant::now();
-        let Some(tensor) = self.found(label, find()) else { return };
-        if let Some(view) = self.told(label, tensor.view()) {
+        // A front copies what lies on a device while it looks for it.
+        if let Some(tensor) = self.found(label, find())
+            && let Some(view) = self.told(label, tensor.view())
+        {
             self.copies.with(id, |copy| tensor.run(view.elements(), || copy.fill(&view)));
         }
         self.monitor.add_cost(Phase::Measure, start.elapsed());
     }
 
+    /// The step does not change this parameter, or does not come: no copy of it is there.
+    pub fn discard_copy(&self, id: TensorId) {
+        self.copies.discard(id);
+    }
+
     /// Records what changed since the copy, and its norm over the parameter's. Uses the copy up.
     pub fn measure_change<T: Readable, E: Display>(&self, id: TensorId, find: impl FnOnce() -> Result<Found<T>, E>) {
+        if !self.copies.has(id) {
+            return;
+        }
         let label = Label::new(id, Kind::Update);
-        let Some(request) = self.monitor.request(label.kind).filter(|_| self.copies.has(id)) else { return };
-        let start = Instant::now();
-        let Some(tensor) = self.found(label, find()) else { return };
-        let Some(after) = self.told(label, tensor.view()) else { return };
-        let cost = (start, 3 * after.size_in_bytes() as u64);
         let ratio = self.copies.with(id, |copy| {
-            let change = |asked| tensor.run(after.elements(), || copy.change(&after, asked));
-            let first = self.told(label, change(request));
-            let recorded = first.and_then(|first| {
-                let read = |now| {
-                    if now == request { first.update } else { change(now).map_or(first.update, |again| again.update) }
-                };
-                let (update, request) = self.monitor.record_read(label, request, cost, read)?;
-                self.remember(label, request.statistics, update.into());
-                Some(first.ratio)
-            });
+            let ratio = self.change_since(copy, label, find);
             copy.discard();
-            recorded
+            ratio
         });
         if let Some(ratio) = ratio {
             self.record(Label { kind: Kind::UpdateRatio, ..label }, Reading::of_values(&[ratio]), Instant::now(), 0);
         }
+    }
+
+    /// Records what changed since the copy; its norm over the parameter's.
+    fn change_since<T: Readable, E: Display>(
+        &self,
+        copy: &Snapshot,
+        label: Label,
+        find: impl FnOnce() -> Result<Found<T>, E>,
+    ) -> Option<f64> {
+        let request = self.monitor.request(label.kind)?;
+        let start = Instant::now();
+        let tensor = self.found(label, find())?;
+        let after = self.told(label, tensor.view())?;
+        let change = |asked| tensor.run(after.elements(), || copy.change(&after, asked));
+        let first = self.told(label, change(request))?;
+        let cost = (start, 3 * after.size_in_bytes() as u64);
+        let read =
+            |now| if now == request { first.update } else { change(now).map_or(first.update, |again| again.update) };
+        let (update, request) = self.monitor.record_read(label, request, cost, read)?;
+        self.remember(label, request.statistics, update.into());
+        Some(first.ratio)
     }
 
     fn remember(&self, label: Label, statistics: StatisticSet, reading: Reading) {

@@ -53,6 +53,7 @@ mod pair;
 mod partial;
 mod pool;
 mod sample;
+mod sync;
 mod team;
 
 pub use copy::{contiguous_bytes, copy_contiguous};

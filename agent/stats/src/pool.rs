@@ -11,11 +11,12 @@ use std::cell::Cell;
 use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicUsize as Setting, Ordering};
+use std::sync::{OnceLock, PoisonError};
+use std::thread::available_parallelism;
 
 use crate::fp_env::StandardFloats;
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, MutexGuard, thread};
 use crate::team::{self, ThreadTeam};
 
 /// From here on a tensor is shared out. A pass over so many elements takes some 70 us, the host's team begins within a few.
@@ -34,10 +35,10 @@ const SHARD_ALIGN: usize = 16 << 10;
 const MOST_BY_DEFAULT: usize = 4;
 
 /// What was set; 0 for the default.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+static THREADS: Setting = Setting::new(0);
 
 /// The default once it is known; 0 before. No lock guards it: a fork could leave that locked in the child for ever.
-static DEFAULT: AtomicUsize = AtomicUsize::new(0);
+static DEFAULT: Setting = Setting::new(0);
 
 /// The most threads a measurement runs on, the calling one included.
 ///
@@ -45,7 +46,7 @@ static DEFAULT: AtomicUsize = AtomicUsize::new(0);
 pub fn threads() -> usize {
     let known = [&THREADS, &DEFAULT].map(|threads| threads.load(Ordering::Relaxed));
     known.into_iter().find(|&threads| threads > 0).unwrap_or_else(|| {
-        let default = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT);
+        let default = available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT);
         DEFAULT.store(default, Ordering::Relaxed);
         default
     })
@@ -127,13 +128,7 @@ pub(crate) fn share_out(parts: usize, elements: usize, work: &(dyn Fn(usize) + S
     POOL.run(parts, elements, work);
 }
 
-static POOL: Pool = Pool {
-    owner: AtomicU32::new(0),
-    is_busy: AtomicBool::new(false),
-    state: Mutex::new(State { task: None, number: 0, started: 0, free_seats: 0, working: 0 }),
-    begun: Condvar::new(),
-    left: Condvar::new(),
-};
+static POOL: Pool = Pool::new();
 
 struct Pool {
     /// The process whose threads these are; 0 before the first use.
@@ -204,6 +199,16 @@ impl Work<'_> {
 }
 
 impl Pool {
+    const fn new() -> Self {
+        Self {
+            owner: AtomicU32::new(0),
+            is_busy: AtomicBool::new(false),
+            state: Mutex::new(State { task: None, number: 0, started: 0, free_seats: 0, working: 0 }),
+            begun: Condvar::new(),
+            left: Condvar::new(),
+        }
+    }
+
     fn run(&'static self, shards: usize, elements: usize, run: &(dyn Fn(usize) + Sync)) {
         let team = team::of_this_thread();
         let most = if team.is_some() || elements >= WORTH_WAKING { threads() } else { 1 };
@@ -265,6 +270,10 @@ impl Pool {
         let mut last = 0;
         let mut state = self.lock();
         loop {
+            #[cfg(trainmon_shuttle)]
+            if state.number == interleavings::ENDED {
+                return;
+            }
             let Some(task) = state.task.filter(|_| state.number != last && state.free_seats > 0) else {
                 state = self.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -302,7 +311,10 @@ impl Drop for Call {
     }
 }
 
-#[cfg(test)]
+#[cfg(trainmon_shuttle)]
+mod interleavings;
+
+#[cfg(all(test, not(trainmon_shuttle)))]
 mod tests {
     use std::collections::HashSet;
 

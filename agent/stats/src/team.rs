@@ -123,7 +123,7 @@ mod elsewhere {
 #[cfg(not(target_os = "linux"))]
 use elsewhere::{ThreadId, this_thread, torchs_openmp};
 
-#[cfg(test)]
+#[cfg(all(test, not(trainmon_shuttle)))]
 impl ThreadTeam {
     /// Five threads, four of them started anew by every call.
     pub(crate) fn of_five() -> Self {

@@ -17,9 +17,9 @@ use trainmon_agent::StepFacts;
 use trainmon_agent::core::config::{Config, Window};
 use trainmon_agent::core::{Kind, MicroStep, Record, Step, TensorView};
 
-/// As [`config`], of parameters.
+/// As [`config`], of parameters and their updates.
 fn with_parameters() -> Config {
-    let text = r#"{"param_distribution": true, "ops": ["norm"]}"#;
+    let text = r#"{"param_distribution": true, "update": true, "ops": ["norm"]}"#;
     let parsed = Config::parse(text, "test.json", &|_| None).unwrap().config;
     Config { csv: None, prometheus: None, pipeline: config().pipeline, ..parsed }
 }

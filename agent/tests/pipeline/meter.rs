@@ -119,3 +119,28 @@ fn what_is_not_measured_is_not_looked_for_and_what_is_not_there_is_counted() {
     assert_eq!((books.observed, books.not_sampled), (3, 2), "a record without a reading, and two that are none");
     assert!(meter.monitor().shutdown().balances());
 }
+
+#[test]
+fn a_copy_is_of_its_step_alone() {
+    let (monitor, heard) = start(crate::with_parameters(), &Probe::default());
+    let tensor_id = monitor.register("fc.weight", 0);
+    let meter = Meter::new(monitor);
+    let mut tensor = Tensor::new(vec![3.0, 4.0]);
+    let recorded = || meter.monitor().report().books.observed;
+    meter.keep_copy(tensor_id, || tensor.find());
+    tensor.data[0] = 4.0;
+    meter.measure_change(tensor_id, || tensor.find());
+    assert_eq!(recorded(), 2, "the update and its ratio");
+    meter.measure_change(tensor_id, || tensor.find());
+    assert_eq!(recorded(), 2, "the copy is used up");
+    // The step failed, and the next attempt leaves this parameter out.
+    meter.keep_copy(tensor_id, || tensor.find());
+    meter.discard_copy(tensor_id);
+    meter.measure_change(tensor_id, || tensor.find());
+    assert_eq!(recorded(), 2);
+    // It cannot be read afterwards: no later step takes the copy for its own.
+    meter.keep_copy(tensor_id, || tensor.find());
+    meter.measure_change::<&Tensor, _>(tensor_id, || Err("it is sparse"));
+    meter.measure_change(tensor_id, || tensor.find());
+    assert_eq!((recorded(), heard.containing("it is sparse")), (3, 1));
+}

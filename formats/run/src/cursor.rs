@@ -83,8 +83,8 @@ pub(crate) struct TableCursor<F> {
     went_back: bool,
     /// First and last of the steps that came again in the open table.
     again: Option<(u64, u64)>,
-    /// Rows of the open table that are no rows of its header.
-    of_collectives: u64,
+    /// Whether the open table has rows that are none of its header, which was said.
+    has_collectives: bool,
     /// Bytes of the tables before.
     passed: u64,
 }
@@ -117,7 +117,7 @@ impl<F> TableCursor<F> {
             newest: None,
             went_back: false,
             again: None,
-            of_collectives: 0,
+            has_collectives: false,
             passed: 0,
         }
     }
@@ -152,15 +152,14 @@ impl<F> TableCursor<F> {
                 if let Some(range) = self.again.take() {
                     warn(open.table.came_again(range));
                 }
-                if self.of_collectives > 0 {
-                    let what = "rows of collectives that msprobe writes with other columns";
-                    warn(format!("`{}`: {} {what}: left out", open.table.path().display(), self.of_collectives));
-                }
                 self.close();
                 continue;
             };
             let Some(of) = open.facts.layout.read(&self.prefix, &row)? else {
-                self.of_collectives += 1;
+                if !std::mem::replace(&mut self.has_collectives, true) {
+                    let rows = "rows of collectives that msprobe writes with other columns are left out";
+                    warn(format!("`{}`: {rows}", open.table.path().display()));
+                }
                 continue;
             };
             self.went_back |= self.newest.is_some_and(|newest| of.step < newest);
@@ -214,7 +213,7 @@ impl<F> TableCursor<F> {
 
     fn close(&mut self) {
         self.passed = self.bytes_read();
-        (self.open, self.pending, self.again, self.of_collectives) = (None, None, None, 0);
+        (self.open, self.pending, self.again, self.has_collectives) = (None, None, None, false);
     }
 
     fn open_next(&mut self, warn: &mut dyn FnMut(String)) -> Result<bool, RunError> {

@@ -191,12 +191,12 @@ fn a_step_that_comes_again_is_read_once_and_that_is_said() {
 }
 
 #[test]
-fn rows_of_msprobes_collectives_are_counted_and_left_out() {
+fn rows_of_msprobes_collectives_are_left_out_with_one_warning_per_table() {
     let workspace = Workspace::with_run(RUN);
     let row = "all_reduce,0,w,0,1.0,2.0,3.0\n";
     workspace.write(&format!("{RUN}/other_0-0.csv"), &format!("vpp_stage,name,step,sign\n0,w,0,0.5\n{row}{row}"));
     let said = workspace.convert(&[RUN]);
-    let what = "2 rows of collectives that msprobe writes with other columns: left out";
+    let what = "rows of collectives that msprobe writes with other columns are left out";
     assert_eq!(said.err, format!("warning: `{RUN}/other_0-0.csv`: {what}\n"));
     assert!(said.out.contains("2 kinds"), "{}", said.out);
 }

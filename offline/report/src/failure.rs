@@ -24,7 +24,8 @@ pub fn as_json(failure: &impl Advise) -> Value {
 /// What a command did as it prints it with `--json`: `ok`, its own fields, `error`. `failed` says what the fields are of a failure.
 pub fn result_as_json<T: Serialize>(result: &Result<T, impl Advise>, failed: Value) -> Value {
     let mut json = json!({"ok": result.is_ok()});
-    let fields = result.as_ref().map_or(failed, |done| json!(done));
+    // A path that is no text has no JSON: `ok` is said all the same.
+    let fields = result.as_ref().map_or(failed, |done| serde_json::to_value(done).unwrap_or_default());
     if let (Some(json), Value::Object(fields)) = (json.as_object_mut(), fields) {
         json.extend(fields);
     }

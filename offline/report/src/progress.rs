@@ -7,6 +7,8 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 
 /// Work that ends before is not worth a bar.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Seconds in its place, for tests.
+const AFTER: &str = "TRAINMON_PROGRESS_AFTER";
 /// How often [`watched`] looks.
 const EVERY: Duration = Duration::from_millis(200);
 
@@ -23,6 +25,7 @@ pub struct Progress {
 struct ProgressBar {
     bar: indicatif::ProgressBar,
     started: Instant,
+    patience: Duration,
     is_shown: bool,
 }
 
@@ -30,12 +33,14 @@ impl ProgressBar {
     /// A bar with this word in front.
     fn new(what: &'static str) -> Self {
         let bar = indicatif::ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
-        Self { bar, started: Instant::now(), is_shown: false }
+        let asked = std::env::var(AFTER).ok().and_then(|seconds| seconds.parse().ok());
+        let patience = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(PATIENCE);
+        Self { bar, started: Instant::now(), patience, is_shown: false }
     }
 
     /// Shows how far it is.
     fn show(&mut self, Progress { done, total }: Progress) {
-        if self.started.elapsed() < PATIENCE {
+        if self.started.elapsed() < self.patience {
             return;
         }
         if !self.is_shown {

@@ -27,6 +27,10 @@ pub enum Check {
     Features,
     /// The unit tests of what reads raw memory and foreign bytes, under the address sanitizer
     Sanitizer,
+    /// The pool of threads that share a reduction, in thousands of orders of events
+    Interleavings,
+    /// The unit tests of views of raw memory under Miri, with a nightly toolchain that has it
+    Miri,
     /// Python: no lint, no type error, formatted, and the extension is what its stub says
     PythonLint,
     /// Python: the tests of the front, in the environment of the checks
@@ -53,6 +57,8 @@ impl Check {
             Self::Docs => "docs",
             Self::Features => "features",
             Self::Sanitizer => "sanitizer",
+            Self::Interleavings => "interleavings",
+            Self::Miri => "miri",
             Self::PythonLint => "python-lint",
             Self::PythonTests => "python-tests",
             Self::DeviceKit => "device-kit",

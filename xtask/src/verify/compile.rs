@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
@@ -36,6 +37,9 @@ const LINTS: [(&str, &str); 2] =
 /// built with the sanitizer, too.
 const SANITIZED: [&str; 5] =
     ["trainmon-stats", "trainmon-record", "trainmon-capture-files", "trainmon-journal", "trainmon-tensor-files"];
+
+/// What Miri can run: neither files that are mapped nor instructions of one processor.
+const UNDER_MIRI: [&str; 1] = ["trainmon-record"];
 
 /// What a build without `otlp` and `webhook` must not contain, by the beginning of the crate's name.
 const NOT_WITHOUT_TLS: [&str; 4] = ["rustls", "hyper-rustls", "ring ", "tonic"];
@@ -75,6 +79,35 @@ impl CheckRun {
                 .collect();
         // The sanitizer comes with the stable toolchain, the flag that asks for it does not.
         self.cargo(&arguments, &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")])
+    }
+
+    /// With shuttle's locks and atomics in place of the standard library's.
+    pub(super) fn interleavings(&self) -> Result<Tests, Failure> {
+        let test = ["test", "--lib", "--package", "trainmon-stats", "--target-dir", "target/interleavings"];
+        self.cargo(&[&test[..], &["interleavings"]].concat(), &[("RUSTFLAGS", "--cfg trainmon_shuttle")])
+    }
+
+    /// Where rustup has a nightly toolchain with Miri; skipped by name elsewhere.
+    pub(super) fn miri(&self) -> Result<Tests, Failure> {
+        let nightly = || {
+            let mut command = Command::new("rustup");
+            // Cargo tells its own toolchain to those it starts.
+            command.args(["run", "nightly", "cargo", "miri"]).current_dir(&self.root).env_remove("RUSTUP_TOOLCHAIN");
+            command
+        };
+        let mut probe = nightly();
+        probe.arg("--version");
+        if !process::capture(probe).is_ok_and(|answer| answer.status.success()) {
+            self.skip("miri", "no nightly toolchain with Miri: `rustup toolchain install nightly --component miri`")?;
+            return Ok(Tests::default());
+        }
+        let mut command = nightly();
+        command.args(["test", "--lib", "--no-fail-fast", "--target-dir", "target/miri"]);
+        command.args(UNDER_MIRI.iter().flat_map(|package| ["--package", package]));
+        let line = process::shown(&command);
+        let captured = process::capture(command)?;
+        let tests = Tests::of_output(&captured.text);
+        judged(&line, &captured, tests)
     }
 
     /// A build with the CSV files alone has neither TLS nor gRPC in it.

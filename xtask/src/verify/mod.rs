@@ -107,6 +107,8 @@ impl CheckRun {
             Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
             Check::Features => self.features(),
             Check::Sanitizer => self.sanitizer(),
+            Check::Interleavings => self.interleavings(),
+            Check::Miri => self.miri(),
             Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
             Check::PythonTests => self.compile_python().and_then(|_| {
                 let wheel = self.wheel()?;

@@ -21,6 +21,12 @@ impl OpenCall {
     pub(super) fn new(state: Arc<State>, open: Open) -> Self {
         Self { state, open: Mutex::new(Some(open)) }
     }
+
+    /// Once. The lock is free again before anything is done with it: measuring gives the interpreter away, and another thread
+    /// that waits for the lock would keep it.
+    fn take(&self) -> Option<Open> {
+        self.open.lock().take()
+    }
 }
 
 #[pymethods]
@@ -28,7 +34,7 @@ impl OpenCall {
     /// It has ended, whatever the arguments. May come from any thread: nothing is measured here.
     #[pyo3(signature = (*_arguments))]
     fn ended(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
-        if let Some(open) = self.open.lock().take() {
+        if let Some(open) = self.take() {
             self.state.end_elsewhere(py, open);
         }
     }
@@ -36,7 +42,7 @@ impl OpenCall {
     /// It has ended, and the caller waited for it for so many seconds. `received`: what it gives, where that is no argument.
     #[pyo3(signature = (waited, received))]
     fn ended_after(&self, py: Python<'_>, waited: f64, received: Option<&Bound<'_, PyAny>>) {
-        if let Some(mut open) = self.open.lock().take() {
+        if let Some(mut open) = self.take() {
             if let Some(received) = received {
                 open.receive(received);
             }
@@ -47,7 +53,7 @@ impl OpenCall {
 
     /// Nobody will tell when it ends.
     fn release(&self) {
-        if let Some(open) = self.open.lock().take() {
+        if let Some(open) = self.take() {
             open.guard.release();
         }
     }

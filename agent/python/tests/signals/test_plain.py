@@ -126,6 +126,7 @@ INNER: list[tuple[str, str]] = [
     ("trainmon.signals.modules.Activations", "_called"),
     ("trainmon.signals.modules.Activations", "begin_next_step"),
     ("trainmon.device.measurer.Measurer", "measure"),
+    ("trainmon.device.measurer.Measurer", "measure_each"),
     ("trainmon.device.measurer.Measurer", "collect"),
     ("trainmon.device.measurer.Measurer", "launch"),
     ("trainmon.signals.scaling.LossScale", "in_backward"),

@@ -46,6 +46,7 @@ ALWAYS = {
     "NewParameters.take_up",
     "NewParameters.before_backward",
     "Gradients.measure_reduced",
+    "Measurer.measure_each",
     "Gradients.take_norm",
     "Gradients.begin_next_step",
     "OptimizerStep.before",

@@ -14,6 +14,7 @@ pub(super) fn keep_copies(shared: &Shared, parameters: &mut [Parameter]) {
     for parameter in parameters {
         parameter.before = None;
         let Some(tensor) = TensorRef::new(&parameter.tensor).filter(|_| has_gradient(&parameter.tensor)) else {
+            shared.meter.discard_copy(parameter.id);
             continue;
         };
         shared.meter.keep_copy(parameter.id, || {

@@ -1,10 +1,8 @@
 //! What a person at a terminal sees: colours, and sentences for slips.
 
-use std::fs;
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use tempfile::tempdir;
@@ -16,16 +14,6 @@ const GREEN: &str = "\u{1b}[32m";
 
 /// All that the program writes to a terminal of its own.
 fn shown(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> String {
-    shown_while(directory, arguments, environment, |_| ())
-}
-
-/// The same; with its process is done what `meanwhile` does.
-fn shown_while(
-    directory: &Path,
-    arguments: &[&str],
-    environment: &[(&str, &str)],
-    meanwhile: impl FnOnce(u32),
-) -> String {
     let pair = native_pty_system().openpty(PtySize::default()).expect("a pseudo-terminal");
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_trainmon"));
     command.args(arguments);
@@ -45,9 +33,6 @@ fn shown_while(
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let reads = std::thread::Builder::new().name("screen".to_owned()).spawn(read).expect("a thread");
-    if let Some(process) = child.process_id() {
-        meanwhile(process);
-    }
     child.wait().expect("ends");
     drop(pair.master);
     reads.join().expect("readable")
@@ -82,28 +67,8 @@ fn slips_get_the_sentence_that_mends_them() {
     assert!(said.err.contains("unrecognized subcommand 'comapre'") && said.err.contains("'compare'"), "{said:?}");
 }
 
-/// Files of a side: so many that reading them takes a while.
+/// Steps of a side: so many that a bar is drawn more than once.
 const STEPS: usize = 1500;
-
-/// Waits until a process has read so many bytes, and holds it up for longer than a bar waits.
-fn hold_up(process: u32, bytes: u64) {
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill");
-        assert!(sent.success(), "{name}");
-    };
-    let read = || {
-        let io = fs::read_to_string(format!("/proc/{process}/io")).expect("it runs");
-        let told = io.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("bytes it asked for");
-        told.parse::<u64>().expect("a number")
-    };
-    let begun = Instant::now();
-    while read() < bytes {
-        assert!(begun.elapsed() < Duration::from_mins(1), "it reads {} bytes, not {bytes}", read());
-    }
-    signal("-STOP");
-    std::thread::sleep(Duration::from_millis(2200));
-    signal("-CONT");
-}
 
 /// Numbers with a unit of indicatif's, such as `1.50 MiB`.
 fn bytes_of(text: &str) -> f64 {
@@ -129,9 +94,8 @@ fn a_comparison_that_takes_long_shows_bytes_and_time_from_its_first_drawing_on_a
         }
     }
     let arguments = ["compare", "b", "a"];
-    // More than starting takes, and far from all: the others are still to come when it is held up.
-    let some = bytes / 32;
-    let screen = shown_while(workspace.path(), &arguments, &[], |process| hold_up(process, some));
+    let at_once = [("TRAINMON_PROGRESS_AFTER", "0")];
+    let screen = shown(workspace.path(), &arguments, &at_once);
     let mut last = 0.0;
     let mut drawn = 0;
     for part in screen.split('[').filter(|part| part.contains(" of ") && part.contains(" left")) {
@@ -144,14 +108,7 @@ fn a_comparison_that_takes_long_shows_bytes_and_time_from_its_first_drawing_on_a
         (last, drawn) = (done, drawn + 1);
     }
     assert!(drawn > 0, "{screen:?}");
-    let piped = Command::new(env!("CARGO_BIN_EXE_trainmon"))
-        .args(arguments)
-        .current_dir(workspace.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    hold_up(piped.id(), some);
-    let ended = piped.wait_with_output().unwrap();
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+    let ended = piped.args(arguments).current_dir(workspace.path()).envs(at_once).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }

@@ -118,7 +118,13 @@ class Guard:
 
     def each(self, hook: str, what: str, body: Callable[[], R]) -> R | None:
         """Runs `body` for one object, unless the hook is off or failed at it; None then, and when it fails now."""
-        return self.at(hook, what, body)()
+        if self.is_off(hook, what):
+            return None
+        try:
+            return body()
+        except Exception as error:
+            self.failed_at(hook, what, error)
+            return None
 
     def at(self, hook: str, what: str, function: Callable[P, R]) -> Callable[P, R | None]:
         """The function as the hook of one object: as `each`, whenever it is called."""

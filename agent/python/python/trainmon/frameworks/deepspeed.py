@@ -109,7 +109,7 @@ class DeepSpeed(Plain):
 
         def ended(_result: Any) -> None:
             optimizer = self.job.optimizer
-            is_left_out = self._guard.run("the optimizer's result", lambda: getattr(optimizer, "overflow", False))
+            is_left_out = self._guard.run("the optimizer's result", lambda: bool(getattr(optimizer, "overflow", False)))
             (self.left_out if is_left_out else after)()
 
         return around_step(begins, ended)

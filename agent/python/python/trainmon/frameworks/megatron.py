@@ -351,6 +351,8 @@ def _is_megatrons(one: type, name: str) -> bool:
 
 
 def _is_captured(tensor: torch.Tensor) -> bool:
+    if not tensor.is_cuda:
+        return False
     from trainmon.measuring.unobserved import is_capturing
 
-    return tensor.is_cuda and is_capturing()
+    return is_capturing()
