@@ -14,7 +14,6 @@ from torch import nn
 import trainmon
 from support import runs
 from support.first_minute import GRADIENTS, Said, Wrapped, a_model, half_set, scheduler, train
-from trainmon.frameworks import live_watches
 
 
 def test_a_model_without_trained_parameters_is_told(model: nn.Module, optimizer: Any, said: Said) -> None:
