@@ -23,7 +23,9 @@ FSDP_ON_CPU = (2, 2)
 
 def run(python: str, *arguments: str, directory: Path) -> str:
     """What a program of one of the Pythons prints. It does not see this checkout's package."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TRAINMON_SKIP_LOG")}
+    variables = {name: value for name, value in os.environ.items() if name != "TRAINMON_SKIP_LOG"}
+    # What the tests share, and nothing else of it.
+    variables["PYTHONPATH"] = str(TESTS)
     command = [python, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=directory, env=variables, timeout=300, check=False
