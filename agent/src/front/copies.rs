@@ -1,8 +1,8 @@
 //! Copies of parameters from before the step.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use trainmon_core::TensorId;
 
 use super::Snapshot;
@@ -14,25 +14,21 @@ pub(super) struct Copies(Mutex<HashMap<TensorId, Snapshot>>);
 impl Copies {
     /// Hands a tensor's copy to `work`, an empty one if there is none yet.
     pub(super) fn with<R>(&self, id: TensorId, work: impl FnOnce(&mut Snapshot) -> R) -> R {
-        let mut copy = self.lock().remove(&id).unwrap_or_default();
+        let mut copy = self.0.lock().remove(&id).unwrap_or_default();
         let done = work(&mut copy);
-        self.lock().insert(id, copy);
+        self.0.lock().insert(id, copy);
         done
     }
 
     /// Whether there is a copy that was not used yet.
     pub(super) fn has(&self, id: TensorId) -> bool {
-        self.lock().get(&id).is_some_and(Snapshot::is_filled)
+        self.0.lock().get(&id).is_some_and(Snapshot::is_filled)
     }
 
     /// Makes sure that an older copy is not taken for this step's.
     pub(super) fn discard(&self, id: TensorId) {
-        if let Some(copy) = self.lock().get_mut(&id) {
+        if let Some(copy) = self.0.lock().get_mut(&id) {
             copy.discard();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TensorId, Snapshot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
 //! Readings that can be used twice: a tensor nobody wrote to since need not be read again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use trainmon_core::{Dtype, Kind, Step, TensorId, TensorStats, TensorView};
 use trainmon_stats::{Request, sample};
 
@@ -57,7 +57,7 @@ type Readings = HashMap<(TensorId, Family), (Contents, Request, TensorStats), Ra
 pub(super) struct Known(Mutex<Readings>);
 
 impl Known {
-    /// The reading, if the tensor still has these contents and the same is asked for.
+    /// The reading, if the tensor still has these contents and the request is the same.
     pub(super) fn recall(
         &self,
         tensor: TensorId,
@@ -65,7 +65,7 @@ impl Known {
         contents: &Contents,
         request: Request,
     ) -> Option<TensorStats> {
-        let readings = self.lock();
+        let readings = self.0.lock();
         let (then, asked, reading) = readings.get(&(tensor, family))?;
         (asked == &request && then == contents).then_some(*reading)
     }
@@ -79,15 +79,11 @@ impl Known {
         request: Request,
         reading: TensorStats,
     ) {
-        self.lock().insert((tensor, family), (contents, request, reading));
+        self.0.lock().insert((tensor, family), (contents, request, reading));
     }
 
     /// The next reading is taken anew.
     pub(super) fn forget(&self, tensor: TensorId, family: Family) {
-        self.lock().remove(&(tensor, family));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Readings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(&(tensor, family));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use trainmon_core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
 
 use crate::label::Label;
@@ -37,17 +37,17 @@ impl LatestReadings {
 
     /// Where many readings of a step are remembered: nobody else gets at them meanwhile.
     pub fn of_step(&self, step: Step) -> Remembering<'_> {
-        Remembering { readings: self.lock(), step }
+        Remembering { readings: self.0.lock(), step }
     }
 
     /// The reading of a tensor, if it was taken in this step.
     pub fn in_step(&self, kind: Kind, tensor: TensorId, step: Step) -> Option<Reading> {
-        self.lock().get(&(kind, tensor)).filter(|latest| latest.step == step).map(|latest| latest.reading)
+        self.0.lock().get(&(kind, tensor)).filter(|latest| latest.step == step).map(|latest| latest.reading)
     }
 
     /// Forgets the readings of these tensors.
     pub fn forget(&self, kind: Kind, tensors: &[TensorId]) {
-        let mut readings = self.lock();
+        let mut readings = self.0.lock();
         for &tensor in tensors {
             readings.remove(&(kind, tensor));
         }
@@ -55,15 +55,11 @@ impl LatestReadings {
 
     /// The latest reading of every tensor of a kind since `oldest`, in the order of registration.
     pub fn of(&self, kind: Kind, oldest: Step) -> Vec<(TensorId, Latest)> {
-        let readings = self.lock();
+        let readings = self.0.lock();
         let all = readings.iter().filter(|((its_kind, _), latest)| *its_kind == kind && latest.step >= oldest);
         let mut found: Vec<_> = all.map(|(&(_, tensor), &latest)| (tensor, latest)).collect();
         found.sort_unstable_by_key(|&(tensor, _)| tensor);
         found
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Readings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

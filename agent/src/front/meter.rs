@@ -99,18 +99,14 @@ impl Meter {
         let family = Family::of(label.kind).filter(|_| shown.may_be_known);
         let contents = family.and_then(|family| Contents::of(&view, tensor.version(), family, self.monitor.step()));
         let key = family.zip(contents);
-        if let Some((family, contents)) = &key
-            && let Some(reading) = self.known.recall(label.tensor, *family, contents, factor.request(request))
-        {
-            let reading = factor.scale(reading);
-            self.record(label, reading, start, 0);
-            return Some(Measured { statistics: request.statistics, reading });
-        }
-        let bytes = view.size_in_bytes() as u64;
+        let recall =
+            |(family, contents): &_| self.known.recall(label.tensor, *family, contents, factor.request(request));
+        let known = key.as_ref().and_then(recall);
+        let bytes = if known.is_some() { 0 } else { view.size_in_bytes() as u64 };
         let mut as_it_is = None;
-        let (reading, request) = self.monitor.record_read(label, request, (start, bytes), |request| {
-            let asked = factor.request(request);
-            let reading = tensor.run(view.elements(), || measure(&view, asked));
+        let (reading, request) = self.monitor.record_read(label, request, (start, bytes), |now| {
+            let read = || tensor.run(view.elements(), || measure(&view, factor.request(now)));
+            let reading = known.filter(|_| now == request).unwrap_or_else(read);
             as_it_is = Some(reading);
             factor.scale(reading)
         })?;
@@ -190,11 +186,7 @@ impl Meter {
     pub fn keep_copy<T: Readable, E: Display>(&self, id: TensorId, find: impl FnOnce() -> Result<Found<T>, E>) {
         self.copies.discard(id);
         let label = Label::new(id, Kind::Update);
-        if !self.monitor.collecting() || self.monitor.request(label.kind).is_none() {
-            return;
-        }
-        if !self.monitor.wants(id, label.kind) {
-            self.monitor.leave_out(label.kind);
+        if !self.monitor.collecting() || self.monitor.request_now(label).is_none() {
             return;
         }
         let start = Instant::now();
@@ -207,7 +199,7 @@ impl Meter {
         self.monitor.add_cost(Phase::Measure, start.elapsed());
     }
 
-    /// The step does not change this parameter, or does not come: no copy of it is there.
+    /// Drops the copy of a parameter that the step does not change.
     pub fn discard_copy(&self, id: TensorId) {
         self.copies.discard(id);
     }

@@ -1,4 +1,4 @@
-"""What is said of a tensor that is shown: which record it becomes, what its values are multiplied with."""
+"""The record that a tensor becomes, and the factor of its values."""
 
 from __future__ import annotations
 

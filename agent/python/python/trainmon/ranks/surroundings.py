@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainmon.common.world import world_rank
+
 #: What opens the store.
 OpenStore = Callable[[], Any]
 
@@ -43,9 +45,7 @@ class Ordinals:
 
 def own_rank() -> int:
     """This process's rank in the world; 0 without one."""
-    from torch import distributed
-
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    return world_rank() or 0
 
 
 @dataclass(frozen=True)
