@@ -38,20 +38,20 @@ impl ProgressBar {
         Self { bar, started: Instant::now(), patience, is_shown: false }
     }
 
-    /// Shows how far it is.
+    /// Shows how far it is. Before the first byte is done, neither the total nor the time left is known: nothing is shown.
     fn show(&mut self, Progress { done, total }: Progress) {
-        if self.started.elapsed() < self.patience {
+        if done == 0 || self.started.elapsed() < self.patience {
             return;
         }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
         if !self.is_shown {
             self.is_shown = true;
             let style =
                 ProgressStyle::with_template("{msg} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {eta} left");
             self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            self.bar.set_length(total);
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_position(done);
     }
 }
 
