@@ -15,8 +15,8 @@ from torch import distributed
 from support.clocks import SetClock
 from support.torch_inside import set_default_store
 from support.waiting import eventually, our_threads
+from trainmon.ranks.default_store import default_store
 from trainmon.ranks.exchange import LATEST, PATIENCE_S, RING, StoreExchange
-from trainmon.ranks.store_thread import default_store
 from trainmon.ranks.surroundings import Clock, Surroundings
 
 

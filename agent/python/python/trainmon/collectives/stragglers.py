@@ -16,9 +16,10 @@ from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
 from trainmon.collectives.latecomers import Latecomers
+from trainmon.ranks.default_store import get_all
 from trainmon.ranks.exchange import digest_of_ranks
 from trainmon.ranks.own_store import OwnStore
-from trainmon.ranks.store_thread import FileStoreError, Pause, Ring, StoreThread, get_all
+from trainmon.ranks.store_thread import Pause, Ring, StoreThread
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Steps that are compared at once.
@@ -98,27 +99,25 @@ class Stragglers:
         self._comparer.stop(seconds)
 
 
-class _Comparer(StoreThread):
+class _Comparer(StoreThread[tuple[_Window, float]]):
     """What the thread works on."""
 
     thread_name = "straggler"
     call_s = 1.0
+    restarts = True
 
     def __init__(
         self, monitor: Monitor, hooks: Collectives, told_from: float | None, surroundings: Surroundings
     ) -> None:
-        super().__init__(surroundings.clock)
+        super().__init__(surroundings, OwnStore())
         self._monitor = monitor
         self._hooks = hooks
         self._told_from = told_from
-        own = OwnStore()
-        self._open_store = surroundings.open_store or own.get
-        self._close_store = own.close
         #: Windows in a row, by group, in which ranks were missing.
         self._missing: dict[str, int] = {}
         self._rank = monitor.rank
-        self._submitted: list[tuple[_Window, float]] = []
-        self._is_off = False
+        #: Windows whose first rank this is, until all ranks have come.
+        self._under_way: list[_Window] = []
         self._latecomers = Latecomers()
         #: By group the rank that an alert is on for, and in how many windows since.
         self._told: dict[str, tuple[int, int]] = {}
@@ -130,46 +129,34 @@ class _Comparer(StoreThread):
         of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
         key = f"trainmon/straggler/{of}/{_RING.place(number)}"
         window = _Window(number, step, group, list(ranks), key, self._clock.now() + _PATIENCE_S, step_seconds)
-        with self._changed:
-            if self._is_off or self._stop_at is not None:
-                return
-            self._submitted.append((window, inside))
-            self._start()
+        self._submit((window, inside))
 
     # The thread.
 
-    def _run(self) -> None:
-        under_way: list[_Window] = []
-        try:
-            while self._await_work(under_way):
-                store = self._open_store()
-                with self._changed:
-                    submitted, self._submitted = self._submitted, []
-                for window, inside in submitted:
-                    if self._rank == window.ranks[0]:
-                        window.seconds[self._rank] = inside
-                        under_way.append(window)
-                    else:
-                        store.set(f"{window.key}/{self._rank}", _RING.packed(window.number, inside))
-                        # Where the first rank is not there to do so.
-                        store.delete_key(f"{window.key}/come/{window.number - _RING.size}")
-                        # After the number itself: who counts all of them finds all of them.
-                        store.add(f"{window.key}/come/{window.number}", 1)
-                under_way = [one for one in under_way if not self._is_over(store, one)]
-        except FileStoreError:
-            # It would grow with every window.
-            self._is_off = True
-        except Exception:
-            # It went with the job, and nobody is left to compare with; or the process group was destroyed, and the next
-            # window finds the one that is made then.
-            under_way = []
-        self._close_store()
-        with self._changed:
-            self._submitted = []
-            self._thread = None
+    def _ended(self, failure: Exception | None, left: list[tuple[_Window, float]]) -> None:
+        # The next window finds the process group that is made then, if one is.
+        self._under_way = []
 
-    def _await_work(self, under_way: Sequence[_Window]) -> bool:
+    def _advance(self) -> bool:
+        store = self._open_store()
         with self._changed:
+            submitted, self._submitted = self._submitted, []
+        for window, inside in submitted:
+            if self._rank == window.ranks[0]:
+                window.seconds[self._rank] = inside
+                self._under_way.append(window)
+            else:
+                store.set(f"{window.key}/{self._rank}", _RING.packed(window.number, inside))
+                # Where the first rank is not there to do so.
+                store.delete_key(f"{window.key}/come/{window.number - _RING.size}")
+                # After the number itself: who counts all of them finds all of them.
+                store.add(f"{window.key}/come/{window.number}", 1)
+        self._under_way = [one for one in self._under_way if not self._is_over(store, one)]
+        return True
+
+    def _await_work(self) -> bool:
+        with self._changed:
+            under_way = self._under_way
             if under_way and not self._submitted:
                 self._clock.wait(self._changed, max(0.0, min(one.look_at for one in under_way) - self._clock.now()))
             while not (under_way or self._submitted or self._stop_at is not None):

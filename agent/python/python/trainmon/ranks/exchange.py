@@ -15,7 +15,8 @@ from typing import Any
 
 from trainmon._trainmon import Monitor
 from trainmon.common.names import listed
-from trainmon.ranks.store_thread import FileStoreError, Ring, StoreThread, default_store, get_all
+from trainmon.ranks.default_store import default_store, get_all
+from trainmon.ranks.store_thread import Ring, StoreThread, reason
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Keys are reused after this many steps.
@@ -89,14 +90,24 @@ class _Sum:
     """On the rank that adds up: by rank, those that have come."""
 
 
-class _Adder(StoreThread):
+class _DefaultStore:
+    """torch's own client: the calls here do not wait for an answer that is not there yet."""
+
+    def get(self) -> Any:
+        return default_store()
+
+    def close(self) -> None:
+        """It is torch's."""
+
+
+class _Adder(StoreThread[_Sum]):
     """What the thread works on."""
 
     thread_name = "norm"
     at_exit_s = 1.0
 
     def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str, surroundings: Surroundings) -> None:
-        super().__init__(surroundings.clock)
+        super().__init__(surroundings, _DefaultStore())
         self._monitor = monitor
         self._ranks = list(ranks)
         self._rank = surroundings.rank()
@@ -104,8 +115,6 @@ class _Adder(StoreThread):
         group = f"trainmon/{digest_of_ranks(self._ranks)}/{label}"
         #: Where the keys are: the same on every rank, others for the next exchange over these ranks.
         self._prefix = f"{group}/{surroundings.exchanges.next(group)}"
-        self._open_default = surroundings.open_store or default_store
-        self._submitted: list[_Sum] = []
         self._under_way: list[_Sum] = []
         self._is_off = self._rank not in self._ranks
         self._failures = 0
@@ -120,12 +129,8 @@ class _Adder(StoreThread):
         if len(self._ranks) == 1 and not self._is_off:
             done(squares)
             return
-        with self._changed:
-            if not self._is_off and self._stop_at is None:
-                self._submitted.append(_Sum(step, squares, done, self._clock.now() + PATIENCE_S))
-                self._start()
-                return
-        done(None)
+        if not self._submit(_Sum(step, squares, done, self._clock.now() + PATIENCE_S)):
+            done(None)
 
     @property
     def is_idle(self) -> bool:
@@ -134,22 +139,11 @@ class _Adder(StoreThread):
 
     # The thread.
 
-    def _run(self) -> None:
-        try:
-            while self._await_work():
-                self._advance()
-        except FileStoreError:
-            self._say(
-                "torch.distributed was started with a file as its store, which would grow with every step",
-                'start it with `init_method="env://"` (torchrun does) or "tcp://"; everything else is measured all the '
-                "same",
-            )
-        except Exception as error:
-            # The store went with the job, or the process group was destroyed.
-            self._say(f"{type(error).__name__}: {error}")
+    def _ended(self, failure: Exception | None, left: list[_Sum]) -> None:
+        if failure is not None:
+            self._say(*reason(failure))
         with self._changed:
-            self._is_off = True
-            left, self._under_way, self._submitted = [*self._under_way, *self._submitted], [], []
+            left, self._under_way = [*self._under_way, *left], []
         if left:
             # A run may be over before any of its sums was too late to be of use.
             self._say(self._missing(left[0]), at_the_end=True)
@@ -178,18 +172,19 @@ class _Adder(StoreThread):
         waited = self._clock.now() + PATIENCE_S - self._under_way[-1].deadline
         return max(shortest, min(waited / 4, _LONGEST_PAUSE_S))
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         store = self._open()
         newest = self._under_way[-1].step
         ended = [one for one in self._under_way if self._is_ended(store, one, newest)]
         self._under_way = [one for one in self._under_way if one not in ended]
+        return True
 
     def _open(self) -> Any:
         """The store, under our prefix. Not kept: whoever destroys the process group expects the store, and its port, to
         be free; who makes it anew expects nothing of ours in the new one."""
         from torch.distributed import PrefixStore
 
-        store = self._open_default()
+        store = self._open_store()
         if self._store is None or self._store() is not store:
             self._existing.clear()
             self._store = weakref.ref(store)

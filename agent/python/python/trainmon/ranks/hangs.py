@@ -17,7 +17,7 @@ from trainmon.common.settings import Settings
 from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
 from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.ranks.own_store import OwnStore
-from trainmon.ranks.store_thread import FileStoreError, StoreThread
+from trainmon.ranks.store_thread import StoreThread, reason
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Between looks; shorter where a stall is one sooner.
@@ -39,22 +39,21 @@ _STEPS_KEPT = 32
 Begun = Callable[[], Callable[[], Sequence[tuple[str, Sequence[int], int]]] | None]
 
 
-class HangWatch(StoreThread):
+class HangWatch(StoreThread[None]):
     """Of one watch. There is no thread without the rule `Stall`, where there is one process, and where collective
     operations are not measured (`cc_distribution`): nothing is known then of what a rank is inside of."""
 
     thread_name = "hangs"
+    # The process group may be destroyed: the step after it is made anew begins anew.
+    restarts = True
 
     def __init__(
         self, monitor: Monitor, settings: Settings, begun: Begun, surroundings: Surroundings = PROCESS
     ) -> None:
-        super().__init__(surroundings.clock)
+        super().__init__(surroundings, OwnStore())
         self._monitor = monitor
         self._begun = begun
         self._limits = settings.stall if settings.collectives is not None else None
-        own = OwnStore()
-        self._open_store = surroundings.open_store or own.get
-        self._close_store = own.close
         self._store = PromptHangStore(self._open_store)
         #: Stands for a store that cannot be reached.
         self._files: HangStore | None = None
@@ -117,16 +116,12 @@ class HangWatch(StoreThread):
         # Now, while it answers: who hosts it may be the one that stops. What that raises is met again in a look.
         with contextlib.suppress(Exception):
             self._store.open()
-        while self._await_look() and self._has_looked():
-            pass
-        self._store.close()
-        self._close_store()
-        with self._changed:
-            # The process group may have been destroyed: the step after it was made anew begins anew.
-            self._thread = None
+        super()._run()
 
-    def _has_looked(self) -> bool:
-        """Whether there is to be another look."""
+    def _ended(self, failure: Exception | None, left: list[None]) -> None:
+        self._store.close()
+
+    def _advance(self) -> bool:
         try:
             self.look()
         except Exception as error:
@@ -139,8 +134,7 @@ class HangWatch(StoreThread):
         files = shared_store(self._monitor) if self._files is None else None
         if files is None and self._stop_at is None and not self._has_said:
             self._has_said = True
-            is_file = isinstance(error, FileStoreError)
-            why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
+            why, _ = reason(error)
             hint = 'ranks with a directory in common (`"layout": "run"`, and files) need no store'
             self._monitor.say("info", f"ranks that hang are not named: {why}", hint)
         with self._changed:
@@ -148,7 +142,7 @@ class HangWatch(StoreThread):
             self._forget_stall()
         return files is not None
 
-    def _await_look(self) -> bool:
+    def _await_work(self) -> bool:
         with self._changed:
             if self._stop_at is None:
                 self._clock.wait(self._changed, min(_LOOK_S, max(0.05, self.allowed / 4)))

@@ -8,7 +8,7 @@ import weakref
 from datetime import timedelta
 from typing import Any
 
-from trainmon.ranks.store_thread import default_store
+from trainmon.ranks.default_store import default_store
 
 #: A call to the store may take so long; then it is given up, and the check with it.
 _TIMEOUT = timedelta(seconds=10)

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainmon._trainmon import ParsedConfig
 from trainmon.common.world import world_size
-from trainmon.ranks.store_thread import FileStoreError, default_store
+from trainmon.ranks.default_store import FileStoreError, default_store
 
 #: Under which this run's keys are.
 _PREFIX = "trainmon/control"

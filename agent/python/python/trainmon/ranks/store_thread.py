@@ -10,12 +10,14 @@ import abc
 import atexit
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from trainmon.ranks.surroundings import PROCESS, Clock
+from trainmon.ranks.default_store import FileStoreError
+from trainmon.ranks.surroundings import Surroundings
 
-_all: weakref.WeakSet[StoreThread] = weakref.WeakSet()
+Item = TypeVar("Item")
+
+_all: weakref.WeakSet[StoreThread[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -25,23 +27,53 @@ def _stop_all() -> None:
         one.stop(one.at_exit_s, one.call_s)
 
 
-class StoreThread(abc.ABC):
-    """Has a thread that talks with other ranks. It is started by the first thing to do, and ended with the process."""
+class StoreClient(Protocol):
+    """Opens a store."""
+
+    def get(self) -> Any:
+        """The store. Raises `FileStoreError` where it is a file, and what torch raises where there is none."""
+
+    def close(self) -> None:
+        """Closes the connection, if there is one of our own."""
+
+
+class StoreThread(abc.ABC, Generic[Item]):
+    """A thread that exchanges values with other ranks. The first submitted item starts it; it ends with the process.
+
+    An exchange says what an item is, when the thread wakes (`_await_work`), what it does then (`_advance`) and what
+    follows its end (`_ended`). Everything else is here: the store, the queue of items, the end of the process.
+    """
 
     #: The thread's name behind `trainmon-`.
     thread_name: ClassVar[str]
-    #: How long the end of the process waits for work under way, and for a call of the store to return.
+    #: How long the end of the process waits for work in progress, and for a call to the store to return.
     at_exit_s: ClassVar[float] = 0.0
     call_s: ClassVar[float] = 2.0
+    #: Whether an item that is submitted after the thread failed starts it again. Never where the store is a file.
+    restarts: ClassVar[bool] = False
 
-    def __init__(self, clock: Clock = PROCESS.clock) -> None:
-        self._clock = clock
+    def __init__(self, surroundings: Surroundings, client: StoreClient) -> None:
+        """`client` opens the store where the surroundings have none."""
+        self._clock = surroundings.clock
+        self._open_store = surroundings.open_store or client.get
+        self._close_store = client.close
         #: Held while what both threads see is changed; notified when the thread is to look.
         self._changed = threading.Condition()
+        self._submitted: list[Item] = []
+        self._is_off = False
         self._thread: threading.Thread | None = None
         #: When the thread ends, once that is known.
         self._stop_at: float | None = None
         _all.add(self)
+
+    def _submit(self, item: Item) -> bool:
+        """Hands an item to the thread, and returns at once. False: the thread takes no more."""
+        with self._changed:
+            if self._is_off or self._stop_at is not None:
+                return False
+            self._submitted.append(item)
+            self._start()
+            return True
 
     def _start(self) -> None:
         """Starts the thread if none runs. Called while `_changed` is held."""
@@ -64,9 +96,40 @@ class StoreThread(abc.ABC):
         if thread is not None and thread is not threading.current_thread():
             thread.join(seconds + (self.call_s if further is None else further))
 
-    @abc.abstractmethod
     def _run(self) -> None:
-        """What the thread does. Raises nothing."""
+        failure: Exception | None = None
+        try:
+            while self._await_work() and self._advance():
+                pass
+        except Exception as error:
+            # The store is a file or went with the job, or the process group was destroyed.
+            failure = error
+        self._close_store()
+        with self._changed:
+            self._is_off = not self.restarts or isinstance(failure, FileStoreError)
+            left, self._submitted = self._submitted, []
+        self._ended(failure, left)
+        if self.restarts:
+            with self._changed:
+                self._thread = None
+
+    @abc.abstractmethod
+    def _await_work(self) -> bool:
+        """Sleeps until there is work. False ends the thread."""
+
+    @abc.abstractmethod
+    def _advance(self) -> bool:
+        """Does what can be done now. False ends the thread; an exception too."""
+
+    def _ended(self, failure: Exception | None, left: list[Item]) -> None:
+        """Called by the thread before it ends. `left` was submitted and not taken. Raises nothing."""
+
+
+def reason(failure: Exception) -> tuple[str, str | None]:
+    """Why an exchange failed and what helps, for the log."""
+    if isinstance(failure, FileStoreError):
+        return str(failure), failure.hint
+    return f"{type(failure).__name__}: {failure}", None
 
 
 class Ring:
@@ -105,33 +168,3 @@ class Pause:
         """The next pause, in seconds."""
         pause, self._next = self._next, min(2 * self._next, self._longest)
         return pause
-
-
-def get_all(store: Any, keys: Sequence[str]) -> list[bytes]:
-    """The values of keys that are there, with one call where the store can. Waits for a key that was never set."""
-    if len(keys) > 1 and store.has_extended_api():
-        return list(store.multi_get(list(keys)))
-    return [store.get(key) for key in keys]
-
-
-class FileStoreError(Exception):
-    """The store is a file, which would grow with everything that is exchanged."""
-
-
-def default_store() -> Any:
-    """The store that torch.distributed was started with. Raises `FileStoreError` where that is a file."""
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    store = _get_default_store()
-    if is_file(store):
-        raise FileStoreError
-    return store
-
-
-def is_file(store: Any) -> bool:
-    """Whether a store, under whatever prefixes, appends to a file."""
-    from torch.distributed import FileStore, PrefixStore
-
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return isinstance(store, FileStore)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trainmon.ranks.store_thread import get_all
+from trainmon.ranks.default_store import get_all
 from trainmon.ranks.surroundings import Clock
 from trainmon.replicas.verdict import Copy, Variant, Verdict, digest_of, judge, packed, unpacked
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Monitor
+from trainmon.ranks.default_store import FileStoreError
 from trainmon.ranks.exchange import digest_of_ranks
 from trainmon.ranks.own_store import OwnStore
-from trainmon.ranks.store_thread import FileStoreError, StoreThread
+from trainmon.ranks.store_thread import StoreThread, reason
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.verdict import Copy, Verdict
@@ -66,37 +67,29 @@ class _Group:
     has_said: bool = False
 
 
-class ReplicaVotes(StoreThread):
+class ReplicaVotes(StoreThread[Submission]):
     """Compares, on a thread of its own, what `submit` is given. Nobody waits for another rank, and nothing raises."""
 
     thread_name = "replicas"
 
     def __init__(self, monitor: Monitor, rank: int, label: str, surroundings: Surroundings = PROCESS) -> None:
-        super().__init__(surroundings.clock)
+        super().__init__(surroundings, OwnStore())
         self._monitor = monitor
         self._rank = rank
         #: Another one for the next watch over the same parameters, the same on every rank.
         self._label = f"{label}/{surroundings.comparisons.next(label)}"
-        own = OwnStore()
-        self._open_store = surroundings.open_store or own.get
-        self._close_store = own.close
-        self._submitted: list[Submission] = []
         #: Whether there is something that was not looked at yet.
         self._is_fresh = False
         self._groups: dict[tuple[int, ...], _Group] = {}
         self._closed_at = 0.0
-        self._is_off = False
 
     # Called from the training.
 
     def submit(self, submission: Submission) -> None:
         """Takes what is to be compared; at once."""
         with self._changed:
-            if self._is_off or self._stop_at is not None:
-                return
-            self._submitted.append(submission)
             self._is_fresh = True
-            self._start()
+            self._submit(submission)
 
     def close(self, seconds: float) -> None:
         """Waits for the ranks that are about to show theirs, a second at most; where copies differ, for the verdict, at
@@ -109,29 +102,12 @@ class ReplicaVotes(StoreThread):
 
     # The thread.
 
-    def _run(self) -> None:
-        try:
-            while True:
-                self._await_work()
-                self._advance(self._open_store())
-                if self._is_done():
-                    break
-        except FileStoreError:
-            self._say(
-                "torch.distributed was started with a file as its store, which would grow with every comparison",
-                'start it with `init_method="env://"` (torchrun does) or "tcp://"',
-            )
-        except Exception as error:
-            # The store went with the job, or the process group was destroyed.
-            if self._stop_at is None:
-                self._say(f"{type(error).__name__}: {error}", None)
-        with self._changed:
-            self._is_off = True
-            self._submitted.clear()
+    def _ended(self, failure: Exception | None, left: list[Submission]) -> None:
+        if failure is not None and (self._stop_at is None or isinstance(failure, FileStoreError)):
+            self._say(*reason(failure))
         self._groups.clear()
-        self._close_store()
 
-    def _await_work(self) -> None:
+    def _await_work(self) -> bool:
         """Sleeps until something is submitted, a look is due, or the thread is to end."""
         with self._changed:
             if self._stop_at is not None:
@@ -141,6 +117,7 @@ class ReplicaVotes(StoreThread):
             elif not self._is_fresh:
                 self._clock.wait(self._changed, self._until_next_look())
             self._is_fresh = False
+        return True
 
     def _until_next_look(self) -> float | None:
         """Seconds; None where nothing is under way."""
@@ -171,7 +148,8 @@ class ReplicaVotes(StoreThread):
             comparison.look()
         return not any(comparison.awaits_verdict for comparison in comparisons)
 
-    def _advance(self, store: Any) -> None:
+    def _advance(self) -> bool:
+        store = self._open_store()
         with self._changed:
             arrived = [(one, found) for one in self._submitted if (found := one.arriving()) is not None]
             self._submitted = [one for one in self._submitted if all(one is not taken for taken, _ in arrived)]
@@ -181,6 +159,7 @@ class ReplicaVotes(StoreThread):
         for group in self._groups.values():
             self._look(group, now)
             self._judge(group, now)
+        return not self._is_done()
 
     def _cast(self, store: Any, one: Submission, found: Sequence[int | None]) -> None:
         copies, numbers = one.copies, found
