@@ -123,6 +123,8 @@ enum Static {
     Dependencies,
     /// Unsafe code stands in its modules only, and no name that was given up comes back
     Sources,
+    /// Pages, messages and doc comments follow the mechanical part of docs/style.md, and no link is dead
+    Prose,
 }
 
 const TEST_HELP: &str = "\
@@ -231,6 +233,7 @@ impl Arguments {
             Task::Check { which: Static::Arrows } => verify::check_arrows(&root),
             Task::Check { which: Static::Dependencies } => verify::check_dependencies(&root),
             Task::Check { which: Static::Sources } => verify::check_sources(&root),
+            Task::Check { which: Static::Prose } => verify::check_prose(&root),
         }
     }
 }

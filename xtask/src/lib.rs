@@ -15,6 +15,7 @@ pub mod hint;
 pub mod load;
 mod packages;
 pub mod process;
+pub mod prose;
 pub mod provision;
 mod python_circles;
 pub mod run;

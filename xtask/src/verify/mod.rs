@@ -23,7 +23,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crate::graph::Graph;
 use crate::provision::Matrix;
 use crate::{
-    arrows, circles, dependencies, dist, hint, packages, process, provision, python_circles, sources, workspace,
+    arrows, circles, dependencies, dist, hint, packages, process, prose, provision, python_circles, sources, workspace,
 };
 pub use check::{Check, Selection};
 use compile::Compiler;
@@ -257,6 +257,14 @@ pub fn check_dependencies(root: &Path) -> Result<()> {
 /// A broken rule, or the sources cannot be read.
 pub fn check_sources(root: &Path) -> Result<()> {
     refuse(&sources::violations(root)?)
+}
+
+/// `cargo xtask check prose`.
+///
+/// # Errors
+/// A sentence, a page or a link that breaks a rule of docs/style.md, or the sources cannot be read.
+pub fn check_prose(root: &Path) -> Result<()> {
+    refuse(&prose::violations(root)?)
 }
 
 fn refuse(violations: &[impl Display]) -> Result<()> {

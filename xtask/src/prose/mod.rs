@@ -1,0 +1,53 @@
+//! The mechanical part of the style guide (`docs/style.md`), over pages, help texts, messages and doc comments.
+
+mod page;
+mod rules;
+mod strings;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::process;
+
+/// Words of all pages together, at most.
+const MOST_WORDS: usize = 45_000;
+/// The folders whose pages count: documentation of the project's own.
+const PAGES: [&str; 5] =
+    ["*.md", ":!:*/node_modules/*", ":!:agent/python/tests/*", ":!:docs/device-results/*", ":!:fuzz/*"];
+
+/// Every sentence, page and link that breaks a rule, as `file:line: what is wrong`.
+///
+/// # Errors
+/// git does not list the files, one cannot be read, or Python does not parse its own.
+pub fn violations(root: &Path) -> Result<Vec<String>> {
+    let pages = tracked(root, &PAGES)?;
+    let mut found = page::violations(root, &pages)?;
+    let words: usize = pages.iter().map(|(_, text)| text.split_whitespace().count()).sum();
+    if words > MOST_WORDS {
+        found.push(format!("all pages have {words} words, at most {MOST_WORDS} are allowed"));
+    }
+    for (file, text) in tracked(root, &["*.rs"])?.iter().filter(|(file, _)| is_product(file)) {
+        found.extend(strings::of_rust(text)?.iter().flat_map(|string| string.broken(file)));
+    }
+    found.extend(strings::of_python(root)?);
+    Ok(found)
+}
+
+/// Whether what the file says is read by users or by users of the crates.
+fn is_product(file: &str) -> bool {
+    const NOT: [&str; 6] = ["/tests/", "/benches/", "xtask/", "fuzz/", "integration-tests/", "/examples/"];
+    !NOT.iter().any(|part| file.contains(part)) && !file.ends_with("/tests.rs") && !file.ends_with("build.rs")
+}
+
+/// The files of these patterns that git tracks, with their text. A file that was removed and not yet committed is left out.
+fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<(String, String)>> {
+    let place = root.display().to_string();
+    let mut arguments = vec!["-C", &place, "ls-files", "--"];
+    arguments.extend(patterns);
+    let listing = process::output("git", &arguments)?;
+    let files = listing.lines().filter(|file| root.join(file).is_file());
+    let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
+    files.map(|file| Ok((file.to_owned(), read(file)?))).collect()
+}
