@@ -29,7 +29,7 @@ pub struct Kit {
     pub mib: f64,
 }
 
-/// Builds the kit with the wheel as it is published, and says how large it is and how it is run.
+/// Builds the kit with the wheel that users install, and prints its size and how to run it.
 ///
 /// # Errors
 /// The wheel does not build, msprobe cannot be fetched, the folder is not an older kit, or the kit is too large to travel.

@@ -132,7 +132,7 @@ fn run_bench(root: &Path, package: &str, name: &str, variables: &[(String, OsStr
     process::run_visibly(&mut command)
 }
 
-/// A benchmark of the PyTorch front, the extension built as it is published.
+/// A benchmark of the PyTorch front, with the extension that users install.
 fn python_bench_command(root: &Path, name: &str) -> Result<Command> {
     let environment = provision::python(root)?;
     process::run_visibly(&mut develop_command(root, &environment, dist::PROFILE))?;

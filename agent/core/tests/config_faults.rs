@@ -80,6 +80,29 @@ fn a_wrong_type_says_what_to_write_where_that_is_plain() {
 }
 
 #[test]
+fn a_hint_names_only_what_is_accepted_next() {
+    for (key, hint) in [
+        (r#""module_ranks": "0""#, "write [0]"),
+        (r#""module_ranks": "0, 3""#, "write [0, 3]"),
+        (r#""module_ranks": 2"#, "write [2]"),
+        (r#""ops": "norm,max""#, r#"write ["norm", "max"]"#),
+        (r#""wg_distribution": "True""#, "write true without quotes"),
+        (r#""output_dir": 5"#, r#"write "5""#),
+    ] {
+        let text = format!("{{{key}}}");
+        let refused = Config::parse(&text, "c.json", &|_| None).expect_err(key);
+        assert_eq!(refused.errors[0].hint.as_deref(), Some(hint), "{key}");
+        let value = hint.trim_start_matches("write ").trim_end_matches(" without quotes");
+        let name = key.split_once(':').expect("a key").0;
+        Config::parse(&format!("{{{name}: {value}}}"), "c.json", &|_| None).expect(hint);
+    }
+    for without in [r#""module_ranks": "first""#, r#""ops": "nrom""#, r#""module_ranks": "-1""#] {
+        let refused = Config::parse(&format!("{{{without}}}"), "c.json", &|_| None).expect_err(without);
+        assert_eq!(refused.errors[0].hint, None, "{without}");
+    }
+}
+
+#[test]
 fn numbers_out_of_range_name_the_range() {
     assert_refused(
         r#"{"ndigits": 21, "step_interval": 0, "step_count_per_record": 1000001, "eps": -0.5, "module_ranks": [-1],

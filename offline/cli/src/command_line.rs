@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
@@ -11,29 +11,20 @@ use crate::verbs::{
     parse, plot, recover, replay, report, run as run_script, top,
 };
 
-/// Watch, capture and explain trainings.
+/// Monitor training runs, capture their tensors and find where two of them diverge
 #[derive(Parser)]
 #[command(name = "trainmon", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  trainmon run --config monitor.json train.py  a training, watched without a line changed in it\n",
-    "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
-    "  trainmon compare dump_b dump_a               where two captured runs first part\n",
-    "  trainmon alerts trainer_state.json           what the alert rules find in a log of any training\n",
-    "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
-    "  trainmon compare-checkpoint run_tp1 run_tp2pp2  two checkpoints, tensor by tensor\n",
-    "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
-    "  trainmon convert --to tensorboard monitor_output -o events\n",
-    "  trainmon merge-ranks monitor_output -o whole  shards and slices of all ranks as one model's rows\n",
-    "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
-    "  trainmon plot monitor_output                curves, heat maps and alerts of the newest run, in one page\n",
-    "  trainmon top http://127.0.0.1:9464          a training that runs, in the terminal\n",
-    "  trainmon report monitor_output              what moved, since which step, in which layer and rank, how sure\n",
-    "  trainmon replay monitor_output --to prometheus --blocks  an old run into Prometheus, every step with its own time\n",
-    "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
-    "  trainmon config-schema > trainmon.schema.json\n",
-    "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
+    "  trainmon run train.py               watch a training script without editing it\n",
+    "  trainmon top monitor_output         follow the newest run in the terminal\n",
+    "  trainmon plot monitor_output        draw it as one HTML page\n",
+    "  trainmon alerts trainer_state.json  run the alert rules over the log of any training\n",
+    "  trainmon compare new_run old_run    find the first step, rank and tensor that diverge\n",
+    "  trainmon compare dump_b dump_a      find the first operator that diverges\n",
+    "  trainmon ctl monitor_output status  show the state of a running training\n",
     "\n",
+    "Run `trainmon help COMMAND` for the examples of a command.\n",
     "Exit codes: 0 fine, 1 a difference or an alert, 2 an error"
 ))]
 struct Cli {
@@ -43,107 +34,135 @@ struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a difference or an alert, 2 an error";
 
+/// The commands as `--help` lists them.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Watch a training", &["run", "ctl", "check-config"]),
+    ("Look at a run", &["top", "plot", "report", "alerts", "anomaly", "replay"]),
+    ("Compare", &["compare", "compare-runs", "compare-checkpoint", "overflow", "merge"]),
+    ("Convert and recover data", &["convert", "parse", "merge-ranks", "recover"]),
+    ("Set up", &["config-schema", "completions", "help"]),
+];
+
+/// The command line, its commands listed by what they are for.
+fn command() -> Command {
+    let mut command = Cli::command();
+    command.build();
+    let header = *command.get_styles().get_header();
+    let literal = *command.get_styles().get_literal();
+    let mut listed = String::new();
+    for (group, names) in GROUPS {
+        listed += &format!("{header}{group}:{header:#}\n");
+        for known in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = known.get_about().map(ToString::to_string).unwrap_or_default();
+            listed += &format!("  {literal}{:<18}{literal:#}  {about}\n", known.get_name());
+        }
+        listed.push('\n');
+    }
+    let options = "{about-with-newline}\n{usage-heading} {usage}\n\n";
+    command.help_template(format!("{options}{listed}{header}Options:{header:#}\n{{options}}{{after-help}}"))
+}
+
 #[derive(Subcommand)]
 enum Verb {
-    /// Watch a training script without a line changed in it (needs the Python package)
+    /// Watch a training script without editing it (requires the Python package)
     ///
-    /// The script runs as without trainmon: its arguments, its exit status, its tracebacks.
+    /// The script runs as it does without trainmon: same arguments, exit status and tracebacks.
     #[command(after_long_help = run_script::EXAMPLES)]
     Run(run_script::Arguments),
-    /// Check a config file and show what it means
+    /// Check a config file and show what it changes
     ///
-    /// Prints as JSON what the effective config has that differs from the defaults; with `--full` all of it. Errors and warnings go to stderr, all at once, each
-    /// with its line, column and key.
+    /// Prints the keys whose values differ from the defaults, as JSON; `--full` prints every key. Errors and warnings go to stderr,
+    /// all at once, each with its line, column and key.
     #[command(after_long_help = check_config::EXAMPLES)]
     CheckConfig(check_config::Arguments),
-    /// Run the alert rules over a recorded run, or over the log of another tool
+    /// Run the alert rules over a recorded run or the log of another tool
     ///
-    /// The rules of a training, with the sentences they would have said. Reads runs of trainmon and msprobe, CSV, JSON Lines,
-    /// `trainer_state.json`, TensorBoard events, the offline files of wandb and MLflow, and Megatron-LM's text log.
+    /// Applies the rules that trainmon applies during a training. Reads runs of trainmon and msprobe, CSV, JSON Lines,
+    /// `trainer_state.json`, TensorBoard events, offline files of wandb and MLflow, and Megatron-LM's text log.
     #[command(after_long_help = alerts::EXAMPLES)]
     Alerts(alerts::Arguments),
-    /// Of all ranks' findings in anomaly.json, show those that came first
+    /// Show which rank's alert came first
     ///
-    /// Alerts write every finding there with `"alert": {"dump": true}`. What came first is where to look.
+    /// Reads the `anomaly.json` of every rank. trainmon writes it with `"alert": {"dump": true}`.
     #[command(after_long_help = anomaly::EXAMPLES)]
     Anomaly(anomaly::Arguments),
-    /// Compare two captures, monitored runs or checkpoints: where did they first part, and is it real?
+    /// Find where two runs, captures or checkpoints first diverge
     ///
-    /// Looks for the first operator whose inputs agree and whose outputs do not, in the order of execution, across ranks by
-    /// their communication, across steps. What counts as rounding depends on dtype, operator and inputs.
+    /// In captures, reports the first operator whose inputs agree and whose outputs differ by more than rounding error. Follows
+    /// the order of execution, communication between ranks, and steps. The tolerance depends on dtype, operator and inputs.
     #[command(after_long_help = compare::EXAMPLES)]
     Compare(Box<compare::Arguments>),
-    /// Find where NaN and infinities were born: the first operator that gives some out without having been given any
+    /// Find the operator that first produced NaN or infinity
     ///
-    /// Across ranks, what came in by communication is followed to where it was sent. An infinity that an operator was given as
-    /// an argument (a mask) does not count, unless NaN comes of it.
+    /// Follows NaN and infinities that arrived by communication to the rank that sent them. An infinite argument, such as a mask,
+    /// does not count unless it turns into NaN.
     #[command(visible_alias = "overflow_check", after_long_help = overflow::EXAMPLES)]
     Overflow(overflow::Arguments),
-    /// Find where two monitored runs part first, beyond noise
+    /// Find where two monitored runs first diverge beyond noise
     ///
-    /// Pairs ranks, steps and series, and names the first step and tensor where the target is further from the golden run
-    /// than printed digits, round-off and the growth of noise explain. `trainmon compare` does this for monitored runs.
+    /// Pairs ranks, steps and series. Names the first step and tensor whose difference exceeds printed digits, rounding error and
+    /// the growth of noise. `trainmon compare` does the same when you pass it runs.
     #[command(after_long_help = compare_runs::EXAMPLES)]
     CompareRuns(compare_runs::Arguments),
-    /// Convert a run's CSV files to TensorBoard's event files, or files of tensors to another format
+    /// Convert a run to TensorBoard event files, or tensors to another format
     ///
-    /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
-    /// Tags are those of msprobe's conversion: `vp0:blocks.0.attn.qkv.weight/norm`, one TensorBoard run per kind and rank.
+    /// Every value becomes a point with its step, and with its time if the run has a `steps.csv`. Tags are those of msprobe's
+    /// conversion: `vp0:blocks.0.attn.qkv.weight/norm`. Each kind and rank is a TensorBoard run.
     #[command(after_long_help = convert::EXAMPLES)]
     Convert(convert::Arguments),
-    /// Compare two checkpoints tensor by tensor, whatever their layouts
+    /// Compare two checkpoints tensor by tensor, across layouts
     ///
-    /// Megatron's, DeepSpeed's and FSDP's shards are put together without those libraries, and without executing anything
-    /// that is in the files.
+    /// Joins the shards of Megatron, DeepSpeed and FSDP without those libraries, and executes nothing from the files.
     #[command(after_long_help = checkpoint::EXAMPLES)]
     CompareCheckpoint(checkpoint::Arguments),
-    /// Merge the tables `trainmon compare` wrote of several ranks: a column per rank
+    /// Merge the tables that `trainmon compare` wrote per rank
     #[command(visible_alias = "merge_result", after_long_help = merge::EXAMPLES)]
     Merge(merge::Arguments),
-    /// Put the rows of a run's ranks together: one row per parameter and step, as of a model on one rank
+    /// Join the rows of all ranks into those of one unsharded model
     ///
-    /// So runs of different parallel layouts can be read and compared. Ranks write layout.json for it.
+    /// Makes runs of different parallel layouts comparable. Requires the `layout.json` that each rank writes.
     #[command(after_long_help = merge_ranks::EXAMPLES)]
     MergeRanks(merge_ranks::Arguments),
-    /// Write files of tensors in another format: npy, pt, safetensors
+    /// Convert tensor files to npy, pt or safetensors
     #[command(after_long_help = parse::EXAMPLES)]
     Parse(parse::Arguments),
-    /// Write the CSV files of a run that crashed, out of the journal it left
+    /// Restore the last steps of a crashed run from its journal
     ///
-    /// Every step the journal holds is checked and written the way the run's own files are. Records that are torn (by a
-    /// loss of power, a damaged disk) are left out and told, one by one.
+    /// Checks every step in the journal and writes it as the run's own CSV files would have it. Reports each record that is damaged,
+    /// for example by a power loss, and leaves it out.
     #[command(after_long_help = recover::EXAMPLES)]
     Recover(recover::Arguments),
-    /// Draw a run: one page that needs nothing else, or a picture of its curves
+    /// Draw a run as one HTML page, or as a picture of its curves
     ///
-    /// Of a finished run or of one that is at work, from its CSV files (ours or msprobe's) or its journal.
+    /// Reads CSV files (of trainmon or msprobe) or a journal. The run may still be training.
     #[command(after_long_help = plot::EXAMPLES)]
     Plot(plot::Arguments),
-    /// Tell what a run shows, as evidence of at most 256 KB: what moved, since which step, where, how sure
+    /// Summarize what moved in a run: step, layer, rank and confidence
     ///
-    /// For a ticket, a chat or a language model: it says what was not measured, and what would settle what is open.
+    /// Writes at most 256 KB, for a ticket, a chat or a language model. Lists what was not measured and what would settle the
+    /// open questions.
     #[command(after_long_help = report::EXAMPLES)]
     Report(report::Arguments),
-    /// Watch a run in the terminal: curves, the worst layers, alerts, the books
+    /// Follow a run in the terminal: curves, worst layers, alerts, counters
     ///
-    /// By the address of its page while it runs, or by its directory, running or finished.
+    /// Pass the address of its page while it trains, or its directory at any time.
     #[command(after_long_help = top::EXAMPLES)]
     Top(top::Arguments),
-    /// Send a recorded run to Prometheus or over OpenTelemetry, every step with its own time
+    /// Send a recorded run to Prometheus or OpenTelemetry with its own times
     ///
-    /// Of CSV files, ours or msprobe's, or of a journal: so old runs appear in Grafana beside those that run.
+    /// Reads CSV files (of trainmon or msprobe) or a journal. Old runs then appear in Grafana next to current ones.
     #[command(after_long_help = replay::EXAMPLES)]
     Replay(Box<replay::Arguments>),
-    /// Speak to a training that is being watched: status, pause, resume, flush, set
+    /// Control a running training: status, pause, resume, flush, set, dump
     ///
-    /// The config needs `"control": {}`. The run is found by its directory; the socket in it is its owner's alone.
+    /// Requires `"control": {}` in the config. Finds the run by its directory; only its owner may open the socket there.
     #[command(after_long_help = ctl::EXAMPLES)]
     Ctl(Box<ctl::Arguments>),
     /// Print the JSON Schema of config files, for editors
     #[command(after_long_help = concat!(
         "Example:\n",
         "  trainmon config-schema > trainmon.schema.json\n",
-        "Then begin the config with { \"$schema\": \"./trainmon.schema.json\", and the editor completes and explains keys."
+        "Then begin your config with { \"$schema\": \"./trainmon.schema.json\", and your editor completes and explains its keys."
     ))]
     ConfigSchema,
     /// Print the completion script of a shell
@@ -166,7 +185,8 @@ enum Verb {
 /// here ends the process or changes how it takes signals.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut printer = Printer::new();
-    let outcome = match Cli::try_parse_from(respelt(arguments)) {
+    let parsed = command().try_get_matches_from(respelt(arguments));
+    let outcome = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => dispatch(cli.verb, &mut printer),
         Err(message) => explain_usage(&message, &mut printer),
     };

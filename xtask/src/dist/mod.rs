@@ -19,8 +19,8 @@ pub use platform::Architecture;
 /// The package that is published, and the program.
 const PACKAGE: &str = "agent/python";
 const PROGRAM: &str = "trainmon-cli";
-/// How the package is compiled, whose hooks run in trainings: its output stands beside `target/dist`, where a release is put.
-pub(crate) const PROFILE: &str = "published";
+/// The profile of everything that users install and that benchmarks measure.
+pub(crate) const PROFILE: &str = "release";
 
 /// The oldest glibc a wheel runs on: as with torch's own wheels of before 2.6, and as old as Rust's standard library allows.
 const MANYLINUX: &str = "manylinux_2_17";

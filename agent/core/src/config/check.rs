@@ -5,9 +5,10 @@ use jsonc_parser::common::Ranged;
 use serde_json::{Map, Number, Value};
 
 use super::diagnostic::DiagnosticKind as Kind;
-use super::report::{Fault, Report, join};
+use super::report::{Fault, Reader, Report, join};
 use super::schema::SchemaNode;
 use super::similar::did_you_mean;
+use super::source;
 
 /// A longer piece of text is cut in messages.
 const MAX_QUOTED_CHARS: usize = 40;
@@ -256,35 +257,60 @@ fn quote(text: &str) -> String {
     format!("{:?}", cut + ellipsis)
 }
 
-/// What to write instead, where the meaning of a value of the wrong type is plain.
+/// A hint that says what to write. Every value it names is checked against the schema first.
 fn repair(schema: SchemaNode<'_>, node: &Node<'_>) -> Option<String> {
-    let takes = |json_type| schema.forms().iter().any(|form| form.takes(json_type));
     match node {
         Node::StringLit(literal) => {
             let text = literal.value.trim();
-            let lowered = text.to_lowercase();
-            if takes("boolean") && matches!(lowered.as_str(), "true" | "false") {
-                return Some(format!("write {lowered} without quotes"));
+            let bare = text.to_lowercase();
+            if (takes(schema, "boolean") || takes(schema, "number")) && is_accepted(schema, &bare) {
+                return Some(format!("write {bare} without quotes"));
             }
-            if takes("number") && text.parse::<f64>().is_ok_and(f64::is_finite) {
-                return Some(format!("write {text} without quotes"));
-            }
-            takes("array").then(|| format!("write [{}]", quote(&literal.value)))
+            let parts: Vec<&str> = text.split([',', ' ']).map(str::trim).filter(|part| !part.is_empty()).collect();
+            let quoted: Vec<String> = parts.iter().map(|part| quote(part)).collect();
+            first_list(schema, [quote(text), quoted.join(", "), parts.join(", ")])
         }
-        Node::NumberLit(literal) if takes("boolean") => match literal.value {
+        Node::NumberLit(literal) if takes(schema, "boolean") => match literal.value {
             "0" => Some("write false".to_owned()),
             "1" => Some("write true".to_owned()),
             _ => None,
         },
-        Node::NumberLit(literal) if takes("array") => Some(format!("write [{}]", literal.value)),
+        Node::NumberLit(literal) => {
+            let quoted = Some(quote(literal.value)).filter(|quoted| is_accepted(schema, quoted));
+            let quoted = quoted.map(|quoted| format!("write {quoted}"));
+            quoted.or_else(|| first_list(schema, [literal.value.to_owned(), quote(literal.value), String::new()]))
+        }
         Node::NullKeyword(_) => Some("leave the key out for its default".to_owned()),
-        Node::Array(_) if takes("object") => Some("write {\"name\": {}}".to_owned()).filter(|_| takes_any_key(schema)),
+        Node::Array(_) if takes(schema, "object") => {
+            Some("write {\"name\": {}}".to_owned()).filter(|_| takes_any_key(schema))
+        }
         _ => None,
     }
 }
 
+/// The first of these lists' contents that the schema takes.
+fn first_list(schema: SchemaNode<'_>, contents: [String; 3]) -> Option<String> {
+    if !takes(schema, "array") {
+        return None;
+    }
+    let lists = contents.into_iter().filter(|content| !content.is_empty()).map(|content| format!("[{content}]"));
+    lists.into_iter().find(|list| is_accepted(schema, list)).map(|list| format!("write {list}"))
+}
+
+fn takes(schema: SchemaNode<'_>, json_type: &str) -> bool {
+    schema.forms().iter().any(|form| form.takes(json_type))
+}
+
 fn takes_any_key(schema: SchemaNode<'_>) -> bool {
     schema.forms().iter().any(|form| form.takes("object") && form.property_names().is_empty())
+}
+
+/// Whether a text is JSON that the schema takes.
+fn is_accepted(schema: SchemaNode<'_>, text: &str) -> bool {
+    let Ok(node) = source::parse(text) else { return false };
+    let mut report = Report::new("", text, Reader::Check);
+    let value = Checker { report: &mut report, other_dialect_keys: Vec::new() }.check(schema, &node, "");
+    value.is_some() && !report.has_errors()
 }
 
 /// A value that is not checked, as plain JSON. Numbers beyond float64 and double keys become what they can.

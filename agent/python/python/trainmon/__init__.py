@@ -6,6 +6,7 @@ imports torch before it is used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,16 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module `trainmon` has no attribute `{name}`")
-    value = getattr(import_module(_LAZY[name]), name)
+    try:
+        value = getattr(import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        message = f"`trainmon.{name}` requires PyTorch, and this Python has no module `torch`: {sys.executable}"
+        raise ModuleNotFoundError(message, name="torch") from None
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

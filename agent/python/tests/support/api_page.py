@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,7 +62,7 @@ def of_member(name: str, member: Any) -> Iterator[str]:
 def of_class(name: str, member: type) -> Iterator[str]:
     made = getattr(member, "__init__", None)
     if made is not None and made.__doc__ is not None and inspect.isfunction(made):
-        yield signature(name, made)
+        yield signature("__init__", made, of=name)
     yield text(member)
     if made is not None and inspect.isfunction(made) and made.__doc__:
         yield text(made)
@@ -82,16 +84,19 @@ def is_hook(member: type, key: str) -> bool:
     return key.startswith("on_") or is_declared_elsewhere or key in vars(Listener) or key in OF_THE_PACKAGE
 
 
-def signature(name: str, function: Any) -> str:
-    """As one would type it, an argument a line where one line is too short."""
+def signature(name: str, function: Any, of: str = "") -> str:
+    """Python, an argument a line where one line is too short; inside of a class where it is of one."""
     found = inspect.signature(function)
     arguments = [value for key, value in found.parameters.items() if key != "self"]
-    shown = str(found.replace(parameters=arguments, return_annotation=found.return_annotation)).replace("'", "")
-    if len(name + shown) > 100:
+    shown = unquoted(str(found.replace(parameters=arguments, return_annotation=found.return_annotation)))
+    if len(name + shown) > 90:
         lines = [*separated(arguments)]
         result = "" if found.return_annotation in (found.empty, "None") else f" -> {found.return_annotation}"
-        shown = "(\n" + "".join(f"    {line},\n" for line in lines) + ")" + result.replace("'", "")
-    return f"```python\n{name}{shown}\n```\n"
+        shown = "(\n" + "".join(f"    {line},\n" for line in lines) + ")" + result
+    declared = f"def {name}{shown}: ..."
+    if of:
+        declared = f"class {of}:\n{textwrap.indent(declared, '    ')}"
+    return f"```python\n{declared}\n```\n"
 
 
 def separated(arguments: list[inspect.Parameter]) -> Iterator[str]:
@@ -100,7 +105,12 @@ def separated(arguments: list[inspect.Parameter]) -> Iterator[str]:
         if one.kind is one.KEYWORD_ONLY and not is_behind_star:
             yield "*"
             is_behind_star = True
-        yield str(one).replace("'", "")
+        yield unquoted(str(one))
+
+
+def unquoted(signature: str) -> str:
+    """Annotations are strings here; defaults keep their quotes."""
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
 
 
 def text(member: Any) -> str:

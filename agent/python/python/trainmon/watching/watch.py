@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+#: What completion offers of a watch.
+_FOR_USERS = (
+    *("close", "detach", "expect", "load_state_dict", "log", "measure_adhoc", "rehook_activations", "set_aside"),
+    *("skip_step", "state_dict", "step", "step_fn", "stop_requested"),
+)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -558,6 +564,10 @@ class Watch:
         for hook, end in ends:
             budget.run(functools.partial(self.guard.run, hook, end))
         budget.end(self.monitor.shutdown)
+
+    def __dir__(self) -> list[str]:
+        # What docs/api.md has: hooks and the parts of a watch are public to the package only.
+        return list(_FOR_USERS)
 
     def __enter__(self) -> Self:
         return self
