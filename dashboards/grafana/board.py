@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from grafana_foundation_sdk.builders.dashboard import (
     AnnotationQuery,
-    Dashboard,
     DashboardLink,
     DatasourceVariable,
     QueryVariable,
     Row,
     TextBoxVariable,
+)
+from grafana_foundation_sdk.builders.dashboard import (
+    Dashboard as DashboardBuilder,
 )
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import (
@@ -38,14 +40,14 @@ TAG = "trainmon"
 MARK_COLOR = "purple"
 
 
-class RankStore:
-    """A dashboard in the making."""
+class Dashboard:
+    """Builds one dashboard: its variables, annotations, rows and panels."""
 
     def __init__(self, uid: str, title: str, description: str) -> None:
         self.uid = f"trainmon-{uid}"
         self.annotation_texts: dict[str, dict[str, object]] = {}
         self._dashboard = (
-            Dashboard(f"trainmon / {title}")
+            DashboardBuilder(f"trainmon / {title}")
             .uid(self.uid)
             .description(description)
             .tags([TAG])
@@ -61,7 +63,7 @@ class RankStore:
             DatasourceVariable("datasource").label("Data source").type("prometheus").regex("")
         )
 
-    def with_variables(self, *names: str, one_run: bool = True) -> RankStore:
+    def with_variables(self, *names: str, one_run: bool = True) -> Dashboard:
         """The variables `run`, `rank`, `layer`, `tensor` as far as they are named, then the live page's rank and the
         runbook's place.
         """
@@ -88,19 +90,19 @@ class RankStore:
             self._annotate(title, (firing(severity), "{{alertname}}", "{{severity}}: run {{run}} {{rank}}"), color)
         return self
 
-    def with_marks(self, name: str, expression: str, text: str) -> RankStore:
+    def with_marks(self, name: str, expression: str, text: str) -> Dashboard:
         """Annotates the points in time where an expression has a value."""
         self._annotate(name, (expression, name, text), MARK_COLOR)
         return self
 
-    def row(self, title: str, *panels: Builder[Panel]) -> RankStore:
+    def row(self, title: str, *panels: Builder[Panel]) -> Dashboard:
         """A row and its panels, from left to right."""
         self._dashboard.with_row(Row(title))
         for panel in panels:
             self._dashboard.with_panel(panel)
         return self
 
-    def folded(self, title: str, *panels: Builder[Panel]) -> RankStore:
+    def folded(self, title: str, *panels: Builder[Panel]) -> Dashboard:
         """A row whose panels are shown, and asked for, once it is opened."""
         row = Row(title)
         for panel in panels:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import table, timeseries
 
-from grafana.board import RankStore
+from grafana.board import Dashboard
 from grafana.panels import PAGE_COLOR, RUN_OVERVIEW, TICKET_COLOR, Column, Facts, Look, Query, curves, listing
 from grafana.queries import RUN, firing, increase, per_run
 
 
-def board() -> RankStore:
+def board() -> Dashboard:
     """The dashboard."""
-    made = RankStore("fleet", "Fleet", "All runs: which needs a look.")
+    made = Dashboard("fleet", "Fleet", "All runs: which needs a look.")
     made.with_variables("run", "rank", one_run=False)
     made.row("All runs", _table())
     made.row("Over time", *_curves())

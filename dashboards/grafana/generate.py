@@ -8,17 +8,17 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana import fleet, layers, monitor_health, ranks, run_overview
-from grafana.board import RankStore
+from grafana.board import Dashboard
 
 DIRECTORY = Path(__file__).resolve().parent / "json"
 
 
-def boards() -> list[RankStore]:
+def boards() -> list[Dashboard]:
     """All dashboards, in the order of the menu."""
     return [fleet.board(), run_overview.board(), layers.board(), ranks.board(), monitor_health.board()]
 
 
-def rendered(board: RankStore) -> str:
+def rendered(board: Dashboard) -> str:
     """A dashboard as Grafana reads it."""
     model = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
     # The builders know no such keys of Prometheus annotations.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import heatmap, statetimeline, timeseries
 
-from grafana.board import RankStore
+from grafana.board import Dashboard
 from grafana.panels import Facts, Look, Query, curves, heat, states
 from grafana.queries import LAYER, RANK, WHOLE_LAYER, in_order, largest
 
@@ -13,9 +13,9 @@ _MAGNITUDE = "In powers of ten: -3 is 0.001. NaN, infinity and zero have no colo
 _STATES = {1: ("zero", "blue"), 2: ("infinity", "orange"), 3: ("NaN", "red")}
 
 
-def board() -> RankStore:
+def board() -> Dashboard:
     """The dashboard."""
-    made = RankStore("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
+    made = Dashboard("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
     made.with_variables("run", "rank", "layer", "tensor")
     made.row("Layers with NaN, infinity or zero", _not_numbers())
     made.row("Layers over time", *_heat_maps())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import table, timeseries
 
-from grafana.board import RankStore
+from grafana.board import Dashboard
 from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, curves, listing
 from grafana.queries import RANK, increase, largest, quantile, rate
 
 
-def board() -> RankStore:
+def board() -> Dashboard:
     """The dashboard."""
-    made = RankStore("monitor-health", "Monitor health", "What the monitor loses, and what it costs the training.")
+    made = Dashboard("monitor-health", "Monitor health", "What the monitor loses, and what it costs the training.")
     made.with_variables("run", "rank")
     made.row("Losses", *_losses())
     made.row("Records and queues", *_queues())

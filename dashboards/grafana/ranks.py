@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import table, timeseries
 
-from grafana.board import RankStore
+from grafana.board import Dashboard
 from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, curves, listing
 from grafana.queries import RANK, RUN, increase, largest, quantile, rate
 
@@ -12,9 +12,9 @@ _TIME = "trainmon_collective_duration_seconds"
 _WORLD = f"max by (run) (trainmon_world_size{{{RUN}}})"
 
 
-def board() -> RankStore:
+def board() -> Dashboard:
     """The dashboard."""
-    made = RankStore(
+    made = Dashboard(
         "ranks", "Ranks and communication", "One run, rank by rank: who is late, and what the others wait for."
     )
     made.with_variables("run", "rank")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from grafana.board import RankStore
+from grafana.board import Dashboard
 from grafana.panels import LIVE_PAGE, Column, Facts, Look, Query, alert_counts, curves, listing, number
 from grafana.queries import RANK, RUN, firing, increase, largest, quantile, rate
 
 
-def board() -> RankStore:
+def board() -> Dashboard:
     """The dashboard."""
-    made = RankStore("run-overview", "Run overview", "One run: is it healthy, and if not, since which step.")
+    made = Dashboard("run-overview", "Run overview", "One run: is it healthy, and if not, since which step.")
     made.with_variables("run", "rank")
     spiked = f"max by (run) ({increase('trainmon_grad_norm_spikes_total', RUN)}) > 0"
     made.with_marks("Spikes", spiked, "the gradient norm of {{run}} spiked")

@@ -74,7 +74,7 @@ def test_the_runbook_has_an_entry_for_every_alert_and_no_other() -> None:
     found = {entry.split("\n", 1)[0]: entry for entry in entries}
     assert set(found) == set(rules.alerts())
     for name, entry in found.items():
-        for word in ("**Means:**", "**Look at:**", "**Do:**"):
+        for word in ("**Means:**", "**Check:**", "**Do:**"):
             assert word in entry, f"{name}: no {word}"
 
 
