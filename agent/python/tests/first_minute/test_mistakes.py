@@ -52,7 +52,7 @@ def test_an_optimizer_without_moments_is_told_once_at_the_first_step(model: nn.M
     with trainmon.watch(model, plain, config=config):
         said()
         train(model, plain, 1)
-        assert "warning: moments are asked for, and the optimizer, SGD, keeps none" in said()
+        assert "warning: `mv_distribution` is set, but SGD keeps no moments" in said()
         train(model, plain, 2)
         assert said() == ""
     for kept in (
@@ -63,11 +63,12 @@ def test_an_optimizer_without_moments_is_told_once_at_the_first_step(model: nn.M
     ):
         with trainmon.watch(model, kept, config=config):
             train(model, kept, 2)
-        assert "moments are asked for" not in said(), kept
+        assert "no moments" not in said(), kept
     with trainmon.watch(model, plain):
         train(model, plain, 1)
     heard = said()
-    assert "moments are asked for" in heard and "warning" not in heard, "nobody asked for them"
+    assert "SGD keeps no moments" in heard
+    assert "warning" not in heard and "hint" not in heard, "a default is no request"
 
 
 def test_a_second_watch_of_the_same_training_takes_over(

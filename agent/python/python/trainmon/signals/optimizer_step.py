@@ -78,11 +78,12 @@ class OptimizerStep:
             return
         optimizer: Any = self._framework.job.optimizer
         name = type(next(iter(getattr(optimizer, "optimizers", ())), optimizer)).__name__
-        self._monitor.say(
-            "info" if self._is_usual else "warning",
-            f"moments are asked for, and the optimizer, {name}, keeps none: they are not measured",
-            "leave `mv_distribution` out; SGD keeps one with a `momentum`",
-        )
+        if self._is_usual:
+            # By default moments are measured where there are any.
+            self._monitor.say("info", f"{name} keeps no moments, so trainmon measures none", None)
+            return
+        hint = "remove `mv_distribution`; SGD keeps a moment if you set `momentum`"
+        self._monitor.say("warning", f"`mv_distribution` is set, but {name} keeps no moments", hint)
 
     def _when(self, kind: int, hook: str, body: Callable[[], None]) -> None:
         if self._monitor.wants(kind):
