@@ -1,7 +1,7 @@
 //! The crash-safe journal: a file of fixed size per rank that holds the last steps and the last alerts of a run.
 //!
 //! [`Journal`] writes it, [`JournalView`] reads steps back while it is being written, [`Recovered`] reads what a
-//! process left behind. `docs/journal.md` has the format to the byte and what each kind of end can cost.
+//! process left behind. `docs/journal-format.md` has the format to the byte, `docs/journal.md` what each kind of end can cost.
 //!
 //! ```text
 //! ┌────────┬───────┬──────────────┬─────────────┬──────────────┬─────────────────────────────────┐

@@ -200,9 +200,9 @@ def test_the_kernels_compile_for_every_target_and_the_document_says_how(compiled
         assert said.count(f"| {target} |") == 7
     # Nothing is read twice: four bytes of float32, two of bfloat16, and two of another type of 16 bits.
     assert "`partial` reads 8 bytes of one element of each kind" in said
-    document = (KERNELS.parents[2] / "docs" / "device.md").read_text()
+    document = (KERNELS.parents[2] / "docs" / "proof" / "device.md").read_text()
     assert not [line for line in said.splitlines() if line.startswith(("|", "`")) and line not in document], (
-        "docs/device.md has other figures"
+        "docs/proof/device.md has other figures"
     )
 
 
