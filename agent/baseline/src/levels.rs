@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(found(400), [400], "below");
     }
 
-    /// More by hand for the figures of docs/measurements.md: 40.
+    /// Raise it to 40 for a measurement by hand.
     const RUNS: u64 = 4;
 
     /// Runs in which anything was found, of those with 25 gradients over 2,000 steps whose scatter has this distribution.

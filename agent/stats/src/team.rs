@@ -2,7 +2,7 @@
 //!
 //! Torch's operators run on an OpenMP team whose threads spin for some milliseconds after each of them. Threads of our
 //! own would contend with those for the cores, and let them fall asleep: the host would wait for them to wake in its
-//! next operator. On a small machine the team costs a training step half of what our threads do (docs/measurements.md).
+//! next operator. On a small machine the team costs a training step half of what our threads do.
 //!
 //! A thread that calls gets a team of its own: so one is used on the thread that started the monitor only, in the
 //! process it was found in, and where torch itself runs on it.

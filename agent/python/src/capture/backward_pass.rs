@@ -2,7 +2,7 @@
 //! that does nothing, as torch's module hooks do.
 //!
 //! In Rust because a step has two of these for each call of a module: from Python they took a quarter of what a capture of
-//! modules adds (docs/measurements.md).
+//! modules adds.
 
 use parking_lot::Mutex;
 use pyo3::intern;

@@ -139,7 +139,7 @@ fn count(cases: &[Surveyed], of: Mark) -> usize {
     cases.iter().filter(|case| case.mark == of).count()
 }
 
-/// The tables of docs/measurements.md.
+/// The counts that docs/measurements.md sums up.
 fn print(title: &str, cases: &[Surveyed], whole: bool) {
     println!("\n{title}: {} cases\n\n| by | | right | unsure | wrong |\n|---|---|---|---|---|", cases.len());
     for key in ["net", "ranks", "phase"] {
