@@ -9,11 +9,14 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use super::rules;
 
 /// Words of a page, at most.
-const MOST_WORDS: usize = 2_500;
+const MOST_WORDS: usize = 2_650;
 /// Generated from the code: as long as the code has keys, functions or releases.
 const LONG: [&str; 3] = ["docs/configuration.md", "docs/api.md", "docs/metrics.md"];
 
-/// What was read of a page.
+/// Quotes what it forbids.
+const STYLE_GUIDE: &str = "docs/style.md";
+
+/// The parts of a page that are checked.
 #[derive(Debug, Default)]
 struct Page {
     /// Paragraphs, list items, table cells and headings, each with its line.
@@ -37,8 +40,9 @@ pub(super) fn violations(root: &Path, pages: &[(String, String)]) -> Result<Vec<
         if !page.has_purpose {
             found.push(format!("{file}: no sentence under the title says what the page is for"));
         }
+        let blocks = if file == STYLE_GUIDE { &[][..] } else { &page.blocks };
         let sentences =
-            page.blocks.iter().flat_map(|(line, text)| rules::broken(text).into_iter().map(move |fault| (line, fault)));
+            blocks.iter().flat_map(|(line, text)| rules::broken(text).into_iter().map(move |fault| (line, fault)));
         found.extend(sentences.map(|(line, fault)| format!("{file}:{line}: {fault}")));
         found.extend(page.links.iter().filter_map(|(line, link)| {
             let fault = dead(root, file, link, &read)?;
