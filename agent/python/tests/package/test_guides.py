@@ -119,6 +119,6 @@ def test_every_guide_is_run_somewhere() -> None:
         "megatron-lm.md": "frameworks/test_megatron_lm.py",
         "wandb-mlflow-tensorboard.md": "integrations/test_trackers.py",
     }
-    assert {path.name for path in GUIDES.glob("*.md")} == run_here | {*run_elsewhere, "README.md"}
+    assert {path.name for path in GUIDES.glob("*.md")} == run_here | run_elsewhere.keys()
     for guide, test in run_elsewhere.items():
         assert guide in (Path(__file__).parents[1] / test).read_text()
