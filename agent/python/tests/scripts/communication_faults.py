@@ -252,11 +252,15 @@ def objects(output):
     measured = {row["name"] for row in runs.rows_of(sorted(run.glob("comm_[0-9]*.csv")))}
     assert measured == {"all_reduce/world/pre_0", "all_reduce/world/post_0"}, measured
     counted = {(row["name"], row["step"]): row for row in runs.rows_of(sorted(run.glob("comm_time_*.csv")))}
-    ops = ("all_gather", "gather", "scatter", "broadcast", "all_reduce")
+    ops = ["all_gather", "gather", "scatter", "broadcast", "all_reduce"]
+    # From torch 2.15 on, `all_gather_object` gathers into one tensor.
+    into_one = [op for op in ("all_gather_into_tensor",) if (f"{op}/world", "0") in counted]
+    ops += into_one
     assert set(counted) == {(f"{op}/world", str(number)) for op in ops for number in range(2)}, counted
     # `all_gather_object` and `gather_object` gather sizes and bytes; `scatter_object_list` spreads the largest size,
     # `broadcast_object_list` sizes and bytes.
     calls = {op: int(counted[f"{op}/world", "1"]["calls"]) for op in ops}
+    calls["all_gather"] += sum(calls.pop(op) for op in into_one)
     assert calls == {"all_gather": 3, "gather": 1, "scatter": 2, "broadcast": 3, "all_reduce": 1}, calls
     assert all(float(row["bytes"]) > 0 for row in counted.values()), counted
 

@@ -18,15 +18,17 @@ from support import parallel, tiny
 from support.ranks import finish
 from support.torch_inside import hooks_of_tensor
 from support.ways import WAYS
+from trainmon.frameworks.fsdp2 import ADDS_UP, ENDS_BACKWARD
 
 
 def patched():
     from torch.distributed.fsdp import _runtime_utils
     from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     places = [
         (_runtime_utils, "_post_backward_reshard"),
-        (FSDPParam, "accumulate_unsharded_grad_if_needed"),
+        (FSDPParam, ADDS_UP) if hasattr(FSDPParam, ADDS_UP) else (FSDPParamGroup, ENDS_BACKWARD),
         (FullyShardedDataParallel, "clip_grad_norm_"),
         (torch.nn.utils, "clip_grad_norm_"),
         (torch.amp.GradScaler, "step"),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon.common.names import clean_name
 from trainmon.common.world import world_size
-from trainmon.frameworks.base import Content, GradientSink
-from trainmon.frameworks.functions import listen_after
+from trainmon.frameworks.base import Content, GradientSink, Removable
+from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.meshes import (
     Meshes,
@@ -42,6 +42,8 @@ _MODULES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param",
     "torch.distributed._composable.fsdp._fsdp_param",
 )
+#: The methods after (of `FSDPParam`, up to torch 2.14) and before which (of `FSDPParamGroup`) gradients are seen.
+ADDS_UP, ENDS_BACKWARD = "accumulate_unsharded_grad_if_needed", "post_backward"
 
 
 class Fsdp2(Sharded):
@@ -110,17 +112,14 @@ class Fsdp2(Sharded):
         if self._managed:
             by_tensor = {id(one.tensor): one for one in parameters}
 
-            def computed(_result: Any, managed: Any) -> None:
+            def computed(managed: Any) -> None:
                 parameter = by_tensor.get(id(managed.sharded_param))
                 if parameter is not None:
                     shown = functools.partial(show, parameter, managed, sink)
                     self._guard.each("weight gradients", parameter.name, shown)
                     self.launch()
 
-            # Called for each parameter of a group when its backward pass is over, aggregated now or later.
-            owner = next(sys.modules[name].FSDPParam for name in _MODULES if name in sys.modules)
-            hook = self._guard.wrap("weight gradients", computed)
-            self.handles.append(listen_after(owner, "accumulate_unsharded_grad_if_needed", hook))
+            self.handles.append(listen_to_gradients(self._guard.wrap("weight gradients", computed)))
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
@@ -200,6 +199,22 @@ def _groups(model: torch.nn.Module) -> Iterator[Any]:
         state = ask()
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         yield from (group for group in groups if group is not None)
+
+
+def listen_to_gradients(computed: Callable[[Any], None]) -> Removable:
+    """Calls `computed` with each `FSDPParam` of a group when the group's backward pass is over, before they are
+    aggregated, now or in a later pass. Raises `AttributeError` in a version of torch that does neither of the two."""
+    module = next(sys.modules[name] for name in _MODULES if name in sys.modules)
+    if ADDS_UP in vars(module.FSDPParam):
+        return listen_after(module.FSDPParam, ADDS_UP, lambda _result, managed: computed(managed))
+
+    # From torch 2.15 on, autograd adds up itself, and there is no call for each parameter.
+    def ends(group: Any, *_unused: Any) -> None:
+        for managed in group.fsdp_params:
+            computed(managed)
+
+    groups = sys.modules[f"{module.__name__}_group"].FSDPParamGroup
+    return listen_before(groups, ENDS_BACKWARD, ends)
 
 
 def show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
