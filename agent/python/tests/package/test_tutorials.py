@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -67,6 +68,39 @@ def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
             # Only the installation is shown so: the tests have installed the package already.
             assert language == "console", language
             assert "pip install" in text
+
+
+def follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Saves a tutorial's files and runs its trainings; its other commands have their own test."""
+    for language, name, text in blocks(page.read_text()):
+        if name and language in ("python", "json"):
+            (tmp_path / name).write_text(text)
+        for command in text.splitlines() if language == "sh" else []:
+            if command.startswith("python "):
+                subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+
+def test_the_transcripts_for_agents_are_what_the_commands_print(tmp_path: Path) -> None:
+    """Each `$` line of docs/agents.md is run; the lines below it appear in this order in its output."""
+    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    for page in ("first-divergence.md", "first-alert.md"):
+        follow(TUTORIALS / page, tmp_path, environment)
+    transcripts = [
+        text for language, _, text in blocks((TUTORIALS.parent / "agents.md").read_text()) if language == "console"
+    ]
+    assert len(transcripts) == 5
+    for line in "".join(transcripts).splitlines():
+        if line.startswith("$ "):
+            ended = subprocess.run(
+                ["bash", "-c", line[2:]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            json.loads(ended.stdout)
+            rest = ended.stdout
+        elif line.startswith("exit "):
+            assert ended.returncode == int(line[5:]), (line, ended)
+        else:
+            assert line in rest, (line, rest)
+            rest = rest[rest.index(line) + len(line) :]
 
 
 def test_every_command_with_an_expected_answer_is_in_a_tutorial() -> None:
