@@ -1,5 +1,7 @@
 //! What all tests of the program share: running it, and what it said.
 
+mod json_schemas;
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -21,8 +23,14 @@ impl From<Output> for ProgramOutput {
 
 impl ProgramOutput {
     /// Runs a command to its end.
+    ///
+    /// What `--json` printed is held against its schema in docs/schemas.
     pub(crate) fn by(command: &mut Command) -> Self {
-        Self::from(command.output().expect("starts"))
+        let output = Self::from(command.output().expect("starts"));
+        if command.get_args().any(|argument| argument == "--json") {
+            json_schemas::check(command, &output);
+        }
+        output
     }
 }
 

@@ -13,8 +13,8 @@ pub fn in_words(steps: &[Step]) -> String {
 /// For programs, a failure too.
 pub fn as_json(steps: &Result<Vec<Step>, OverflowError>) -> Value {
     match steps {
-        Ok(steps) => json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>()}),
-        Err(error) => json!({"error": trainmon_report::as_json(error)}),
+        Ok(steps) => json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>(), "error": null}),
+        Err(error) => json!({"steps": [], "error": trainmon_report::as_json(error)}),
     }
 }
 
