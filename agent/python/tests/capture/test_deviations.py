@@ -10,12 +10,12 @@ from support import dump_deviations, dumps
 from support.dump_deviations import Why
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
-HEAD = "| reason | ours | msprobe |\n|---|---|---|\n"
+HEAD = "| reason | trainmon | msprobe |\n|---|---|---|\n"
 
 
 def reasons_in_docs() -> list[str]:
-    """The first column of the table in `docs/capture.md`."""
-    text = (DOCS / "capture.md").read_text()
+    """The first column of the table in `docs/proof/capture-msprobe.md`."""
+    text = (DOCS / "proof" / "capture-msprobe.md").read_text()
     assert text.count(HEAD) == 1
     rows = text.partition(HEAD)[2].partition("\n\n")[0].splitlines()
     cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
