@@ -36,10 +36,13 @@ const UNSAFE_MODULES: &[&str] = &[
 const ARCHITECTURE: &str = "docs/architecture.md";
 /// Folders that a path on that page begins with.
 const TOP_FOLDERS: [&str; 8] = ["agent", "configs", "dashboards", "docs", "exporters", "formats", "offline", "xtask"];
-/// The page that lists the names.
+/// The page that defines the project's terms.
 const GLOSSARY: &str = "docs/glossary.md";
 /// A glossary of more is none.
 const MOST_TERMS: usize = 40;
+/// Types that had names of images: on each line a name and its replacement.
+const RETIRED_NAMES: &str = include_str!("retired_names.txt");
+const RETIRED_FILE: &str = "xtask/src/retired_names.txt";
 
 /// Every broken rule in the files that git tracks.
 ///
@@ -52,13 +55,14 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     // A file that was removed and not yet committed is still listed.
     let files = listing.lines().filter(|file| root.join(file).exists());
     let sources = files.map(|file| Ok((file.to_owned(), read(file)?))).collect::<Result<Vec<(String, String)>>>()?;
-    let mut found = broken(&sources, &read(GLOSSARY)?);
+    let mut found = broken(&sources, &read(GLOSSARY)?, RETIRED_NAMES);
     found.extend(gone(&read(ARCHITECTURE)?, |path| root.join(path).exists()));
     Ok(found)
 }
 
-fn broken(sources: &[(String, String)], glossary: &str) -> Vec<String> {
-    let (terms, retired) = tables(glossary);
+fn broken(sources: &[(String, String)], glossary: &str, retired_names: &str) -> Vec<String> {
+    let terms = count_terms(glossary);
+    let retired: Vec<(&str, &str)> = retired_names.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut found = Vec::new();
     if terms > MOST_TERMS {
         found.push(format!("{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"));
@@ -77,9 +81,9 @@ fn broken(sources: &[(String, String)], glossary: &str) -> Vec<String> {
         }
         for (line, declared) in declarations(text) {
             let name = retired.iter().find(|(name, _)| *name == declared);
-            found.extend(
-                name.map(|(name, instead)| format!("{file}:{line}: `{name}` is retired ({GLOSSARY}): use {instead}")),
-            );
+            found.extend(name.map(|(name, instead)| {
+                format!("{file}:{line}: `{name}` is retired ({RETIRED_FILE}): use {instead}")
+            }));
         }
     }
     found
@@ -141,17 +145,10 @@ fn is_of_rustdoc(word: &str) -> bool {
     matches!(word, "" | "rust" | "no_run" | "should_panic" | "compile_fail" | "ignore") || word.starts_with("edition")
 }
 
-/// How many terms the glossary has, and the retired names with what replaces them.
-fn tables(glossary: &str) -> (usize, Vec<(&str, &str)>) {
+/// How many terms the glossary has.
+fn count_terms(glossary: &str) -> usize {
     let rows = glossary.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
-    let (mut terms, mut retired) = (0, Vec::new());
-    for (left, right) in rows {
-        match left.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
-            Some(name) => retired.push((name, right)),
-            None => terms += usize::from(!matches!(left, "term" | "retired")),
-        }
-    }
-    (terms, retired)
+    rows.filter(|&(term, _)| term != "term").count()
 }
 
 /// The names of types and modules, each with its line.
@@ -167,16 +164,17 @@ fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
 mod tests {
     use super::*;
 
-    const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n\n| retired | use |\n|---|---|\n| `Basket` | `Payload` |\n";
+    const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n";
+    const RETIRED: &str = "Basket: `Payload`\n";
 
     fn of(file: &str, text: &str) -> Vec<String> {
-        broken(&[(file.to_owned(), text.to_owned())], WORDS)
+        broken(&[(file.to_owned(), text.to_owned())], WORDS, RETIRED)
     }
 
     #[test]
     fn a_retired_name_is_refused_where_it_is_declared() {
         let found = of("exporters/src/a.rs", "use x::Basket;\npub(crate) struct Basket<'a> {\n");
-        assert_eq!(found, ["exporters/src/a.rs:2: `Basket` is retired (docs/glossary.md): use `Payload`"]);
+        assert_eq!(found, ["exporters/src/a.rs:2: `Basket` is retired (xtask/src/retired_names.txt): use `Payload`"]);
         assert_eq!(of("a.py", "class Baskets:\n    basket = 1\n"), [""; 0]);
         assert_eq!(of("a.py", "class Basket(Base):\n").len(), 1);
     }
@@ -204,7 +202,7 @@ mod tests {
         let found = |manifest: &str, text: &str| {
             let lib = format!("#![forbid(unsafe_code)]\n{text}");
             let of = |file: &str, text: &str| (file.to_owned(), text.to_owned());
-            broken(&[of("agent/core/Cargo.toml", manifest), of("agent/core/src/lib.rs", &lib)], WORDS)
+            broken(&[of("agent/core/Cargo.toml", manifest), of("agent/core/src/lib.rs", &lib)], WORDS, RETIRED)
         };
         let without = "[lib]\ndoctest = false\n";
         for example in ["/// ```\n/// f();\n/// ```\n", "//! ```no_run\n//! ```\n", "    /// ```rust,should_panic\n"] {
@@ -228,8 +226,17 @@ mod tests {
     fn the_glossary_is_short() {
         let long = (0..=MOST_TERMS).fold(String::new(), |text, number| text + &format!("| term {number} | x |\n"));
         assert_eq!(
-            broken(&[], &long),
+            broken(&[], &long, RETIRED),
             [format!("{GLOSSARY} has {} terms, at most {MOST_TERMS} are allowed", MOST_TERMS + 1)]
         );
+    }
+
+    #[test]
+    fn each_retired_name_has_a_replacement() {
+        assert_eq!(RETIRED_NAMES.lines().count(), 49);
+        for line in RETIRED_NAMES.lines() {
+            let (name, instead) = line.split_once(": ").unwrap();
+            assert!(!name.is_empty() && !instead.is_empty(), "{line}");
+        }
     }
 }

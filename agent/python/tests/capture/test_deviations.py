@@ -10,12 +10,12 @@ from support import dump_deviations, dumps
 from support.dump_deviations import Why
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
-HEAD = "| reason | ours | msprobe |\n|---|---|---|\n"
+HEAD = "| reason | trainmon | msprobe |\n|---|---|---|\n"
 
 
 def reasons_in_docs() -> list[str]:
-    """The first column of the table in `docs/capture.md`."""
-    text = (DOCS / "capture.md").read_text()
+    """The first column of the table in `docs/proof/capture-msprobe.md`."""
+    text = (DOCS / "proof" / "capture-msprobe.md").read_text()
     assert text.count(HEAD) == 1
     rows = text.partition(HEAD)[2].partition("\n\n")[0].splitlines()
     cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
@@ -55,7 +55,7 @@ def test_a_field_that_differs_is_given_the_words_of_the_table() -> None:
 
 def test_what_is_said_to_be_missing_is_what_the_config_refuses() -> None:
     text = (DOCS / "msprobe-compatibility.md").read_text()
-    section = text.partition("## What msprobe has and this version does not")[2]
+    section = text.partition("## Not supported")[2]
     listed = [line for line in section.splitlines() if line.startswith("- ")]
     said = set(re.findall(r"`(\w+)`", "\n".join(listed)))
     assert said == set(re.findall(r"`(\w+)` \(not yet\)", (DOCS / "configuration.md").read_text()))

@@ -1,4 +1,7 @@
-"""Where our dumps differ from msprobe's of the same program, and why: the table in `docs/capture.md`."""
+"""Where our dumps differ from msprobe's of the same program, and why.
+
+`docs/proof/capture-msprobe.md` has the table.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ class Why(Enum):
     INTEGERS_AND_FLOAT64 = "mean and norm of integers and float64 are computed"
     HIGH_PRECISION = "`precision: high` computes mean and norm"
     EVERY_DTYPE = "mean and norm of every dtype are computed"
-    OVERWRITTEN = "msprobe's checksum of an input is taken after the call has overwritten it"
-    LINEAR_IS_CORE = "`linear` is of risk CORE"
-    SCOPE_END = "a scope ends with all that belongs to its last entry"
-    XOR_OF_SCALAR = "the xor of a tensor without dimensions is one, too"
-    DIRECTORY = "where the dump lies"
-    DEVICE = "a device is written as torch writes it"
+    OVERWRITTEN = "msprobe computes the checksum of an input after the call has overwritten it"
+    LINEAR_IS_CORE = "`linear` has risk level CORE"
+    SCOPE_END = "a scope includes all of its last entry"
+    XOR_OF_SCALAR = "the xor of a tensor without dimensions is computed too"
+    DIRECTORY = "each dump names its own directory"
+    DEVICE = "devices are written as torch writes them"
     POSITIONAL = "a positional dtype or device is described"
     NOT_RECORDED = "the second step was recorded without its tensor files"
-    ARRAY = "an array is described as a tensor is: its xor where that was asked for"
-    STOPPED_MODULE = "a module whose recomputation stops early gives nothing"
+    ARRAY = "an array is described like a tensor, with its xor if requested"
+    STOPPED_MODULE = "a module whose recomputation stops early returns nothing"
     LOST_FUNCTIONS = "msprobe loses the functions after a recomputation that stops early"
-    RECEIVED_EARLY = "msprobe looks at what a batch receives before it is there"
+    RECEIVED_EARLY = "msprobe reads the received data of a batch before it arrives"
     LATER_BATCH = "msprobe adds the operations of a later batch to this one"
 
 
