@@ -81,9 +81,11 @@ fn broken(sources: &[(String, String)], glossary: &str, retired_names: &str) -> 
         }
         for (line, declared) in declarations(text) {
             let name = retired.iter().find(|(name, _)| *name == declared);
-            found.extend(name.map(|(name, instead)| {
-                format!("{file}:{line}: `{name}` is retired ({RETIRED_FILE}): use {instead}")
-            }));
+            found.extend(
+                name.map(|(name, instead)| {
+                    format!("{file}:{line}: `{name}` is retired ({RETIRED_FILE}): use {instead}")
+                }),
+            );
         }
     }
     found

@@ -93,12 +93,15 @@ impl Page {
         let mut open: Option<(usize, String)> = None;
         let (mut is_code, mut is_heading) = (false, false);
         let mut titles = 0;
-        let parser = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_GFM);
+        let parser = Parser::new_ext(
+            text,
+            Options::ENABLE_TABLES | Options::ENABLE_GFM | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS,
+        );
         for (event, range) in parser.into_offset_iter() {
             let line = text[..range.start].matches('\n').count() + 1;
             match event {
-                Event::Start(Tag::CodeBlock(_)) => is_code = true,
-                Event::End(TagEnd::CodeBlock) => is_code = false,
+                Event::Start(Tag::CodeBlock(_) | Tag::MetadataBlock(_)) => is_code = true,
+                Event::End(TagEnd::CodeBlock | TagEnd::MetadataBlock(_)) => is_code = false,
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     page.links.push((line, dest_url.into_string()));
                 }
