@@ -1,4 +1,4 @@
-//! Pieces to a tensor.
+//! Assembles tensors from pieces.
 
 use trainmon_core::Shape;
 use trainmon_tensor_files::StoredTensor;
@@ -6,10 +6,11 @@ use trainmon_tensor_files::StoredTensor;
 use super::error::PieceTrouble;
 use super::recipe::{Piece, Recipe};
 
-/// Up to so many pieces each is compared with each other for lying on it; beyond, their number of elements must do.
+/// The largest number of pieces for which all pairs are checked for overlap; beyond it, only the number of elements is
+/// checked.
 const PAIRS_CHECKED: usize = 1024;
 
-/// Puts a tensor together. One whole piece costs nothing, several are copied once.
+/// Assembles a tensor. A single whole piece is not copied, several are copied once.
 pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<StoredTensor, PieceTrouble> {
     for part in parts {
         if part.dtype() != recipe.dtype {
@@ -33,7 +34,7 @@ pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<Stored
     Ok(StoredTensor::new(recipe.dtype, recipe.shape, whole.into())?)
 }
 
-/// The elements of a source that a piece means, in the piece's shape.
+/// The elements of a source that a piece covers, in the piece's shape.
 fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTrouble> {
     let Some((first, count)) = piece.elements else {
         return Ok(part.clone().reshaped(piece.shape)?);
@@ -43,7 +44,7 @@ fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTroub
     Ok(StoredTensor::new(part.dtype(), piece.shape, bytes)?)
 }
 
-/// The pieces fill the tensor, each element once.
+/// Checks that the pieces cover each element of the tensor exactly once.
 fn check(recipe: &Recipe) -> Result<(), PieceTrouble> {
     let whole = recipe.cut_as;
     for piece in &recipe.pieces {
@@ -83,7 +84,8 @@ fn overlap(first: &Piece, second: &Piece) -> bool {
     })
 }
 
-/// Copies a piece to its place, run by run: the last axis, and as many before it as the piece has whole.
+/// Copies a piece to its place in contiguous runs: the last axis, and the axes before it that the piece covers
+/// completely.
 fn place(part: &[u8], piece: &Piece, whole: &Shape, width: usize, out: &mut [u8]) {
     let (dims, full) = (piece.shape.dims(), whole.dims());
     if part.is_empty() {
@@ -112,7 +114,7 @@ fn place(part: &[u8], piece: &Piece, whole: &Shape, width: usize, out: &mut [u8]
     }
 }
 
-/// Pieces joined along an axis, as tensor-parallel ranks have them: each its place, and the shape of the whole.
+/// Joins pieces along an axis, as tensor-parallel ranks hold them: returns each piece's place and the whole shape.
 pub(super) fn joined(shapes: &[Shape], axis: usize) -> Result<(Shape, Vec<Vec<i64>>), PieceTrouble> {
     let Some((first, others)) = shapes.split_first() else { return Ok((Shape::default(), Vec::new())) };
     let fits = |other: &Shape| {

@@ -1,4 +1,4 @@
-//! A checkpoint whatever its layout: tensors by name, each put together from pieces when it is read.
+//! A checkpoint of any layout: tensors by name, each assembled from pieces when it is read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use super::error::{CheckpointError, PieceTrouble};
 use super::layout::Layout;
 use super::recipe::{Piece, Recipe, Source};
 
-/// A checkpoint, opened. Elements are read when they are compared.
+/// An open checkpoint. Elements are read when they are compared.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     pub(super) path: PathBuf,
     pub(super) layout: Layout,
     pub(super) files: Vec<TensorFile>,
     pub(super) tensors: BTreeMap<String, Recipe>,
-    /// Tensors that are there and cannot be read, with the reason.
+    /// Tensors that cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<String, String>,
-    /// Numbers and texts beside the tensors, by name, as Python writes them.
+    /// Numbers and texts beside the tensors, by name, in Python syntax.
     pub(super) values: BTreeMap<String, String>,
-    /// What a person should know about how it was read.
+    /// Notes on how the checkpoint was read.
     pub(super) notes: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Checkpoint {
         }
     }
 
-    /// Opens a file of tensors and keeps it. Gives its number.
+    /// Opens a file of tensors, keeps it open and returns its index.
     pub(super) fn open(&mut self, path: &Path) -> Result<usize, CheckpointError> {
         let file = trainmon_tensor_files::open(path)?;
         self.notes.extend(file.harmful_note());
@@ -46,7 +46,7 @@ impl Checkpoint {
         Ok(self.files.len() - 1)
     }
 
-    /// An entry of a file as the one piece of a tensor.
+    /// An entry of a file as the only piece of a tensor.
     pub(super) fn whole(&self, file: usize, index: usize) -> Recipe {
         let entry = &self.files[file].entries()[index];
         let piece = Piece {
@@ -58,7 +58,7 @@ impl Checkpoint {
         Recipe { dtype: entry.dtype, shape: entry.shape, cut_as: entry.shape, pieces: vec![piece] }
     }
 
-    /// Takes over every tensor of a file under names that `rename` gives; `None` leaves one out.
+    /// Adds every tensor of a file under the name that `rename` returns; `None` omits the tensor.
     pub(super) fn take_all(&mut self, file: usize, rename: &dyn Fn(&str) -> Option<String>) {
         for index in 0..self.files[file].entries().len() {
             if let Some(name) = rename(&self.files[file].entries()[index].name) {
@@ -73,7 +73,7 @@ impl Checkpoint {
         }
     }
 
-    /// Reads a tensor, put together.
+    /// Reads and assembles a tensor.
     pub(super) fn read(&self, name: &str) -> Result<StoredTensor, CheckpointError> {
         let recipe = &self.tensors[name];
         let trouble = |source| CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source };
@@ -89,8 +89,8 @@ impl Checkpoint {
         assemble::assemble(recipe, &parts).map_err(trouble)
     }
 
-    /// A tensor of several pieces is no larger than the files they are in: pieces that are all the same bytes were made
-    /// to use up the memory.
+    /// Checks that a tensor of several pieces is not larger than the files that contain them. Otherwise pieces that
+    /// share the same bytes could exhaust the memory.
     fn check_size(&self, recipe: &Recipe) -> Result<(), PieceTrouble> {
         if recipe.pieces.len() < 2 {
             return Ok(());
@@ -108,7 +108,7 @@ impl Checkpoint {
         if needed > stored { Err(PieceTrouble::TooLarge { needed, stored }) } else { Ok(()) }
     }
 
-    /// A name for messages about a tensor's pieces.
+    /// Adds the tensor's name to an error of its pieces.
     pub(super) fn piece_trouble(&self, name: &str, source: PieceTrouble) -> CheckpointError {
         CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source }
     }

@@ -1,4 +1,4 @@
-//! The comparison as one page for a browser: every tensor, the worst first, to be searched and filtered. It loads nothing.
+//! The comparison as one HTML page: every tensor, the worst first, with search and filter. It loads nothing.
 
 use maud::{Markup, html};
 use trainmon_report::html::{Behaviour, list, page};
@@ -25,7 +25,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         @for (word, names) in [("target", target_only), ("golden", golden_only)] {
             @if !names.is_empty() {
                 section {
-                    h2 { "Only in the " (word) " one: " (names.len()) }
+                    h2 { "Only in the " (word) ": " (names.len()) }
                     ul { @for name in names { li { code { (name) } } } }
                 }
                 "\n"
@@ -33,7 +33,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         }
         @if !other_values.is_empty() {
             section {
-                h2 { "Values beside the tensors that differ: " (other_values.len()) }
+                h2 { "Non-tensor values that differ:  " (other_values.len()) }
                 ul {
                     @for OtherValue { name, target, golden } in other_values {
                         li { code { (name) } ": " (target) " against " (golden) }
@@ -43,7 +43,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
             "\n"
         }
         section {
-            h2 { "Tensors both have" }
+            h2 { "Tensors in both" }
             "\n"
             p id="filters" {
                 label { "search " input id="search" type="search"; }

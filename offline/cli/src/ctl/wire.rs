@@ -1,4 +1,4 @@
-//! One request, one answer, one connection.
+//! One request and one response per connection.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,26 +13,26 @@ use serde_json::Value;
 use super::door::Door;
 use super::error::ControlError;
 
-/// Longer than the run takes for anything, `flush` included.
+/// The timeout: longer than a run takes for any request, including `flush`.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A status with thousands of targets is far below.
+/// The largest response: a status with thousands of targets is much smaller.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const MAX_HEADERS: usize = 32;
 
-/// What a run said.
+/// A response of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
-    /// HTTP's status code.
+    /// The HTTP status code.
     pub(crate) code: u16,
-    /// The answer.
+    /// The body.
     pub(crate) body: Value,
 }
 
 impl Door {
-    /// Asks, and gives the answer of a run that says yes.
+    /// Sends a request and returns the body of a successful response.
     ///
     /// # Errors
-    /// Nobody answers, or the answer is no.
+    /// The run does not respond, or rejects the request.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, ControlError> {
         let Answer { code, body } = self.send(method, path, body)?;
         if (200..300).contains(&code) {
@@ -43,10 +43,10 @@ impl Door {
         Err(ControlError::Refused { message, hint: text("hint") })
     }
 
-    /// Sends a request and reads the answer, whatever it is.
+    /// Sends a request and returns the response, successful or not.
     ///
     /// # Errors
-    /// Nobody answers, or something that is no answer.
+    /// The run does not respond, or the response is invalid.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Answer, ControlError> {
         let answer = match self {
             Self::Socket(socket) => connect(socket).and_then(|stream| {
@@ -64,7 +64,8 @@ impl Door {
     }
 }
 
-/// An address has 107 bytes at most, a path may have more: its directory's descriptor then stands for it.
+/// Connects to a socket. A socket address has at most 107 bytes; for a longer path, the descriptor of its directory is
+/// used.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     match (UnixStream::connect(socket), socket.parent(), socket.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -81,23 +82,23 @@ fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
 }
 
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {
-    // A run that refuses a large request answers before it has read all of it.
+    // A run that rejects a large request responds before it has read all of it.
     let sent = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
     let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes);
     if bytes.is_empty() { sent.and(read).map(|_| bytes) } else { Ok(bytes) }
 }
 
-/// The status line and the body of an answer that is closed by the end of its connection.
+/// Parses the status line and the body of a response that ends with its connection.
 fn parse(bytes: &[u8]) -> Result<Answer, String> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let head = match response.parse(bytes).map_err(|error| error.to_string())? {
         httparse::Status::Complete(head) => head,
-        httparse::Status::Partial => return Err("the answer broke off".to_owned()),
+        httparse::Status::Partial => return Err("the response is truncated".to_owned()),
     };
     let code = response.code.ok_or("no status code")?;
-    let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code}, and no JSON: {error}"))?;
+    let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code} without JSON: {error}"))?;
     Ok(Answer { code, body })
 }
 

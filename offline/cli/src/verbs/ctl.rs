@@ -1,4 +1,4 @@
-//! `trainmon ctl`: its arguments and what it does with them.
+//! The command line of `trainmon ctl` and its requests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use trainmon_runs::NewestRun;
 
 use crate::ctl::{ControlError, Door, messages};
 
-/// How it is used.
+/// Examples for `--help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   trainmon ctl status                                     the newest run below ./monitor_output
@@ -30,15 +30,15 @@ Examples:
 A change takes effect at one step on every rank; the answer names it.
 Exit codes: 0 fine, 1 a rank switched at another step or has no whole capture (with --wait), 2 an error";
 
-/// Where the newest run is looked for if no place is given.
+/// The places searched for the newest run by default.
 const USUAL_PLACES: [&str; 2] = [".", "monitor_output"];
-/// Between looks at a change.
+/// The interval at which a change is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Speak to a training that is being watched.
+/// Inspect and control a running training.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run's directory, or one of several runs: the newest is taken
+    /// The run's directory, or a directory of runs: the newest is used
     #[arg(conflicts_with_all = ["socket", "url"])]
     run: Option<PathBuf>,
     /// The run's unix socket
@@ -56,30 +56,30 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Order {
-    /// Say how the run is: step, plan, cost, records, changes
+    /// Print the run's step, plan, cost, records and changes
     Status {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Measure nothing; the steps are counted on
+    /// Stop measuring; steps are still counted
     Pause(Waiting),
-    /// Measure again
+    /// Resume measuring
     Resume(Waiting),
-    /// Wait until all that was measured is delivered
+    /// Wait until all measured data is delivered
     Flush {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Capture whole steps: what every module and function takes in and gives out
+    /// Capture whole steps: the inputs and outputs of every module and function
     Dump {
         #[command(flatten)]
         capture: Capture,
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Change what is measured; what is not named stays
+    /// Change what is measured; unnamed settings stay unchanged
     Set {
         #[command(flatten)]
         change: Change,
@@ -90,7 +90,7 @@ enum Order {
 
 #[derive(Args, Debug)]
 struct Waiting {
-    /// Wait until every rank has switched, not only until the step is agreed upon
+    /// Wait until every rank has switched, not only until the step is agreed
     #[arg(long)]
     wait: bool,
     /// Wait at most this many seconds
@@ -101,11 +101,12 @@ struct Waiting {
     json: bool,
 }
 
-/// What is changed. Each flag that is named after its key in the request, or renamed to it, is sent by that alone.
+/// The requested change. Each flag has the name of its key in the request, or is renamed to it, and is sent
+/// automatically.
 #[derive(Args, Debug, Serialize)]
 #[group(required = true, multiple = true)]
 struct Change {
-    /// A parameter or module to measure, by the beginning of its name; may be given several times
+    /// Measure a parameter or module by a prefix of its name; may be repeated
     #[arg(long = "target", value_name = "NAME", conflicts_with = "all_targets")]
     targets: Option<Vec<String>>,
     /// Measure everything
@@ -115,13 +116,13 @@ struct Change {
     /// Measure one step in this many
     #[arg(long = "every", value_name = "STEPS")]
     step_interval: Option<u64>,
-    /// The first step measured
+    /// The first measured step
     #[arg(long = "from", value_name = "STEP")]
     start_step: Option<u64>,
-    /// The first step no longer measured
+    /// The first step that is no longer measured
     #[arg(long = "until", value_name = "STEP")]
     stop_step: Option<u64>,
-    /// At most this many steps, counted from the switch
+    /// Measure at most this many steps, counted from the switch
     #[arg(long = "collect", value_name = "STEPS")]
     collect_times: Option<u64>,
     /// The statistics, in column order: norm,max,mean
@@ -136,7 +137,7 @@ struct Change {
     )]
     #[serde(skip)]
     on: Vec<String>,
-    /// Switch off
+    /// Switch these signals off
     #[arg(long, value_delimiter = ',', value_name = "KINDS")]
     #[serde(skip)]
     off: Vec<String>,
@@ -146,40 +147,40 @@ struct Change {
     raw: Option<String>,
 }
 
-/// What is captured. Each flag has the name of its key in the request.
+/// The requested capture. Each flag has the name of its key in the request.
 #[derive(Args, Debug, Serialize)]
 struct Capture {
-    /// How many steps in a row
+    /// The number of consecutive steps
     #[arg(long, value_name = "STEPS")]
     steps: Option<u32>,
-    /// The first step captured [default: the first that all ranks can agree upon]
+    /// The first captured step [default: the first that all ranks can agree on]
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// How finely: L0 (modules), L1 (functions), mix (both), L2 (operators)
+    /// The level: L0 (modules), L1 (functions), mix (both), L2 (operators)
     #[arg(long)]
     level: Option<String>,
-    /// What is kept of each value
-    #[arg(long, help = "What is kept: statistics, tensor, structure, nan_check, overflow_check")]
+    /// The stored data
+    #[arg(long, help = "What to store: statistics, tensor, structure, nan_check, overflow_check")]
     task: Option<String>,
-    /// First and last entry captured
+    /// The first and last captured entry
     #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
     scope: Option<Vec<String>>,
-    /// A text of which an entry's name must contain one; may be given several times
+    /// Capture only entries whose name contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     list: Option<Vec<String>>,
-    /// What is said of a tensor: statistics, md5, xor
+    /// The summary of a tensor: statistics, md5, xor
     #[arg(long = "summary-mode", value_name = "MODE")]
     summary_mode: Option<String>,
 }
 
-/// The flags given, as the keys of a request. The run says what is wrong with it.
+/// The given flags, as the keys of a request. The run validates them.
 fn keys_of(flags: &impl Serialize) -> Map<String, Value> {
     let keys = json!(flags).as_object().cloned().unwrap_or_default();
     keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
 }
 
 impl Change {
-    /// As the run reads it. A text of the caller's own is sent as it is.
+    /// The request's JSON. The user's own JSON is sent unchanged.
     fn text(&self) -> String {
         if let Some(text) = &self.raw {
             return text.clone();
@@ -200,7 +201,7 @@ impl Change {
     }
 }
 
-/// Does what was ordered.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     match obey(arguments, printer) {
         Ok((text, outcome)) => {
@@ -217,7 +218,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome), ControlError> {
     let (door, newest) = find(arguments)?;
     if let Some(newest) = newest {
-        printer.note(&newest.in_words("speaking to"));
+        printer.note(&newest.in_words("using"));
     }
     match &arguments.order {
         Order::Status { json } => {
@@ -251,18 +252,18 @@ fn find(arguments: &Arguments) -> Result<(Door, Option<NewestRun>), ControlError
     found.next().unwrap_or_else(|| Err(ControlError::NoRun { place: USUAL_PLACES[1].into() }))
 }
 
-/// Orders a change and waits until its step is known, or until it rules everywhere.
+/// Requests a change and waits until its step is known, or until it is in effect on all ranks.
 fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, path, body, waiting, "in force everywhere", |change, _| {
+    order(door, path, body, waiting, "in effect on all ranks", |change, _| {
         let is_settled = change["stage"] == "switched" || (change["stage"] == "agreed" && !waiting.wait);
         let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
         is_settled.then(|| (change.clone(), messages::change(change), is_late))
     })
 }
 
-/// Orders a capture and waits until its step is known, or until its files are there.
+/// Requests a capture and waits until its step is known, or until its files are written.
 fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, "/dump", body, waiting, "made everywhere", |change, status| {
+    order(door, "/dump", body, waiting, "complete on all ranks", |change, status| {
         if !matches!(change["stage"].as_str(), Some("agreed" | "switched")) {
             return None;
         }
@@ -275,8 +276,9 @@ fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome),
     })
 }
 
-/// Orders something and asks how it is until `settled` has an answer: what it became, the same in words, and whether that is other
-/// than ordered. It is given the change and the status. `awaited`: what is waited for beyond the step.
+/// Sends a request and polls its status until `settled` returns its final state, that state as text, and whether it
+/// differs from the request. `settled` receives the change and the status. `awaited`: the state to wait for after the
+/// step.
 fn order(
     door: &Door,
     path: &str,
@@ -298,7 +300,7 @@ fn order(
             return Ok((text, Outcome::of(is_other)));
         }
         if Instant::now() >= deadline {
-            let awaited = if waiting.wait { awaited } else { "agreed upon" };
+            let awaited = if waiting.wait { awaited } else { "agreed" };
             return Err(ControlError::TooLong { id, awaited, seconds: waiting.timeout });
         }
         std::thread::sleep(LOOK_EVERY);
@@ -309,7 +311,7 @@ fn with_id<'a>(all: &'a Value, id: &Value) -> Option<&'a Value> {
     all.as_array()?.iter().find(|one| one["id"] == *id)
 }
 
-/// Whether every rank has told that a capture is over.
+/// Whether every rank has reported the end of a capture.
 fn is_over(capture: &Value, status: &Value) -> bool {
     let count = |key: &str| capture[key].as_array().map_or(0, Vec::len) as u64;
     let others = status["world_size"].as_u64().unwrap_or(1).saturating_sub(1);

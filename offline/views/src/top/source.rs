@@ -1,4 +1,4 @@
-//! Where the run comes from: an agent's address or a directory, read on a thread of its own.
+//! The source of the run: an agent's address or a directory, read on a separate thread.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,54 +12,54 @@ use ureq::Agent;
 use super::error::TopError;
 use crate::rank_history::RankHistory;
 
-/// An agent is asked so often; one that does not answer too.
+/// The interval at which an agent is polled, also if it does not respond.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// An answer may take so long.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// No overview is larger: 128 curves of 2,048 bins are some 10 MB.
+/// The largest accepted overview: 128 curves of 2,048 bins take about 10 MB.
 const MOST_BYTES: u64 = 64 << 20;
-/// A directory's files are looked at so often, and no more than this share of the time is spent on reading them.
+/// The interval at which a directory's files are checked, and the largest share of the time spent on reading them.
 const READ_EVERY: Duration = Duration::from_secs(2);
 const READING_SHARE: u32 = 10;
 
-/// What is shown.
+/// The run to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The address of an agent's page: `http://127.0.0.1:9464`.
     Agent(String),
-    /// A run's directory, or its journal.
+    /// A run's directory or its journal.
     Run(PathBuf),
 }
 
-/// What the thread has found.
+/// An update from the reading thread.
 pub(super) enum SourceUpdate {
-    /// The run as it is now.
+    /// The current state of the run.
     Run(Box<RunDocument>),
-    /// It cannot be read now; it is tried again.
+    /// The run cannot be read now; the thread tries again.
     Trouble(String),
-    /// It never will be.
+    /// The run can never be read.
     Failed(TopError),
 }
 
-/// The thread; it ends when this is dropped.
+/// The reading thread; it ends when this is dropped.
 pub(super) struct Source {
     news: Receiver<SourceUpdate>,
     _end: Sender<()>,
 }
 
-/// Ends, in the middle of a pause too, when the other side is dropped.
+/// Ends the thread, also during a pause, when the other side is dropped.
 type End = Receiver<()>;
 
-/// Waits; true if it is over.
+/// Waits; returns true if the thread must end.
 fn is_over_after(end: &End, pause: Duration) -> bool {
     end.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
 }
 
 impl Source {
-    /// Begins to read.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// A rank of an address is asked for, the address is encrypted, or there is no thread.
+    /// A rank is given for an address, the address uses HTTPS, or the thread cannot be started.
     pub(super) fn start(target: Target, rank: Option<u32>) -> Result<Self, TopError> {
         if let (Target::Agent(_), Some(rank)) = (&target, rank) {
             return Err(TopError::RankOfAgent { rank });
@@ -80,21 +80,21 @@ impl Source {
         Ok(Self { news, _end: end })
     }
 
-    /// What has come since the last call.
+    /// The updates since the last call.
     pub(super) fn news(&mut self) -> impl Iterator<Item = SourceUpdate> {
         self.news.try_iter()
     }
 
-    /// Waits for the first.
+    /// Waits for the first update.
     ///
     /// # Errors
-    /// The thread has ended without any.
+    /// The thread ended without one.
     pub(super) fn first(&mut self) -> Result<SourceUpdate, TopError> {
         self.news.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
     }
 }
 
-/// Asks an agent again and again.
+/// Polls an agent until the end.
 fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
@@ -119,13 +119,13 @@ fn overview(agent: &Agent, url: &str) -> Result<SourceUpdate, String> {
     news_of(&text)
 }
 
-/// What an agent's answer says. Its version is read before the rest, which another version may have in another form.
+/// Parses an agent's response. The version is read first, because another version may have another layout.
 fn news_of(text: &str) -> Result<SourceUpdate, String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    let failed = |error| format!("no overview of a run: {error}");
+    let failed = |error| format!("the response is not the overview of a run: {error}");
     let Versioned { version: found } = serde_json::from_str(text).map_err(failed)?;
     if found != VERSION {
         return Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found }));
@@ -143,7 +143,7 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
         let state = RecordedRun::open_any(path, choice, &ColumnNames::default())
             .map(|run| (run.path.clone(), run.bytes(), run));
         let news = match state {
-            // A journal does not grow: it is read again and again.
+            // A journal does not grow: it is read every time.
             Ok((run_path, bytes, run))
                 if !run.ranks.iter().any(RecordedRank::is_journal)
                     && last.as_ref() == Some(&(run_path.clone(), bytes)) =>
@@ -152,7 +152,7 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
             }
             Ok((run_path, bytes, run)) => {
                 let read = document(&run);
-                // What could not be read is tried again.
+                // After an error, the next round tries again.
                 last = read.is_ok().then_some((run_path, bytes));
                 Some(read)
             }
@@ -163,7 +163,7 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
                 has_shown = true;
                 SourceUpdate::Run(run)
             }
-            // A run that is being started has no files yet; a rotation takes one away for a moment.
+            // A run that is starting has no files yet, and a rotation removes one for a moment.
             Err(error) if has_shown => SourceUpdate::Trouble(error.to_string()),
             Err(error) => SourceUpdate::Failed(error.into()),
         });
