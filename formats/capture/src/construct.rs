@@ -7,9 +7,9 @@ use std::sync::Arc;
 use jiter::JsonValue;
 
 use super::error::CaptureError;
+use super::keys::MICRO_STEPS;
 use super::shared::{Hashes, Shared};
 use super::stack::whole;
-use super::words::MICRO_STEPS;
 
 /// The parent of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

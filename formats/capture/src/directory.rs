@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::CaptureError;
-use super::words::file;
+use super::keys::file;
 
 /// The names of documents, in search order.
 const DOCUMENTS: [&str; 2] = [file::DUMP, file::DEBUG];

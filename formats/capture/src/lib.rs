@@ -14,19 +14,19 @@ mod construct;
 mod directory;
 mod document;
 mod error;
+mod keys;
 mod parse;
 mod shared;
 mod stack;
-mod words;
 mod write;
 
 pub use construct::{Construct, Parent};
 pub use directory::{DumpKind, RankFiles, StepFiles, Tree, find};
 pub use document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 pub use error::{CaptureError, Place};
+pub use keys::part;
 pub use parse::{Json, operator_json, parse_document};
 pub use stack::Stacks;
-pub use words::part;
 pub use write::{
     DigestText, EntryRecord, Frames, Header, Hole, JsonText, Made, Missing, Node, NumberText, Opened, RankDirectory,
     RankName, Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id,

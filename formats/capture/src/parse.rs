@@ -7,8 +7,8 @@ use jiter::{Jiter, JiterError, JsonValue, Peek};
 
 use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 use super::error::CaptureError;
+use super::keys::{document as head, part, value as key};
 use super::shared::Shared;
-use super::words::{document as head, part, value as key};
 
 /// The number of characters shown of a file with other content.
 const SHOWN: usize = 40;

@@ -15,7 +15,7 @@ use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
 use super::names::{MAX_TENSORS, Names};
 use super::number_names::NumberNames;
-use super::scan::{Gap, ScannedRegion, Source, Written, never_written, read_up_to};
+use super::scan::{Gap, RegionSource, ScannedRegion, Written, never_written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
 
@@ -182,13 +182,13 @@ impl Recovered {
         &self.faults
     }
 
-    fn source(&self, part: Part) -> Source<'_> {
+    fn source(&self, part: Part) -> RegionSource<'_> {
         let region = match part {
             Part::Names => self.layout.names,
             Part::Alerts => self.layout.alerts,
             Part::Steps => self.layout.steps,
         };
-        Source { file: &self.file, journal: self.layout.journal, region }
+        RegionSource { file: &self.file, journal: self.layout.journal, region }
     }
 
     fn read_regions(&mut self) -> std::io::Result<()> {
@@ -222,7 +222,7 @@ impl Recovered {
     }
 
     fn read_names(&mut self, found: &ScannedRegion) -> Names {
-        self.tell(Part::Names, found);
+        self.report_missing(Part::Names, found);
         let mut names = Names::default();
         for frame in &found.frames {
             let Some(content) = self.source(Part::Names).content(frame) else { continue };
@@ -249,7 +249,7 @@ impl Recovered {
     }
 
     fn read_alerts(&mut self, found: &ScannedRegion) {
-        self.tell(Part::Alerts, found);
+        self.report_missing(Part::Alerts, found);
         for frame in &found.frames {
             let content = self.source(Part::Alerts).content(frame).unwrap_or_default();
             match String::from_utf8(content) {
@@ -264,8 +264,8 @@ impl Recovered {
 
     /// Decodes every step once, to collect names and to find undecodable steps.
     fn read_steps(&mut self, found: ScannedRegion, names: &mut Names) {
-        self.tell(Part::Steps, &found);
-        self.tell_never_written(&found);
+        self.report_missing(Part::Steps, &found);
+        self.report_never_written(&found);
         let mut used: BTreeSet<TensorId> = BTreeSet::new();
         let mut names_known = 0;
         for frame in found.frames {
@@ -301,7 +301,7 @@ impl Recovered {
     }
 
     /// Reports the steps that the run made and never wrote.
-    fn tell_never_written(&mut self, found: &ScannedRegion) {
+    fn report_never_written(&mut self, found: &ScannedRegion) {
         let torn = found.gaps.iter().filter_map(|gap| if let Gap::Torn(header) = gap { Some(*header) } else { None });
         let gaps = never_written(found.frames.iter().copied().chain(torn));
         self.faults
@@ -309,7 +309,7 @@ impl Recovered {
     }
 
     /// Reports the missing records of a part.
-    fn tell(&mut self, part: Part, found: &ScannedRegion) {
+    fn report_missing(&mut self, part: Part, found: &ScannedRegion) {
         let step_before = |number: u64| {
             let before = found.frames.iter().rev().find(|frame| frame.seq < number && frame.kind == FrameKind::Step);
             before.map(|frame| Step(frame.step))

@@ -43,13 +43,13 @@ pub(super) enum Gap {
 
 /// A region of a file that may be truncated anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct RegionSource<'a> {
     pub(super) file: &'a File,
     pub(super) journal: u64,
     pub(super) region: Region,
 }
 
-impl Source<'_> {
+impl RegionSource<'_> {
     /// Checks every position at which a frame may begin, and reports missing frames.
     pub(super) fn find(&self, kinds: &[FrameKind], written: Written) -> io::Result<ScannedRegion> {
         let headers = self.headers(kinds)?;

@@ -21,7 +21,7 @@ pub struct RunDirectory {
     /// The table about the run itself.
     pub steps: Option<PathBuf>,
     /// CSV files that are not a monitor's tables.
-    pub strangers: Vec<PathBuf>,
+    pub other_files: Vec<PathBuf>,
     /// The kinds of rows that are omitted because they repeat other rows.
     pub left_out: LeftOut,
 }
@@ -66,7 +66,7 @@ impl RunDirectory {
     /// `None` if the directory has no tables of a monitor.
     fn open(path: &Path, entries: &[PathBuf]) -> Option<Self> {
         let mut tables: BTreeMap<String, Vec<(Place, PathBuf)>> = BTreeMap::new();
-        let (mut steps, mut strangers) = (None, Vec::new());
+        let (mut steps, mut other_files) = (None, Vec::new());
         for entry in entries.iter().filter(|entry| entry.is_file()) {
             let name = file_name(entry);
             if let Some(table) = TableName::of(entry) {
@@ -74,7 +74,7 @@ impl RunDirectory {
             } else if name == STEPS_FILE {
                 steps = Some(entry.clone());
             } else if name != STACKS_FILE && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
-                strangers.push(entry.clone());
+                other_files.push(entry.clone());
             }
         }
         if tables.is_empty() && steps.is_none() {
@@ -88,7 +88,7 @@ impl RunDirectory {
         let name = format!("rank{}", rank_of(path).unwrap_or(0));
         // An unreadable file counts as absent.
         let left_out = read_left_out(path).unwrap_or_default();
-        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers, left_out })
+        Some(Self { path: path.to_path_buf(), name, tables, steps, other_files, left_out })
     }
 
     /// Every file that will be read.

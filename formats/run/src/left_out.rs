@@ -55,7 +55,7 @@ fn in_words(kind: Kind) -> &'static str {
 type RowKey = (Kind, u32, String);
 
 /// A row that equals one that may be omitted.
-struct Twin<F> {
+struct RepeatedRow<F> {
     /// The key of the row that may be omitted.
     key: RowKey,
     is_empty: bool,
@@ -67,17 +67,17 @@ struct Twin<F> {
 pub(crate) struct LeftOutRows<F> {
     left_out: LeftOut,
     /// Rows that the step contains after all, or that are marked as absent.
-    there: HashSet<RowKey>,
+    present: HashSet<RowKey>,
     /// The rows of this step that omitted rows repeat.
-    twins: Vec<Twin<F>>,
+    repeated: Vec<RepeatedRow<F>>,
     /// The updated parameters of the previous step.
-    updated: HashMap<RowKey, Twin<F>>,
+    updated: HashMap<RowKey, RepeatedRow<F>>,
     of_step: Option<u64>,
 }
 
 impl<F> LeftOutRows<F> {
     pub(crate) fn new(left_out: LeftOut) -> Self {
-        Self { left_out, there: HashSet::new(), twins: Vec::new(), updated: HashMap::new(), of_step: None }
+        Self { left_out, present: HashSet::new(), repeated: Vec::new(), updated: HashMap::new(), of_step: None }
     }
 
     /// Whether reading a step requires the rows of the previous step.
@@ -90,12 +90,12 @@ impl<F> LeftOutRows<F> {
         let Some(kind) = Kind::from_name(row.of.kind) else { return false };
         let key = |kind| (kind, row.of.vpp_stage, row.of.name.to_owned());
         if self.left_out.has(kind) {
-            self.there.insert(key(kind));
+            self.present.insert(key(kind));
             return row.of.is_empty;
         }
         if let Some(left_out) = self.left_out.kinds().find(|left_out| LeftOut::twin_of(*left_out) == Some(kind)) {
             let (is_empty, facts, cells) = (row.of.is_empty, Arc::clone(row.facts), row.cells.cells.clone());
-            self.twins.push(Twin { key: key(left_out), is_empty, facts, cells });
+            self.repeated.push(RepeatedRow { key: key(left_out), is_empty, facts, cells });
         }
         false
     }
@@ -108,20 +108,22 @@ impl<F> LeftOutRows<F> {
         read: &mut impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let follows = self.of_step.is_some_and(|before| before.checked_add(1) == Some(step));
-        for twin in self.twins.iter().filter(|twin| !self.there.contains(&twin.key)) {
-            let said_by = match twin.key {
+        for repeated in self.repeated.iter().filter(|repeated| !self.present.contains(&repeated.key)) {
+            let source = match repeated.key {
                 // Only for a parameter that is measured in this step, too.
-                (Kind::ParamOrigin, ..) => self.updated.get(&twin.key).filter(|_| follows),
-                _ => Some(twin),
+                (Kind::ParamOrigin, ..) => self.updated.get(&repeated.key).filter(|_| follows),
+                _ => Some(repeated),
             };
-            if let Some(Twin { key: (kind, ..), facts, cells, .. }) = said_by.filter(|twin| !twin.is_empty) {
+            if let Some(RepeatedRow { key: (kind, ..), facts, cells, .. }) =
+                source.filter(|repeated| !repeated.is_empty)
+            {
                 facts.hand_out(cells, Some(kind.name()), warn, read)?;
             }
         }
-        let updated = self.twins.drain(..).filter(|twin| twin.key.0 == Kind::ParamOrigin);
-        self.updated = updated.map(|twin| (twin.key.clone(), twin)).collect();
+        let updated = self.repeated.drain(..).filter(|repeated| repeated.key.0 == Kind::ParamOrigin);
+        self.updated = updated.map(|repeated| (repeated.key.clone(), repeated)).collect();
         self.of_step = Some(step);
-        self.there.clear();
+        self.present.clear();
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ pub struct Unreadable {
     /// The name, as in [`Entry`].
     pub name: String,
     /// The reason.
-    pub trouble: FormatError,
+    pub error: FormatError,
 }
 
 /// The location of a tensor's elements.

@@ -64,7 +64,7 @@ pub enum FormatError {
     #[error("expected `.npy`, `.safetensors` or torch's `.pt`, found {}", beginning(first))]
     UnknownFormat { first: Vec<u8> },
     /// The content is truncated.
-    #[error("{what} requires bytes {from}..{to}, but the file has only {available}")]
+    #[error("cannot read {what}: it requires bytes {from}..{to}, but the file has only {available}")]
     Truncated { what: &'static str, from: u64, to: u64, available: u64 },
     /// The content violates the format.
     #[error("{what} at byte {offset}: {found}")]
@@ -73,7 +73,7 @@ pub enum FormatError {
     #[error("{what} is not supported: {found}")]
     Unsupported { what: &'static str, found: String },
     /// A limit that keeps malicious files from exhausting the machine is exceeded.
-    #[error("{what}: {found}, more than the limit of {limit}")]
+    #[error("exceeded the limit of {limit} for {what}: found {found}")]
     TooMuch { what: &'static str, found: u64, limit: u64 },
     /// The shape and the number of bytes disagree.
     #[error("a tensor of shape {shape} and dtype {dtype} requires {expected} bytes, found {found}")]

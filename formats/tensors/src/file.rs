@@ -52,7 +52,7 @@ impl TensorFile {
     /// # Errors
     /// The bytes have an unknown format, or are damaged.
     pub fn of_bytes(path: &Path, bytes: FileBytes) -> Result<Self, TensorFileError> {
-        let (format, contents) = read(&bytes).map_err(|trouble| trouble.of(path))?;
+        let (format, contents) = read(&bytes).map_err(|error| error.of(path))?;
         let Contents { tensors, unreadable, metadata, pickled } = contents;
         let (entries, places): (Vec<Entry>, Vec<Place>) = tensors.into_iter().unzip();
         let by_name = entries.iter().enumerate().map(|(index, entry)| (entry.name.clone(), index)).collect();
@@ -112,7 +112,7 @@ impl TensorFile {
                 leaves.push((name.to_owned(), item));
             }
         };
-        tree::walk(root, keep).map_err(|trouble| trouble.of(&self.path))?;
+        tree::walk(root, keep).map_err(|error| error.of(&self.path))?;
         Ok(leaves)
     }
 
@@ -172,7 +172,7 @@ impl TensorFile {
         match (self.entries.len(), self.unreadable.len()) {
             (1, 0) => self.read_at(0),
             (0, 1) => {
-                let Unreadable { name, trouble: source } = self.unreadable.remove(0);
+                let Unreadable { name, error: source } = self.unreadable.remove(0);
                 Err(TensorFileError::Tensor { path: self.path, name, source })
             }
             (readable, unreadable) => Err(TensorFileError::NotOne { path: self.path, found: readable + unreadable }),

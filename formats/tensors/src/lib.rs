@@ -70,5 +70,5 @@ pub fn read_one(path: &Path) -> Result<StoredTensor, TensorFileError> {
 /// The file cannot be read, is not a pickle, or is damaged.
 pub fn read_pickle(path: &Path) -> Result<Pickled, TensorFileError> {
     let bytes = FileBytes::open(path)?;
-    pickle::read(&bytes).map(|(pickled, _)| pickled).map_err(|trouble| trouble.of(path))
+    pickle::read(&bytes).map(|(pickled, _)| pickled).map_err(|error| error.of(path))
 }

@@ -37,9 +37,9 @@ pub(super) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>>
 
 fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option<Result<View<'a>, FormatError>> {
     if wrappers > MAX_WRAPPERS {
-        let trouble =
+        let error =
             FormatError::TooMuch { what: "wrappers of a tensor", found: wrappers as u64, limit: MAX_WRAPPERS as u64 };
-        return Some(Err(trouble));
+        return Some(Err(error));
     }
     let unsupported = || Some(Err(FormatError::unsupported("a tensor of this kind", format!("{module}.{name}"))));
     let mut argument = args.items();

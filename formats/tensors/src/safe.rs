@@ -27,10 +27,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
                 contents.tensors.push((Entry { name, dtype, shape }, place));
             }
             (None, _) => {
-                let trouble = FormatError::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
-                contents.unreadable.push(Unreadable { name, trouble });
+                let error = FormatError::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
+                contents.unreadable.push(Unreadable { name, error });
             }
-            (_, Err(error)) => contents.unreadable.push(Unreadable { name, trouble: error.into() }),
+            (_, Err(error)) => contents.unreadable.push(Unreadable { name, error: error.into() }),
         }
     }
     if let Some(texts) = metadata.metadata() {

@@ -3,7 +3,7 @@
 use trainmon_core::Shape;
 use trainmon_tensor_files::StoredTensor;
 
-use super::error::PieceTrouble;
+use super::error::PieceError;
 use super::recipe::{Piece, Recipe};
 
 /// The largest number of pieces for which all pairs are checked for overlap; beyond it, only the number of elements is
@@ -11,11 +11,11 @@ use super::recipe::{Piece, Recipe};
 const PAIRS_CHECKED: usize = 1024;
 
 /// Assembles a tensor. A single whole piece is not copied, several are copied once.
-pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<StoredTensor, PieceTrouble> {
+pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<StoredTensor, PieceError> {
     for part in parts {
         if part.dtype() != recipe.dtype {
             let (first, other) = (recipe.dtype.to_string(), part.dtype().to_string());
-            return Err(PieceTrouble::Dtypes { first, other });
+            return Err(PieceError::Dtypes { first, other });
         }
     }
     let selected: Vec<StoredTensor> =
@@ -35,7 +35,7 @@ pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<Stored
 }
 
 /// The elements of a source that a piece covers, in the piece's shape.
-fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTrouble> {
+fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceError> {
     let Some((first, count)) = piece.elements else {
         return Ok(part.clone().reshaped(piece.shape)?);
     };
@@ -45,7 +45,7 @@ fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTroub
 }
 
 /// Checks that the pieces cover each element of the tensor exactly once.
-fn check(recipe: &Recipe) -> Result<(), PieceTrouble> {
+fn check(recipe: &Recipe) -> Result<(), PieceError> {
     let whole = recipe.cut_as;
     for piece in &recipe.pieces {
         let dims = piece.shape.dims();
@@ -57,17 +57,17 @@ fn check(recipe: &Recipe) -> Result<(), PieceTrouble> {
             });
         if !fits {
             let (shape, at) = (piece.shape.to_string(), piece.at.clone());
-            return Err(PieceTrouble::Outside { piece: shape, at, whole: whole.to_string() });
+            return Err(PieceError::Outside { piece: shape, at, whole: whole.to_string() });
         }
     }
     let found = recipe.pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(piece.shape.elements() as u64));
     if found != whole.elements() as u64 {
-        return Err(PieceTrouble::Elements { found, expected: whole.elements() as u64 });
+        return Err(PieceError::Elements { found, expected: whole.elements() as u64 });
     }
     if recipe.pieces.len() <= PAIRS_CHECKED {
         for (index, first) in recipe.pieces.iter().enumerate() {
             if let Some(second) = recipe.pieces[..index].iter().find(|second| overlap(first, second)) {
-                return Err(PieceTrouble::Overlap { first: first.at.clone(), second: second.at.clone() });
+                return Err(PieceError::Overlap { first: first.at.clone(), second: second.at.clone() });
             }
         }
     }
@@ -115,14 +115,14 @@ fn place(part: &[u8], piece: &Piece, whole: &Shape, width: usize, out: &mut [u8]
 }
 
 /// Joins pieces along an axis, as tensor-parallel ranks hold them: returns each piece's place and the whole shape.
-pub(super) fn joined(shapes: &[Shape], axis: usize) -> Result<(Shape, Vec<Vec<i64>>), PieceTrouble> {
+pub(super) fn joined(shapes: &[Shape], axis: usize) -> Result<(Shape, Vec<Vec<i64>>), PieceError> {
     let Some((first, others)) = shapes.split_first() else { return Ok((Shape::default(), Vec::new())) };
     let fits = |other: &Shape| {
         let (a, b) = (first.dims(), other.dims());
         a.len() == b.len() && axis < a.len() && (0..a.len()).all(|at| at == axis || a[at] == b[at])
     };
     if let Some(other) = shapes.iter().find(|other| !fits(other)).or_else(|| others.iter().find(|other| !fits(other))) {
-        return Err(PieceTrouble::Join { first: first.to_string(), other: other.to_string(), axis });
+        return Err(PieceError::Join { first: first.to_string(), other: other.to_string(), axis });
     }
     let mut whole = first.dims().to_vec();
     whole[axis] = 0;
@@ -143,7 +143,7 @@ mod tests {
     use trainmon_core::Dtype;
     use trainmon_tensor_files::FileBytes;
 
-    use super::super::recipe::Source;
+    use super::super::recipe::PieceSource;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn piece(at: &[i64], dims: &[i64]) -> Piece {
-        let source = Source::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
+        let source = PieceSource::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
         Piece { source, elements: None, shape: shape(dims), at: at.to_vec() }
     }
 
@@ -177,11 +177,11 @@ mod tests {
     fn pieces_that_leave_holes_or_lie_on_each_other_are_refused() {
         let one = || bytes(&[2], &[1, 2]);
         let hole = assemble(&recipe(&[5], vec![piece(&[0], &[2]), piece(&[2], &[2])]), &[one(), one()]);
-        assert!(matches!(hole, Err(PieceTrouble::Elements { found: 4, expected: 5 })), "{hole:?}");
+        assert!(matches!(hole, Err(PieceError::Elements { found: 4, expected: 5 })), "{hole:?}");
         let twice = assemble(&recipe(&[4], vec![piece(&[0], &[2]), piece(&[1], &[2])]), &[one(), one()]);
-        assert!(matches!(twice, Err(PieceTrouble::Overlap { .. })), "{twice:?}");
+        assert!(matches!(twice, Err(PieceError::Overlap { .. })), "{twice:?}");
         let outside = assemble(&recipe(&[4], vec![piece(&[0], &[2]), piece(&[3], &[2])]), &[one(), one()]);
-        assert!(matches!(outside, Err(PieceTrouble::Outside { .. })), "{outside:?}");
+        assert!(matches!(outside, Err(PieceError::Outside { .. })), "{outside:?}");
     }
 
     #[test]

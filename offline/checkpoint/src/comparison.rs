@@ -21,7 +21,7 @@ const BATCH_BYTES: u64 = 256 << 20;
 /// The comparison result of two tensors of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TensorVerdict {
     /// All elements are equal.
     Identical,
     /// No element differs by more than one unit in the last place of the coarser dtype.
@@ -38,7 +38,7 @@ pub struct TensorRow {
     /// The name.
     pub name: String,
     /// The outcome.
-    pub verdict: Verdict,
+    pub verdict: TensorVerdict,
     /// The dtype of each.
     pub dtype: [String; 2],
     /// The shape of each.
@@ -122,16 +122,16 @@ impl Comparison {
     pub fn is_same(&self) -> bool {
         let unreadable = self.target.unreadable.len() + self.golden.unreadable.len();
         unreadable + self.target_only.len() + self.golden_only.len() + self.other_values.len() == 0
-            && self.tensors.iter().all(|row| row.verdict <= Verdict::Rounding)
+            && self.tensors.iter().all(|row| row.verdict <= TensorVerdict::Rounding)
     }
 
     /// The number of tensors with this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: TensorVerdict) -> usize {
         self.tensors.iter().filter(|row| row.verdict == verdict).count()
     }
 }
 
-/// Compares two checkpoints. Calls `tell` with the progress.
+/// Compares two checkpoints. Calls `progress` with the progress.
 ///
 /// # Errors
 /// One of them is not a checkpoint, is incomplete or damaged.
@@ -139,7 +139,7 @@ pub fn compare(
     target: &Path,
     golden: &Path,
     dialect: Dialect,
-    tell: &mut (dyn FnMut(Progress) + Send),
+    progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Comparison, CheckpointError> {
     let (mut target, mut golden) = (detect::open(target, dialect)?, detect::open(golden, dialect)?);
     if let Some(empty) = [&target, &golden].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty())
@@ -155,7 +155,7 @@ pub fn compare(
         recipe.shape.elements() as u64 * recipe.dtype.size() as u64
     };
     let total = common.iter().map(|name| bytes(name)).sum();
-    let progress = Mutex::new((0u64, tell));
+    let progress = Mutex::new((0u64, progress));
     let mut tensors = Vec::with_capacity(common.len());
     for batch in batches(&common, &bytes) {
         let rows: Vec<TensorRow> = batch
@@ -220,16 +220,16 @@ fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Resul
         distance,
     };
     if facts[0].shape != facts[1].shape {
-        return Ok(row(Verdict::Shape, None));
+        return Ok(row(TensorVerdict::Shape, None));
     }
     let (x, y) = (target.read(name)?, golden.read(name)?);
     let found = Distance::measure_on_all_cores(&x, &y, Quotient::Double);
     // Beyond 2^53, two different integers may convert to the same f64.
     let is_wide = matches!(x.dtype(), Dtype::I64 | Dtype::U64) && x.dtype() == y.dtype();
     let verdict = match () {
-        () if found.beyond_unit > 0 || (is_wide && x.bytes() != y.bytes()) => Verdict::Different,
-        () if found.differing > 0 => Verdict::Rounding,
-        () => Verdict::Identical,
+        () if found.beyond_unit > 0 || (is_wide && x.bytes() != y.bytes()) => TensorVerdict::Different,
+        () if found.differing > 0 => TensorVerdict::Rounding,
+        () => TensorVerdict::Identical,
     };
     let is_complex = x.numbers() != x.elements();
     let (l2, norms, (max_abs, max_abs_at)) = (found.l2(), found.norms(), found.largest());

@@ -8,9 +8,9 @@ use trainmon_core::Shape;
 use trainmon_tensor_files::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
 
 use super::contents::Checkpoint;
-use super::error::{CheckpointError, PieceTrouble};
+use super::error::{CheckpointError, PieceError};
 use super::layout::Layout;
-use super::recipe::{Piece, Recipe, Source};
+use super::recipe::{Piece, PieceSource, Recipe};
 
 const METADATA: &str = ".metadata";
 /// The extension of files with pieces.
@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, Checkpoi
         for chunk in chunks.items() {
             pieces.push(reader.piece(name, chunk, &places)?);
         }
-        let shape = Shape::new(&shape).map_err(|error| checkpoint.piece_trouble(name, error.into()))?;
+        let shape = Shape::new(&shape).map_err(|error| checkpoint.piece_error(name, error.into()))?;
         match first_dtype(&pieces)? {
             Some(dtype) => {
                 checkpoint.tensors.insert(name.to_owned(), Recipe { dtype, shape, cut_as: shape, pieces });
@@ -109,11 +109,10 @@ impl Reader<'_> {
         if !self.files.contains_key(file) {
             self.files.insert(file.to_owned(), FileBytes::open(&path)?);
         }
-        let trouble =
-            |source: PieceTrouble| CheckpointError::Piece { path: path.clone(), name: name.to_owned(), source };
-        let bytes = self.files[file].part("a piece", offset, length).map_err(|error| trouble(error.into()))?;
-        let shape = Shape::new(&shape).map_err(|error| trouble(error.into()))?;
-        Ok(Piece { source: Source::Within { path: path.clone(), bytes }, elements: None, shape, at: key.1 })
+        let failed = |source: PieceError| CheckpointError::Piece { path: path.clone(), name: name.to_owned(), source };
+        let bytes = self.files[file].part("a piece", offset, length).map_err(|error| failed(error.into()))?;
+        let shape = Shape::new(&shape).map_err(|error| failed(error.into()))?;
+        Ok(Piece { source: PieceSource::Within { path: path.clone(), bytes }, elements: None, shape, at: key.1 })
     }
 
     fn wrong(&self, expected: &'static str, found: &str) -> CheckpointError {
@@ -123,7 +122,7 @@ impl Reader<'_> {
 
 /// The dtype of the first piece: the metadata contain it too, but its form changes with torch's versions.
 fn first_dtype(pieces: &[Piece]) -> Result<Option<trainmon_core::Dtype>, CheckpointError> {
-    let Some(Piece { source: Source::Within { path, bytes }, .. }) = pieces.first() else { return Ok(None) };
+    let Some(Piece { source: PieceSource::Within { path, bytes }, .. }) = pieces.first() else { return Ok(None) };
     let file = TensorFile::of_bytes(path, bytes.clone())?;
     Ok(file.entries().first().map(|entry| entry.dtype))
 }

@@ -7,8 +7,8 @@ use trainmon_core::Shape;
 use trainmon_tensor_files::{Item, Kind};
 
 use super::contents::Checkpoint;
-use super::error::{CheckpointError, PieceTrouble};
-use super::recipe::{Piece, Recipe, Source};
+use super::error::{CheckpointError, PieceError};
+use super::recipe::{Piece, PieceSource, Recipe};
 
 /// ZeRO-3 partitions: every parameter is cut into as many equal rows of elements as there are ranks, the last one
 /// padded. Each rank's rows are concatenated in its flat tensors.
@@ -59,16 +59,16 @@ impl<'a> Partitioned<'a> {
         let shapes = self.shapes("param_shapes")?;
         let mut offset = 0;
         for (name, dims) in shapes {
-            let trouble = |checkpoint: &Checkpoint, source| Err(checkpoint.piece_trouble(&name, source));
+            let failed = |checkpoint: &Checkpoint, source| Err(checkpoint.piece_error(&name, source));
             let shape = match Shape::new(&dims) {
                 Ok(shape) => shape,
-                Err(error) => return trouble(self.checkpoint, PieceTrouble::from(error)),
+                Err(error) => return failed(self.checkpoint, PieceError::from(error)),
             };
             let elements = shape.elements() as u64;
             let fragment = elements.div_ceil(self.flat.len() as u64);
             let pieces = match self.pieces(offset, fragment, elements) {
                 Ok(pieces) => pieces,
-                Err(source) => return trouble(self.checkpoint, source),
+                Err(source) => return failed(self.checkpoint, source),
             };
             offset = offset.saturating_add(fragment);
             let Ok(cut_as) = Shape::new(&[elements as i64]) else { continue };
@@ -82,7 +82,7 @@ impl<'a> Partitioned<'a> {
     }
 
     /// The rows of a parameter: its elements from `offset` on in each rank's flat tensors.
-    fn pieces(&self, offset: u64, fragment: u64, elements: u64) -> Result<Vec<Piece>, PieceTrouble> {
+    fn pieces(&self, offset: u64, fragment: u64, elements: u64) -> Result<Vec<Piece>, PieceError> {
         let mut pieces = Vec::new();
         let mut done = 0;
         for rank in &self.flat {
@@ -98,12 +98,12 @@ impl<'a> Partitioned<'a> {
                     break;
                 }
                 let shape = Shape::new(&[count as i64])?;
-                let source = Source::Entry { file, index };
+                let source = PieceSource::Entry { file, index };
                 pieces.push(Piece { source, elements: Some((at, count)), shape, at: vec![done as i64] });
                 (done, left, at) = (done + count, left - count, 0);
             }
         }
-        if done == elements { Ok(pieces) } else { Err(PieceTrouble::Elements { found: done, expected: elements }) }
+        if done == elements { Ok(pieces) } else { Err(PieceError::Elements { found: done, expected: elements }) }
     }
 
     /// Adds buffers and other tensors that are complete in the first rank's file, where a parameter's entry is empty.
@@ -133,7 +133,7 @@ impl<'a> Partitioned<'a> {
                 let count = fragment.min(elements - done);
                 let Ok(piece) = Shape::new(&[count as i64]) else { break };
                 dtype = Some(entries[index].dtype);
-                let source = Source::Entry { file, index };
+                let source = PieceSource::Entry { file, index };
                 pieces.push(Piece { source, elements: Some((0, count)), shape: piece, at: vec![done as i64] });
                 done += count;
             }

@@ -28,7 +28,7 @@ pub enum CheckpointError {
     File(#[from] TensorFileError),
     /// A piece of a tensor contradicts the checkpoint's structure.
     #[error("`{}`: cannot assemble tensor `{name}`", path.display())]
-    Piece { path: PathBuf, name: String, source: PieceTrouble },
+    Piece { path: PathBuf, name: String, source: PieceError },
     /// The checkpoint's own description has an unknown form.
     #[error("`{}`: expected {expected}, found {found}", path.display())]
     Structure { path: PathBuf, expected: &'static str, found: String },
@@ -48,7 +48,7 @@ pub enum CheckpointError {
 
 /// Why pieces do not form a tensor.
 #[derive(Debug, thiserror::Error)]
-pub enum PieceTrouble {
+pub enum PieceError {
     /// The pieces differ in dtype.
     #[error("its pieces have different dtypes: {first} and {other}")]
     Dtypes { first: String, other: String },

@@ -123,10 +123,10 @@ fn collect_stage(
         let unreadable: Vec<(String, String)> = checkpoint.files[rank.file]
             .unreadable()
             .iter()
-            .filter_map(|one| Some((core_name(one.name.strip_prefix(&prefix)?), one.trouble.to_string())))
+            .filter_map(|one| Some((core_name(one.name.strip_prefix(&prefix)?), one.error.to_string())))
             .collect();
-        for (name, trouble) in unreadable {
-            checkpoint.unreadable.insert(with_layer(&name, numbering), trouble);
+        for (name, reason) in unreadable {
+            checkpoint.unreadable.insert(with_layer(&name, numbering), reason);
         }
     }
 }

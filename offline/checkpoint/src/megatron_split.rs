@@ -54,7 +54,7 @@ pub(super) fn join(
     };
     let slices: Vec<Recipe> = shards.iter().map(|shard| checkpoint.whole(shard.file, shard.index)).collect();
     let joint = Joint { axis, is_gated: is_gated && name.contains("linear_fc1") };
-    slices::join(&slices, joint).map_err(|source| checkpoint.piece_trouble(name, source))
+    slices::join(&slices, joint).map_err(|source| checkpoint.piece_error(name, source))
 }
 
 /// Adds a note if a tensor that every rank holds completely differs between ranks.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use trainmon_report::html::{Behaviour, list, page};
 
-use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, TensorVerdict};
 use super::report::{word, worst_first};
 
 const COLUMNS: [&str; 9] =
@@ -76,12 +76,12 @@ fn sentence(comparison: &Comparison) -> String {
     let one_sided = comparison.target_only.len() + comparison.golden_only.len();
     format!(
         "{} of {} tensors differ: {} in value, {} in shape; {} within rounding, {} identical; {one_sided} on one side only",
-        count(Verdict::Different) + count(Verdict::Shape),
+        count(TensorVerdict::Different) + count(TensorVerdict::Shape),
         comparison.tensors.len(),
-        count(Verdict::Different),
-        count(Verdict::Shape),
-        count(Verdict::Rounding),
-        count(Verdict::Identical)
+        count(TensorVerdict::Different),
+        count(TensorVerdict::Shape),
+        count(TensorVerdict::Rounding),
+        count(TensorVerdict::Identical)
     )
 }
 
@@ -115,9 +115,9 @@ fn row(row: &TensorRow) -> Markup {
         distance.map_or_else(|| "-".to_owned(), |distance| format!("{} of {}", distance.differing, row.numel[0])),
     ];
     let level = match row.verdict {
-        Verdict::Identical => "pass",
-        Verdict::Rounding => "warning",
-        Verdict::Different | Verdict::Shape => "error",
+        TensorVerdict::Identical => "pass",
+        TensorVerdict::Rounding => "warning",
+        TensorVerdict::Different | TensorVerdict::Shape => "error",
     };
     html! {
         tr {

@@ -7,7 +7,7 @@ use trainmon_tensor_files::FileBytes;
 
 /// The source of a piece's elements.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum PieceSource {
     /// An entry of an opened file.
     Entry { file: usize, index: usize },
     /// A file of one tensor embedded in another file.
@@ -17,7 +17,7 @@ pub(super) enum Source {
 /// A part of a tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
-    pub(super) source: Source,
+    pub(super) source: PieceSource,
     /// The range of the source's elements, row by row; all if `None`.
     pub(super) elements: Option<(u64, u64)>,
     /// The piece's shape.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, TensorVerdict};
 use super::error::CheckpointError;
 use trainmon_core::cell_of;
 use trainmon_report::{comparison_as_json, first_of};
@@ -54,7 +54,7 @@ fn text(comparison: &Comparison) -> String {
     if other_values.len() > NAMES_SHOWN {
         line(&mut out, &format!("… and {} more values", other_values.len() - NAMES_SHOWN));
     }
-    let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
+    let differing = worst_first(tensors.iter().filter(|row| row.verdict > TensorVerdict::Identical));
     if !differing.is_empty() {
         line(&mut out, &table(&differing));
     }
@@ -64,10 +64,10 @@ fn text(comparison: &Comparison) -> String {
         &format!(
             "{} in both: {} identical, {} within rounding, {} different, {} with different shapes; {} only in the target, {} only in the baseline{}",
             tensors.len(),
-            count(Verdict::Identical),
-            count(Verdict::Rounding),
-            count(Verdict::Different),
-            count(Verdict::Shape),
+            count(TensorVerdict::Identical),
+            count(TensorVerdict::Rounding),
+            count(TensorVerdict::Different),
+            count(TensorVerdict::Shape),
             target_only.len(),
             golden_only.len(),
             match other_values.len() {
@@ -119,12 +119,12 @@ fn table(rows: &[&TensorRow]) -> String {
     lines.join("\n")
 }
 
-pub(super) fn word(verdict: Verdict) -> &'static str {
+pub(super) fn word(verdict: TensorVerdict) -> &'static str {
     match verdict {
-        Verdict::Identical => "identical",
-        Verdict::Rounding => "rounding",
-        Verdict::Different => "different",
-        Verdict::Shape => "shape",
+        TensorVerdict::Identical => "identical",
+        TensorVerdict::Rounding => "rounding",
+        TensorVerdict::Different => "different",
+        TensorVerdict::Shape => "shape",
     }
 }
 
@@ -134,8 +134,8 @@ pub(super) fn json(comparison: &Comparison) -> Value {
     json!({
         "same": comparison.is_same(),
         "summary": {
-            "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
-            "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
+            "common": comparison.tensors.len(), "identical": count(TensorVerdict::Identical),
+            "rounding": count(TensorVerdict::Rounding), "different": count(TensorVerdict::Different), "shape": count(TensorVerdict::Shape),
             "target_only": comparison.target_only.len(), "golden_only": comparison.golden_only.len(),
             "values": comparison.values, "other_values": comparison.other_values.len(),
         },

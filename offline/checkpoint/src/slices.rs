@@ -4,7 +4,7 @@
 use trainmon_core::Shape;
 
 use super::assemble::joined;
-use super::error::PieceTrouble;
+use super::error::PieceError;
 use super::recipe::{Piece, Recipe};
 
 /// How slices are joined.
@@ -17,7 +17,7 @@ pub(super) struct Joint {
 }
 
 /// The recipe of the whole tensor. Slices may differ in size only along the joined axis.
-pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceTrouble> {
+pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceError> {
     let shapes: Vec<Shape> = slices.iter().map(|slice| slice.shape).collect();
     let (whole, _) = joined(&shapes, joint.axis)?;
     let is_halved = joint.is_gated
@@ -40,7 +40,7 @@ pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceTroub
 }
 
 /// Cuts a run of elements at the ends of rows: a partial row, whole rows, a partial row.
-fn cut(piece: &Piece, start: i64, width: i64, before: i64, pieces: &mut Vec<Piece>) -> Result<(), PieceTrouble> {
+fn cut(piece: &Piece, start: i64, width: i64, before: i64, pieces: &mut Vec<Piece>) -> Result<(), PieceError> {
     let count = piece.shape.elements() as i64;
     let first = piece.elements.map_or(0, |(first, _)| first);
     let mut done = 0;
@@ -65,7 +65,7 @@ mod tests {
     use trainmon_tensor_files::{FileBytes, StoredTensor};
 
     use super::super::assemble::assemble;
-    use super::super::recipe::Source;
+    use super::super::recipe::PieceSource;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {
@@ -74,7 +74,7 @@ mod tests {
 
     /// A slice of bytes, in one piece or cut into rows of so many elements.
     fn slice(dims: &[i64], bytes: &[u8], cut_at: Option<usize>) -> (Recipe, Vec<StoredTensor>) {
-        let source = || Source::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
+        let source = || PieceSource::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
         let stored =
             |dims: &[i64], bytes: &[u8]| StoredTensor::new(Dtype::U8, shape(dims), bytes.to_vec().into()).unwrap();
         let whole = shape(dims);

@@ -52,7 +52,7 @@ impl Advise for LogError {
             Self::Damaged { .. } => "copy it again from its original location",
             Self::NoNumbers { hint, .. } | Self::NoSuchColumn { hint, .. } => hint,
             Self::NoNumbersIn { .. } => "name a column of numbers",
-            Self::NotSteps { .. } => "name another column, or count the rows with --step row",
+            Self::NotSteps { .. } => "name another column, or count the rows with `--step row`",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
 /// Shorter work shows no bar.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DELAY: Duration = Duration::from_secs(2);
 /// Overrides the delay in seconds, for tests.
 const AFTER: &str = "TRAINMON_PROGRESS_AFTER";
 /// The interval at which [`watched`] updates the bar.
@@ -25,7 +25,7 @@ pub struct Progress {
 struct ProgressBar {
     bar: indicatif::ProgressBar,
     started: Instant,
-    patience: Duration,
+    delay: Duration,
     is_shown: bool,
 }
 
@@ -34,13 +34,13 @@ impl ProgressBar {
     fn new(what: &'static str) -> Self {
         let bar = indicatif::ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
         let asked = std::env::var(AFTER).ok().and_then(|seconds| seconds.parse().ok());
-        let patience = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(PATIENCE);
-        Self { bar, started: Instant::now(), patience, is_shown: false }
+        let delay = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DELAY);
+        Self { bar, started: Instant::now(), delay, is_shown: false }
     }
 
     /// Updates the bar. Before the first byte, neither the total nor the remaining time is known, so nothing is shown.
     fn show(&mut self, Progress { done, total }: Progress) {
-        if done == 0 || self.started.elapsed() < self.patience {
+        if done == 0 || self.started.elapsed() < self.delay {
             return;
         }
         self.bar.set_length(total);

@@ -43,13 +43,13 @@ pub struct RankHistory {
 }
 
 impl RankHistory {
-    /// Reads a rank. Calls `tell` with the number of bytes read so far.
+    /// Reads a rank. Calls `progress` with the number of bytes read so far.
     ///
     /// Memory: that of a history, independent of the run's length. Every file is read once.
     ///
     /// # Errors
     /// A file is damaged.
-    pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
+    pub fn read(rank: &RecordedRank, limits: Limits, progress: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
         let mut reader = rank.open()?;
         let config = reader.config().clone();
         let mut filler =
@@ -80,7 +80,7 @@ impl RankHistory {
             if !batch.records.is_empty() {
                 measured.push(batch.step.0);
             }
-            tell(reader.bytes_read());
+            progress(reader.bytes_read());
         }
         read.times = reader.times();
         read.warnings = reader.warnings().to_vec();

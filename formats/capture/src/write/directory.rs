@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use super::super::words::file;
+use super::super::keys::file;
 use super::error::WriteError;
 
 /// The mode of directories: the owner writes, the group reads.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiter::JsonValue;
 use serde::Serialize;
 
-use super::super::words::{MICRO_STEPS, document, file};
+use super::super::keys::{MICRO_STEPS, document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::index::{Index, Piece};
@@ -67,12 +67,12 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
     };
     let torn = index.torn;
     let lacks = Cell::new((0, 0));
-    let source = Source { records, index, path: path.clone(), directory: directory.tensors_path(), lacks };
+    let source = RecordSource { records, index, path: path.clone(), directory: directory.tensors_path(), lacks };
     let header = source.header();
     let name = if header.level == "debug" { file::DEBUG } else { file::DUMP };
     if header.extra_info && header.level != "debug" {
-        directory.replace(file::STACK, |to| source.write(to, file::STACK, Source::stacks))?;
-        directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, Source::construct))?;
+        directory.replace(file::STACK, |to| source.write(to, file::STACK, RecordSource::stacks))?;
+        directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, RecordSource::construct))?;
     }
     // Last: if it exists, the others exist.
     let (mut entries, mut missing) = (0, Vec::new());
@@ -141,7 +141,7 @@ enum Fault {
     Write(std::io::Error),
 }
 
-struct Source {
+struct RecordSource {
     records: File,
     index: Index,
     path: PathBuf,
@@ -151,7 +151,7 @@ struct Source {
     lacks: Cell<(usize, usize)>,
 }
 
-impl Source {
+impl RecordSource {
     fn header(&self) -> Heading {
         let text = |fields: &[(std::borrow::Cow<'_, str>, JsonValue<'_>)], key: &str| {
             let found = fields.iter().find(|(name, _)| name == key).map(|(_, value)| value);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::super::words::{document, file};
+use super::super::keys::{document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::record::{Frames, MAGIC};

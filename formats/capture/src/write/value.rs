@@ -1,6 +1,6 @@
 //! Writes values in the format's own form; [`super::super::parse`] reads them back.
 
-use super::super::words::value as key;
+use super::super::keys::value as key;
 use super::text::{Hole, JsonText};
 
 /// A number about a tensor: known, undefined, or filled in later.

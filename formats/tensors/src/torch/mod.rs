@@ -28,7 +28,7 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
     tree::walk(pickled.root(), &mut |name, found| {
         let place = match found {
             TreeEntry::Leaf(_) => return,
-            TreeEntry::Unreadable(trouble) => Err(trouble),
+            TreeEntry::Unreadable(error) => Err(error),
             TreeEntry::Array(array, id) => Ok((array.dtype, array.shape, Place::Pickled(id))),
             TreeEntry::Tensor(view) => placed(&view, storage).map(|(from, length)| {
                 let View { strided: view, .. } = view;
@@ -42,7 +42,7 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
         let name = unique(name, &mut names);
         match place {
             Ok((dtype, shape, place)) => contents.tensors.push((Entry { name, dtype, shape }, place)),
-            Err(trouble) => contents.unreadable.push(Unreadable { name, trouble }),
+            Err(error) => contents.unreadable.push(Unreadable { name, error }),
         }
     })?;
     if name_bytes > MAX_NAME_BYTES {

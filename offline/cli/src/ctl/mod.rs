@@ -3,10 +3,10 @@
 //! A run describes its endpoint in a file `control.json` (`endpoint`); `wire` sends one request and reads one response;
 //! `messages` formats the response for people.
 
-mod door;
+mod endpoint;
 mod error;
 pub(crate) mod messages;
 mod wire;
 
-pub(crate) use door::Door;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use error::ControlError;

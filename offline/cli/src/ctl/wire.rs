@@ -10,31 +10,31 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::door::Door;
+use super::endpoint::Endpoint;
 use super::error::ControlError;
 
 /// The timeout: longer than a run takes for any request, including `flush`.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 /// The largest response: a status with thousands of targets is much smaller.
-const MAX_ANSWER_BYTES: u64 = 16 << 20;
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 const MAX_HEADERS: usize = 32;
 
 /// A response of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     /// The HTTP status code.
     pub(crate) code: u16,
     /// The body.
     pub(crate) body: Value,
 }
 
-impl Door {
+impl Endpoint {
     /// Sends a request and returns the body of a successful response.
     ///
     /// # Errors
     /// The run does not respond, or rejects the request.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, ControlError> {
-        let Answer { code, body } = self.send(method, path, body)?;
+        let Response { code, body } = self.send(method, path, body)?;
         if (200..300).contains(&code) {
             return Ok(body);
         }
@@ -47,14 +47,14 @@ impl Door {
     ///
     /// # Errors
     /// The run does not respond, or the response is invalid.
-    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Answer, ControlError> {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Response, ControlError> {
         let answer = match self {
             Self::Socket(socket) => connect(socket).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 exchange(stream, &request(method, path, "Host: localhost\r\n", body))
             }),
-            Self::Http { address, token } => TcpStream::connect_timeout(address, PATIENCE).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
+            Self::Http { address, token } => TcpStream::connect_timeout(address, TIMEOUT).and_then(|stream| {
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 let headers = format!("Host: {address}\r\nAuthorization: Bearer {token}\r\n");
                 exchange(stream, &request(method, path, &headers, body))
             }),
@@ -85,12 +85,12 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>>
     // A run that rejects a large request responds before it has read all of it.
     let sent = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
-    let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes);
+    let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);
     if bytes.is_empty() { sent.and(read).map(|_| bytes) } else { Ok(bytes) }
 }
 
 /// Parses the status line and the body of a response that ends with its connection.
-fn parse(bytes: &[u8]) -> Result<Answer, String> {
+fn parse(bytes: &[u8]) -> Result<Response, String> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let head = match response.parse(bytes).map_err(|error| error.to_string())? {
@@ -99,7 +99,7 @@ fn parse(bytes: &[u8]) -> Result<Answer, String> {
     };
     let code = response.code.ok_or("no status code")?;
     let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code} without JSON: {error}"))?;
-    Ok(Answer { code, body })
+    Ok(Response { code, body })
 }
 
 #[cfg(test)]
@@ -130,8 +130,8 @@ mod tests {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"step\": 3}").unwrap();
         };
         let answering = std::thread::Builder::new().name("answering".to_owned()).spawn(answer).unwrap();
-        let door = Door::Socket(directory.join("control.sock"));
-        assert_eq!(door.ask("GET", "/status", "").unwrap()["step"], 3);
+        let endpoint = Endpoint::Socket(directory.join("control.sock"));
+        assert_eq!(endpoint.ask("GET", "/status", "").unwrap()["step"], 3);
         answering.join().unwrap();
         let nobody = connect(&directory.join("other.sock")).unwrap_err();
         assert_eq!(nobody.kind(), io::ErrorKind::NotFound);

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     };
     let ranks = rank.map_or(RankChoice::All, RankChoice::Only);
     let options = JudgeOptions { ranks, columns: &columns.names(), alerting: &alerting };
-    let judged = shown("looking", |tell| judge(run, options, tell));
+    let judged = shown("looking", |progress| judge(run, options, progress));
     if let (Ok(judged), false) = (&judged, json) {
         say_what_was_read(judged, printer);
     }

@@ -66,7 +66,7 @@ fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>)
     let dialect = if *compat { Dialect::Msprobe } else { Dialect::Ours };
     // Checked before a comparison that may take hours.
     let output = Output::prepare(output.as_deref(), format, dialect)?;
-    let comparison = shown("comparing", |tell| compare(target, golden, dialect, tell))?;
+    let comparison = shown("comparing", |progress| compare(target, golden, dialect, progress))?;
     let written = output.write(&comparison)?;
     Ok((comparison, written))
 }

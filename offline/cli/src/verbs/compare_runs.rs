@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         ComputedIn::Fp16 => Dtype::F16,
         ComputedIn::Fp32 => Dtype::F32,
     });
-    let compared = shown("comparing", |tell| compare(target, golden, Options { computed_in }, tell));
+    let compared = shown("comparing", |progress| compare(target, golden, Options { computed_in }, progress));
     let written = compared.and_then(|comparison| {
         let files = output.as_deref().map_or(Ok(Vec::new()), |out| write(&comparison, out, format))?;
         Ok((comparison, files))

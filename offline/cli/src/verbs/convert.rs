@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         let output = output.as_deref().unwrap_or(Path::new("output"));
         return parse::convert_and_say(run, to, output, *json, printer);
     }
-    let converted = shown("converting", |tell| to_tensorboard(run, output.as_deref(), tell));
+    let converted = shown("converting", |progress| to_tensorboard(run, output.as_deref(), progress));
     if let (Ok(converted), false) = (&converted, json) {
         say_what_was_read(printer, "converting", &converted.newest, None, &converted.warnings);
     }

@@ -10,25 +10,25 @@ use serde_json::{Map, Value, json};
 use trainmon_report::{Advise as _, Outcome, Printer};
 use trainmon_runs::NewestRun;
 
-use crate::ctl::{ControlError, Door, messages};
+use crate::ctl::{ControlError, Endpoint, messages};
 
 /// Examples for `--help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  trainmon ctl status                                     the newest run below ./monitor_output
+  trainmon ctl status                                     the newest run in ./monitor_output
   trainmon ctl monitor_output/train-1123-043812 pause   
-  trainmon ctl run resume --wait                          until every rank has switched
-  trainmon ctl run set --every 10 --ops norm,max          one step in ten, other statistics
+  trainmon ctl run resume --wait                          wait until every rank has switched
+  trainmon ctl run set --every 10 --ops norm,max          every tenth step, with these statistics
   trainmon ctl run set --target layers.7 --target head --on moments --off activations
-  trainmon ctl run set --collect 20 --from 5000           20 steps from step 5000 on
-  trainmon ctl run dump --steps 2 --level mix --wait      capture two steps, all ranks the same
+  trainmon ctl run set --collect 20 --from 5000           20 steps, starting at step 5000
+  trainmon ctl run dump --steps 2 --level mix --wait      capture two steps, the same on all ranks
   trainmon ctl run dump --at 5000 --task tensor --list layers.7
   trainmon ctl run set --json-change '{\"targets\": [], \"stop_step\": null}'
-  trainmon ctl --socket /tmp/trainmon.sock flush          all that was measured is on disk
+  trainmon ctl --socket /tmp/trainmon.sock flush          wait until all measured data is on disk
   trainmon ctl --url http://127.0.0.1:9470 --token-file run/control.token status --json | jq .step
 
-A change takes effect at one step on every rank; the answer names it.
-Exit codes: 0 fine, 1 a rank switched at another step or has no whole capture (with --wait), 2 an error";
+A change takes effect at the same step on every rank; the output contains the step.
+Exit codes: 0 success, 1 with --wait: a rank switched at another step or its capture is incomplete, 2 an error";
 
 /// The places searched for the newest run by default.
 const USUAL_PLACES: [&str; 2] = [".", "monitor_output"];
@@ -160,7 +160,7 @@ struct Capture {
     #[arg(long)]
     level: Option<String>,
     /// The stored data
-    #[arg(long, help = "What to store: statistics, tensor, structure, nan_check, overflow_check")]
+    #[arg(long, help = "The stored data: statistics, tensor, structure, nan_check, overflow_check")]
     task: Option<String>,
     /// The first and last captured entry
     #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
@@ -216,45 +216,45 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 }
 
 fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome), ControlError> {
-    let (door, newest) = find(arguments)?;
+    let (endpoint, newest) = find(arguments)?;
     if let Some(newest) = newest {
         printer.note(&newest.in_words("using"));
     }
     match &arguments.order {
         Order::Status { json } => {
-            let status = door.ask("GET", "/status", "")?;
+            let status = endpoint.ask("GET", "/status", "")?;
             Ok((if *json { pretty(&status) } else { messages::status(&status) }, Outcome::Fine))
         }
         Order::Flush { json } => {
-            let answer = door.ask("POST", "/flush", "")?;
+            let answer = endpoint.ask("POST", "/flush", "")?;
             let text = format!("{} records delivered\n", answer["records"]);
             Ok((if *json { pretty(&answer) } else { text }, Outcome::Fine))
         }
-        Order::Pause(waiting) => change(&door, "/pause", "", waiting),
-        Order::Resume(waiting) => change(&door, "/resume", "", waiting),
-        Order::Dump { capture, waiting } => dump(&door, &Value::Object(keys_of(capture)).to_string(), waiting),
-        Order::Set { change: wanted, waiting } => change(&door, "/set", &wanted.text(), waiting),
+        Order::Pause(waiting) => change(&endpoint, "/pause", "", waiting),
+        Order::Resume(waiting) => change(&endpoint, "/resume", "", waiting),
+        Order::Dump { capture, waiting } => dump(&endpoint, &Value::Object(keys_of(capture)).to_string(), waiting),
+        Order::Set { change: wanted, waiting } => change(&endpoint, "/set", &wanted.text(), waiting),
     }
 }
 
-fn find(arguments: &Arguments) -> Result<(Door, Option<NewestRun>), ControlError> {
+fn find(arguments: &Arguments) -> Result<(Endpoint, Option<NewestRun>), ControlError> {
     if let Some(socket) = &arguments.socket {
-        return Ok((Door::Socket(socket.clone()), None));
+        return Ok((Endpoint::Socket(socket.clone()), None));
     }
     if let (Some(url), Some(token_file)) = (&arguments.url, &arguments.token_file) {
-        return Ok((Door::http(url, token_file)?, None));
+        return Ok((Endpoint::http(url, token_file)?, None));
     }
     if let Some(place) = &arguments.run {
-        return Door::of_run(place);
+        return Endpoint::of_run(place);
     }
-    let found = USUAL_PLACES.iter().map(|place| Door::of_run(Path::new(place)));
-    let mut found = found.filter(|door| !matches!(door, Err(ControlError::NoRun { .. })));
+    let found = USUAL_PLACES.iter().map(|place| Endpoint::of_run(Path::new(place)));
+    let mut found = found.filter(|endpoint| !matches!(endpoint, Err(ControlError::NoRun { .. })));
     found.next().unwrap_or_else(|| Err(ControlError::NoRun { place: USUAL_PLACES[1].into() }))
 }
 
 /// Requests a change and waits until its step is known, or until it is in effect on all ranks.
-fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, path, body, waiting, "in effect on all ranks", |change, _| {
+fn change(endpoint: &Endpoint, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    order(endpoint, path, body, waiting, "in effect on all ranks", |change, _| {
         let is_settled = change["stage"] == "switched" || (change["stage"] == "agreed" && !waiting.wait);
         let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
         is_settled.then(|| (change.clone(), messages::change(change), is_late))
@@ -262,8 +262,8 @@ fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(Str
 }
 
 /// Requests a capture and waits until its step is known, or until its files are written.
-fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, "/dump", body, waiting, "complete on all ranks", |change, status| {
+fn dump(endpoint: &Endpoint, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    order(endpoint, "/dump", body, waiting, "complete on all ranks", |change, status| {
         if !matches!(change["stage"].as_str(), Some("agreed" | "switched")) {
             return None;
         }
@@ -280,17 +280,17 @@ fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome),
 /// differs from the request. `settled` receives the change and the status. `awaited`: the state to wait for after the
 /// step.
 fn order(
-    door: &Door,
+    endpoint: &Endpoint,
     path: &str,
     body: &str,
     waiting: &Waiting,
     awaited: &'static str,
     settled: impl Fn(&Value, &Value) -> Option<(Value, String, bool)>,
 ) -> Result<(String, Outcome), ControlError> {
-    let id = door.ask("POST", path, body)?["id"].as_u64().unwrap_or(0);
+    let id = endpoint.ask("POST", path, body)?["id"].as_u64().unwrap_or(0);
     let deadline = Instant::now() + Duration::from_secs(waiting.timeout);
     loop {
-        let status = door.ask("GET", "/status", "")?;
+        let status = endpoint.ask("GET", "/status", "")?;
         let change = with_id(&status["changes"], &json!(id)).unwrap_or(&Value::Null);
         if change["stage"] == "withdrawn" {
             return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 /// Merges the ranks and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { run, output, json } = arguments;
-    let merged = shown("merging", |tell| merge_ranks(run, output, tell));
+    let merged = shown("merging", |progress| merge_ranks(run, output, progress));
     if let (Ok(merged), false) = (&merged, json) {
         say_what_was_read(printer, "merging", &merged.newest, None, &merged.missing());
     }

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 /// Draws the run and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { run, output, rank, json, columns } = arguments;
-    let plotted = shown("drawing", |tell| plot(run, output.as_deref(), *rank, &columns.names(), tell));
+    let plotted = shown("drawing", |progress| plot(run, output.as_deref(), *rank, &columns.names(), progress));
     if let (Ok(plotted), false) = (&plotted, json) {
         say_what_was_read(printer, "drawing", &plotted.newest, plotted.log.as_deref(), &plotted.warnings);
     }

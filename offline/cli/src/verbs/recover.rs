@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { journal, output, json } = arguments;
     let Some(output) = output else { return run_captures(journal, *json, printer) };
-    let recovery = shown("recovering", |tell| recover(journal, output, tell));
+    let recovery = shown("recovering", |progress| recover(journal, output, progress));
     if let (Ok(recovery), false) = (&recovery, json) {
         if let Some(newest) = &recovery.newest {
             printer.note(&newest.in_words("recovering"));

@@ -121,7 +121,7 @@ fn replay(arguments: &Arguments) -> Result<Replayed, ReplayError> {
         Target::Prometheus => {
             let (per_parameter, blocks, output) = (*per_parameter, *blocks, output.as_deref());
             let options = PrometheusOptions { ranks, columns, times, per_parameter, blocks, output };
-            shown("replaying", |tell| to_prometheus(run, options, tell))
+            shown("replaying", |progress| to_prometheus(run, options, progress))
         }
         Target::Otlp => {
             let protocol = protocol.map(|protocol| match protocol {
@@ -139,7 +139,7 @@ fn replay(arguments: &Arguments) -> Result<Replayed, ReplayError> {
                 patience: Some(Duration::from_secs((*patience).max(1))),
                 environment: &|name| std::env::var(name).ok(),
             };
-            shown("replaying", |tell| to_otlp(run, options, tell))
+            shown("replaying", |progress| to_otlp(run, options, progress))
         }
     }
 }

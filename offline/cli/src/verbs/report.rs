@@ -83,7 +83,7 @@ fn make(arguments: &Arguments) -> Result<(Report, String), ReportError> {
     if let Some(out) = output.as_ref().filter(|out| out.exists()) {
         return Err(OutputError::Exists { path: out.clone() }.into());
     }
-    let report = shown("reporting", |tell| report(run, *rank, &columns.names(), tell))?;
+    let report = shown("reporting", |progress| report(run, *rank, &columns.names(), progress))?;
     let text = report.text(format_of(arguments))?;
     if let Some(out) = output {
         write(&text, out)?;

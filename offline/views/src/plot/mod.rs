@@ -71,7 +71,7 @@ pub fn plot(
     out: Option<&Path>,
     rank: Option<u32>,
     columns: &ColumnNames,
-    tell: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Plotted, PlotError> {
     let format = out.map_or(Ok(Format::Html), format_of)?;
     if let Some(out) = out.filter(|out| out.exists()) {
@@ -82,7 +82,7 @@ pub fn plot(
     let no_steps = || PlotError::NoSteps { path: path.to_path_buf() };
     let rank = ranks.first().ok_or_else(no_steps)?;
     let total = rank.bytes();
-    let history = RankHistory::read(rank, Limits::default(), &mut |done| tell(Progress { done, total }))?;
+    let history = RankHistory::read(rank, Limits::default(), &mut |done| progress(Progress { done, total }))?;
     if history.steps == 0 {
         return Err(no_steps());
     }

@@ -267,8 +267,8 @@ fn of_ranks(first: &Moved, coverage: &Coverage, next: &mut Vec<NextStep>) {
         next.push(NextStep {
             question: format!("Why is only rank {only} affected?"),
             action: format!(
-                "No other rank shows a departure: give rank {only} another machine, or swap its data with another rank's, and \
-                 run again from before step {}.",
+                "No other rank shows a departure: move rank {only} to another machine, or swap its data with another rank's, and \
+                 run again from a checkpoint before step {}.",
                 first.step
             ),
             command: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trainmon_history::curves;
-use trainmon_report::first_of;
+use trainmon_report::{counted, first_of};
 use trainmon_runs::steps::StepTimes;
 
 use super::evidence::Evidence;
@@ -124,34 +124,41 @@ impl Coverage {
             let (steps, measured) = (self.steps, self.measured_steps);
             gaps.push(format!("Tensors were measured in {measured} of {steps} steps (sum over all ranks)."));
         }
-        for (count, what) in [
-            (self.sampled_steps, "steps measured a part of the layers only, to keep the overhead budget"),
-            (self.dropped, "records were lost on their way: a queue was full"),
-            (self.rows_left_out, "tensors were too many to be looked at"),
+        for (count, (one, several), rest) in [
+            (
+                self.sampled_steps,
+                ("step measured only a part of the layers", "steps measured only a part of the layers"),
+                ", to keep the overhead budget",
+            ),
+            (self.dropped, ("record was dropped", "records were dropped"), " because a queue was full"),
+            (self.rows_left_out, ("tensor was", "tensors were"), " not examined because there are too many"),
             (
                 self.too_short,
-                "series have too few values for a usual level; of them only values that are not finite are told",
+                ("series has", "series have"),
+                " too few values for a usual level: only non-finite values are reported",
             ),
         ] {
             if count > 0 {
-                gaps.push(format!("{count} {what}."));
+                gaps.push(format!("{}{rest}.", counted(count, one, several)));
             }
         }
         if self.tensor_bins > 1 {
             gaps.push(format!(
-                "Of each {} measured steps the largest value of a tensor is kept: where a tensor falls in some of them only, that is \
-                 not seen.",
+                "Of each {} measured steps only the largest value of a tensor is kept: a fall in some of these steps is not \
+                 detected.",
                 self.tensor_bins
             ));
         }
         if self.without_times {
-            gaps.push("When steps were is not known: the files keep no times.".to_owned());
+            gaps.push("The times of steps are unknown: the files do not contain them.".to_owned());
         }
-        if let Some(first) = self.without_alert_record.first() {
-            let others = self.without_alert_record.len() - 1;
-            let ranks =
-                if others == 0 { format!("Rank {first} has") } else { format!("Rank {first} and {others} more have") };
-            gaps.push(format!("{ranks} no `alerts.jsonl`: whether there was an alert is not known."));
+        match &self.without_alert_record[..] {
+            [] => {}
+            [only] => gaps.push(format!("Rank {only} has no `alerts.jsonl`: its alerts are unknown.")),
+            ranks => {
+                let shown = first_of(ranks.iter().map(u32::to_string), SHOWN);
+                gaps.push(format!("{} ranks have no `alerts.jsonl` ({shown}): their alerts are unknown.", ranks.len()));
+            }
         }
         gaps
     }

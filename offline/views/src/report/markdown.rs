@@ -7,7 +7,7 @@ use super::document::{CurveSummary, LeftOut, Moved, NextStep, RankSummary, Repor
 pub(super) fn markdown(report: &Report) -> String {
     let method = &report.method;
     let found = format!(
-        "\n## How this was found\n\n{}\n{} series; a value of a curve is of at most {} steps, one of a tensor of at most {} \
+        "\n## Method\n\n{}\n{} series. A value of a curve covers at most {} steps, a value of a tensor at most {} \
          measured steps.\n",
         method.words, method.series, method.steps_per_value, method.steps_per_tensor_value
     );

@@ -40,11 +40,11 @@ use self::stands_out::RankEnd;
 use crate::rank_history::RankHistory;
 
 /// How departures are found.
-const METHOD: &str = "Each curve, and of each tensor the norm (or the number measured in its place), is looked at step by \
-    step: a value is told of that lies 8 deviations or more from the median of the up to 32 values before it, where a \
-    deviation is 1.48 times their median distance from it, and at least 2 %. In a series with a trend, \
-    the distance from one value to the next counts instead. Magnitudes are compared by their \
-    logarithms. 12 values are needed for a level. A trend is no departure, and an earlier step is no proof of a cause.";
+const METHOD: &str = "The report examines each curve, and for each tensor the norm (or the number measured instead), step by \
+    step. It lists a value at least 8 deviations from the median of up to 32 values before it. A deviation is 1.48 times \
+    their median distance from the median, and at least 2 %. In a series with a trend, the distance between \
+    neighbouring values counts instead. Magnitudes are compared by their logarithms. A usual level requires 12 values. \
+    A trend is not a departure, and an earlier step does not prove a cause.";
 
 /// More series than a page: the report examines every tensor that fits.
 const LIMITS: Limits = Limits { steps: 4096, curves: 128, columns: 384, rows: 16_384, alerts: 1 };
@@ -66,7 +66,7 @@ pub fn report(
     path: &Path,
     rank: Option<u32>,
     columns: &ColumnNames,
-    tell: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, ReportError> {
     let choice = rank.map_or(RankChoice::All, RankChoice::Only);
     let run = RecordedRun::open_any(path, choice, columns)?;
@@ -75,7 +75,7 @@ pub fn report(
     let mut report = empty(&run);
     let mut ends: Vec<RankEnd> = Vec::new();
     for rank in &run.ranks {
-        let history = RankHistory::read(rank, LIMITS, &mut |bytes| tell(Progress { done: done + bytes, total }))?;
+        let history = RankHistory::read(rank, LIMITS, &mut |bytes| progress(Progress { done: done + bytes, total }))?;
         let evidence = Evidence::of(&history);
         coverage.add(&history, &evidence);
         ends.push((&history).into());

@@ -21,7 +21,7 @@ use ratatui::backend::TestBackend;
 
 pub use self::error::TopError;
 pub use self::source::Target;
-use self::source::{Source, SourceUpdate};
+use self::source::{RunSource, SourceUpdate};
 use self::state::{Mode, State};
 
 /// The size of a frame without a terminal: its width unless the environment sets one, and its largest height.
@@ -48,13 +48,13 @@ pub struct TopOptions {
 /// # Errors
 /// The target is neither, there is no run, or the terminal cannot be used.
 pub fn show(options: TopOptions) -> Result<(), TopError> {
-    let mut source = Source::start(options.target, options.rank)?;
+    let mut source = RunSource::start(options.target, options.rank)?;
     let mut state = State::new(!options.plain);
     let mut screen = terminal::Screen::open()?;
     while state.mode != Mode::Leaving && !screen.is_told_to_end() {
         let mut has_changed = false;
-        for news in source.news() {
-            state.learn(news)?;
+        for update in source.updates() {
+            state.apply(update)?;
             has_changed = true;
         }
         // Ages are shown in seconds.
@@ -78,11 +78,11 @@ pub fn frame(options: TopOptions) -> Result<String, TopError> {
     let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let (usual_width, most) = PLAIN_SIZE;
     let width = width.unwrap_or(usual_width).clamp(40, 500);
-    let mut source = Source::start(options.target, options.rank)?;
+    let mut source = RunSource::start(options.target, options.rank)?;
     let mut state = State::new(false);
     match source.first()? {
-        SourceUpdate::Run(run) => state.learn(SourceUpdate::Run(run))?,
-        SourceUpdate::Trouble(why) => return Err(TopError::NoAnswer { why }),
+        SourceUpdate::Run(run) => state.apply(SourceUpdate::Run(run))?,
+        SourceUpdate::Unreadable(why) => return Err(TopError::NoAnswer { why }),
         SourceUpdate::Failed(error) => return Err(error),
     }
     state.is_plain = true;

@@ -73,8 +73,10 @@ pub(super) fn plain_height(state: &State, most: u16) -> u16 {
 }
 
 fn draw_waiting(frame: &mut Frame<'_>, state: &State, area: Rect) {
-    let text =
-        state.trouble.as_ref().map_or_else(|| "reading…".to_owned(), |why| format!("no response yet: {}", clean(why)));
+    let text = state
+        .read_error
+        .as_ref()
+        .map_or_else(|| "reading…".to_owned(), |why| format!("no response yet: {}", clean(why)));
     frame.render_widget(Paragraph::new(vec![Line::from("trainmon"), Line::from(text), Line::from("q quits")]), area);
 }
 
@@ -91,8 +93,8 @@ fn header<'a>(run: &RunDocument, state: &State) -> Line<'a> {
         Span::styled(clean(&status.run), Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!("  rank {} of {}  {step}{since}{place}{steps}", status.rank, status.world_size)),
     ];
-    if let Some(trouble) = &state.trouble {
-        let text = format!("  NO RESPONSE for {} s: {}", state.age_seconds, clean(trouble));
+    if let Some(read_error) = &state.read_error {
+        let text = format!("  NO RESPONSE for {} s: {}", state.age_seconds, clean(read_error));
         spans.push(Span::styled(text, alarm(state)));
     }
     Line::from(spans)

@@ -36,14 +36,14 @@ pub(super) enum SourceUpdate {
     /// The current state of the run.
     Run(Box<RunDocument>),
     /// The run cannot be read now; the thread tries again.
-    Trouble(String),
+    Unreadable(String),
     /// The run can never be read.
     Failed(TopError),
 }
 
 /// The reading thread; it ends when this is dropped.
-pub(super) struct Source {
-    news: Receiver<SourceUpdate>,
+pub(super) struct RunSource {
+    updates: Receiver<SourceUpdate>,
     _end: Sender<()>,
 }
 
@@ -55,7 +55,7 @@ fn is_over_after(end: &End, pause: Duration) -> bool {
     end.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
 }
 
-impl Source {
+impl RunSource {
     /// Starts the thread.
     ///
     /// # Errors
@@ -69,20 +69,20 @@ impl Source {
         {
             return Err(TopError::Encrypted { address: address.clone() });
         }
-        let (tell, news) = channel();
+        let (sender, updates) = channel();
         let (end, until) = channel();
         let thread = std::thread::Builder::new().name("trainmon-top".to_owned());
         let work = move || match target {
-            Target::Agent(address) => ask(&address, &tell, &until),
-            Target::Run(path) => read(&path, rank, &tell, &until),
+            Target::Agent(address) => ask(&address, &sender, &until),
+            Target::Run(path) => read(&path, rank, &sender, &until),
         };
         thread.spawn(work).map_err(|source| TopError::Thread { source })?;
-        Ok(Self { news, _end: end })
+        Ok(Self { updates, _end: end })
     }
 
     /// The updates since the last call.
-    pub(super) fn news(&mut self) -> impl Iterator<Item = SourceUpdate> {
-        self.news.try_iter()
+    pub(super) fn updates(&mut self) -> impl Iterator<Item = SourceUpdate> {
+        self.updates.try_iter()
     }
 
     /// Waits for the first update.
@@ -90,12 +90,12 @@ impl Source {
     /// # Errors
     /// The thread ended without one.
     pub(super) fn first(&mut self) -> Result<SourceUpdate, TopError> {
-        self.news.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
+        self.updates.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
     }
 }
 
 /// Polls an agent until the end.
-fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
+fn ask(address: &str, sender: &Sender<SourceUpdate>, end: &End) {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("trainmon/", env!("CARGO_PKG_VERSION")))
@@ -103,11 +103,11 @@ fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
     let agent: Agent = config.into();
     let url = format!("{address}/api/overview");
     loop {
-        let news = match overview(&agent, &url) {
-            Ok(news) => news,
-            Err(why) => SourceUpdate::Trouble(format!("`{url}`: {why}")),
+        let update = match overview(&agent, &url) {
+            Ok(update) => update,
+            Err(why) => SourceUpdate::Unreadable(format!("`{url}`: {why}")),
         };
-        if tell.send(news).is_err() || is_over_after(end, ASK_EVERY) {
+        if sender.send(update).is_err() || is_over_after(end, ASK_EVERY) {
             return;
         }
     }
@@ -116,11 +116,11 @@ fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
 fn overview(agent: &Agent, url: &str) -> Result<SourceUpdate, String> {
     let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
     let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(|error| error.to_string())?;
-    news_of(&text)
+    update_of(&text)
 }
 
 /// Parses an agent's response. The version is read first, because another version may have another layout.
-fn news_of(text: &str) -> Result<SourceUpdate, String> {
+fn update_of(text: &str) -> Result<SourceUpdate, String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -134,7 +134,7 @@ fn news_of(text: &str) -> Result<SourceUpdate, String> {
 }
 
 /// Reads a directory, and again when its files have grown.
-fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, end: &End) {
+fn read(path: &std::path::Path, rank: Option<u32>, sender: &Sender<SourceUpdate>, end: &End) {
     let choice = rank.map_or(RankChoice::First, RankChoice::Only);
     let mut last: Option<(PathBuf, u64)> = None;
     let mut has_shown = false;
@@ -142,7 +142,7 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
         let began = Instant::now();
         let state = RecordedRun::open_any(path, choice, &ColumnNames::default())
             .map(|run| (run.path.clone(), run.bytes(), run));
-        let news = match state {
+        let update = match state {
             // A journal does not grow: it is read every time.
             Ok((run_path, bytes, run))
                 if !run.ranks.iter().any(RecordedRank::is_journal)
@@ -158,16 +158,16 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
             }
             Err(error) => Some(Err(error)),
         };
-        let news = news.map(|news| match news {
+        let update = update.map(|update| match update {
             Ok(run) => {
                 has_shown = true;
                 SourceUpdate::Run(run)
             }
             // A run that is starting has no files yet, and a rotation removes one for a moment.
-            Err(error) if has_shown => SourceUpdate::Trouble(error.to_string()),
+            Err(error) if has_shown => SourceUpdate::Unreadable(error.to_string()),
             Err(error) => SourceUpdate::Failed(error.into()),
         });
-        if news.is_some_and(|news| tell.send(news).is_err()) {
+        if update.is_some_and(|update| sender.send(update).is_err()) {
             return;
         }
         if is_over_after(end, READ_EVERY.max(READING_SHARE * began.elapsed())) {
@@ -191,10 +191,13 @@ mod tests {
     #[test]
     fn a_document_of_another_version_is_told_by_its_version() {
         let first = r#"{"version":1,"overview":{"version":1,"curves":[],"alerts":[],"alerts_seen":3},"status":{}}"#;
-        let news = news_of(first);
-        assert!(matches!(news, Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found: 1 }))));
+        let update = update_of(first);
+        assert!(matches!(update, Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found: 1 }))));
         for text in ["", "<html>", "{}", r#"{"version":2}"#] {
-            assert!(matches!(news_of(text), Err(why) if why.starts_with("no overview of a run: ")), "{text}");
+            assert!(
+                matches!(update_of(text), Err(why) if why.starts_with("the response is not the overview of a run: ")),
+                "{text}"
+            );
         }
     }
 }

@@ -53,9 +53,9 @@ pub(super) enum Mode {
 pub(super) struct State {
     pub(super) run: Option<Box<RunDocument>>,
     /// Why the run cannot be read now.
-    pub(super) trouble: Option<String>,
+    pub(super) read_error: Option<String>,
     /// The time of the last successful read.
-    learnt: Option<Instant>,
+    read_at: Option<Instant>,
     /// The displayed age of the data.
     pub(super) age_seconds: u64,
     pub(super) sort: Sort,
@@ -73,8 +73,8 @@ impl State {
     pub(super) fn new(has_colours: bool) -> Self {
         Self {
             run: None,
-            trouble: None,
-            learnt: None,
+            read_error: None,
+            read_at: None,
             age_seconds: 0,
             sort: Sort::Deviation,
             filter: String::new(),
@@ -90,13 +90,13 @@ impl State {
     ///
     /// # Errors
     /// The run can never be read.
-    pub(super) fn learn(&mut self, news: SourceUpdate) -> Result<(), TopError> {
-        match news {
+    pub(super) fn apply(&mut self, update: SourceUpdate) -> Result<(), TopError> {
+        match update {
             SourceUpdate::Run(run) => {
                 self.run = Some(run);
-                (self.trouble, self.learnt, self.age_seconds) = (None, Some(Instant::now()), 0);
+                (self.read_error, self.read_at, self.age_seconds) = (None, Some(Instant::now()), 0);
             }
-            SourceUpdate::Trouble(why) => self.trouble = Some(why),
+            SourceUpdate::Unreadable(why) => self.read_error = Some(why),
             SourceUpdate::Failed(error) => return Err(error),
         }
         Ok(())
@@ -104,7 +104,7 @@ impl State {
 
     /// Updates the age of the data; returns whether the displayed number changed.
     pub(super) fn tick(&mut self) -> bool {
-        let age = self.learnt.map_or(Duration::ZERO, |learnt| learnt.elapsed()).as_secs();
+        let age = self.read_at.map_or(Duration::ZERO, |read_at| read_at.elapsed()).as_secs();
         std::mem::replace(&mut self.age_seconds, age) != age
     }
 

@@ -16,18 +16,18 @@ use ratatui::{Frame, Terminal};
 /// A terminal in raw mode with its alternate screen. Restores it when dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    _given_back: GivenBack,
+    _given_back: RestoreGuard,
     signals: Signals,
 }
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
 /// Restores the terminal and the previous panic hook.
-struct GivenBack {
+struct RestoreGuard {
     hook: Option<Arc<Hook>>,
 }
 
-impl GivenBack {
+impl RestoreGuard {
     /// From here on, the terminal is restored in any case; a panic prints its message after that.
     fn arm() -> Self {
         let hook: Arc<Hook> = Arc::from(std::panic::take_hook());
@@ -40,7 +40,7 @@ impl GivenBack {
     }
 }
 
-impl Drop for GivenBack {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         restore();
         // A panic hook cannot be changed during a panic.
@@ -59,7 +59,7 @@ fn restore() {
 impl Screen {
     pub(super) fn open() -> io::Result<Self> {
         let signals = Signals::watch()?;
-        let given_back = GivenBack::arm();
+        let given_back = RestoreGuard::arm();
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;

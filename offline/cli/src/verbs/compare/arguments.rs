@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Print the name of every operator as it is compared: `-tensor_log`
+    /// Print the name of every operator during the comparison: `-tensor_log`
     #[arg(long)]
     pub(super) is_print_compare_log: bool,
     /// msprobe's switch; the kind of the paths is detected. Dumps of offline models, torchair and ATB are not supported

@@ -16,7 +16,7 @@ const DESCRIPTION: &str = "control.json";
 
 /// An endpoint of a run's live control.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum Endpoint {
     /// A unix socket.
     Socket(PathBuf),
     /// HTTP with a token.
@@ -35,7 +35,7 @@ struct Description {
     token_file: Option<PathBuf>,
 }
 
-impl Door {
+impl Endpoint {
     /// The endpoint of a run's directory, or of the newest run in a directory of runs, with that run. The socket is
     /// preferred.
     ///
@@ -122,13 +122,13 @@ mod tests {
         let text = format!(r#"{{"socket": {socket:?}, "url": null, "token_file": "/nowhere"}}"#);
         fs::write(run.join(DESCRIPTION), text).unwrap();
         for place in [base.path().to_path_buf(), run.clone(), run.join(DESCRIPTION)] {
-            assert_eq!(Door::of_run(&place).unwrap(), (Door::Socket(socket.clone()), None));
+            assert_eq!(Endpoint::of_run(&place).unwrap(), (Endpoint::Socket(socket.clone()), None));
         }
         // The same run's, beside its rank's files.
         let ranks = base.path().join("train/rank_0");
         fs::create_dir_all(&ranks).unwrap();
         fs::copy(run.join(DESCRIPTION), ranks.join(DESCRIPTION)).unwrap();
-        assert_eq!(Door::of_run(base.path()).unwrap(), (Door::Socket(socket.clone()), None));
+        assert_eq!(Endpoint::of_run(base.path()).unwrap(), (Endpoint::Socket(socket.clone()), None));
         // The second was started later, and its files were written before the others.
         let second = base.path().join("train-2");
         fs::create_dir_all(second.join("rank_0")).unwrap();
@@ -139,12 +139,12 @@ mod tests {
             fs::write(run.join(RUN_FILE), text).unwrap();
         }
         fs::remove_dir_all(base.path().join("train")).unwrap();
-        let (door, newest) = Door::of_run(base.path()).unwrap();
-        assert_eq!(door, Door::Socket("/later".into()));
+        let (endpoint, newest) = Endpoint::of_run(base.path()).unwrap();
+        assert_eq!(endpoint, Endpoint::Socket("/later".into()));
         let said = newest.unwrap().in_words("speaking to");
         assert_eq!(said, format!("`{}` holds 2 runs: speaking to the newest, train-2\n", base.path().display()));
         let nowhere = base.path().join("other");
-        assert!(matches!(Door::of_run(&nowhere), Err(ControlError::NoRun { .. })));
+        assert!(matches!(Endpoint::of_run(&nowhere), Err(ControlError::NoRun { .. })));
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
         let text = format!(r#"{{"socket": "/nowhere", "url": "http://127.0.0.1:9470", "token_file": {token_file:?}}}"#);
         fs::write(base.path().join(DESCRIPTION), text).unwrap();
         let address = "127.0.0.1:9470".parse().unwrap();
-        assert_eq!(Door::of_run(base.path()).unwrap().0, Door::Http { address, token: "abc".to_owned() });
+        assert_eq!(Endpoint::of_run(base.path()).unwrap().0, Endpoint::Http { address, token: "abc".to_owned() });
         for wrong in ["127.0.0.1:9470", "https://127.0.0.1:1", "http://127.0.0.1", "http://:x"] {
-            assert!(matches!(Door::http(wrong, &token_file), Err(ControlError::Url { .. })), "{wrong}");
+            assert!(matches!(Endpoint::http(wrong, &token_file), Err(ControlError::Url { .. })), "{wrong}");
         }
     }
 }
