@@ -131,7 +131,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
     let late_names = read_late_names(cursor, names_known)?;
     let records = cursor.u32()? as usize;
     if records > cursor.remaining() / MIN_RECORD {
-        return Err(cursor.malformed("more records than bytes for them"));
+        return Err(cursor.malformed("more records than the bytes can hold"));
     }
     batch.records.reserve_exact(records);
     for _ in 0..records {

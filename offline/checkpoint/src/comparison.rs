@@ -314,7 +314,7 @@ fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
     one.tensors = std::mem::take(&mut one.tensors).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.unreadable = std::mem::take(&mut one.unreadable).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.notes.push(if is_all {
-        format!("removed the prefix `{prefix}` from the names: no name is common with it")
+        format!("removed the prefix `{prefix}` from the names: with it, none matches the other checkpoint")
     } else {
         format!(
             "removed the prefix `{prefix}` from the names of {found} tensors, which the other checkpoint has without it"

@@ -33,7 +33,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         }
         @if !other_values.is_empty() {
             section {
-                h2 { "Non-tensor values that differ:  " (other_values.len()) }
+                h2 { "Non-tensor values that differ: " (other_values.len()) }
                 ul {
                     @for OtherValue { name, target, golden } in other_values {
                         li { code { (name) } ": " (target) " against " (golden) }

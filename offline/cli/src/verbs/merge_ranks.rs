@@ -16,7 +16,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon merge-ranks tp2_run -o whole --json | jq .merged.left_out\n",
     "\n",
     "Each rank's layout.json describes which part of a parameter it holds: a copy, a shard of FSDP, ZeRO or Megatron's\n",
-    "distributed optimizer, a tensor-parallel slice, or a layer of a pipeline stage. One row of each copy is used. Parts are\n",
+    "distributed optimizer, a tensor-parallel slice, or a layer of a pipeline stage. Of several copies, one is used. Parts are\n",
     "combined: min, max, norm, mean, std, counts and shares. Rows that belong to one rank (activations, gradients before\n",
     "aggregation) and statistics that cannot be combined (checksums, update ratios) are skipped and counted.\n",
     "\n",

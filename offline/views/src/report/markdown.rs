@@ -20,7 +20,7 @@ pub(super) fn markdown(report: &Report) -> String {
         section("Alerts", report.alerts.iter().map(alert)),
         curves(&report.curves),
         ranks(&report.ranks),
-        section("Not measured", report.not_measured.iter().map(|gap| prose(gap))),
+        section("Gaps in the measurements", report.not_measured.iter().map(|gap| prose(gap))),
         section("Warnings", report.warnings.iter().map(|warning| prose(warning))),
         found,
         left_out(&report.left_out),
