@@ -5,27 +5,27 @@ use serde::{Deserialize, Serialize};
 /// A range of steps that share one place on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// The first step in it.
+    /// The first step.
     pub first: u64,
-    /// The last step in it; equal to `first` while bins hold one step each.
+    /// The last step; equal to `first` while bins hold one step each.
     pub last: u64,
     /// Unix seconds at the end of the last step.
     pub time: f64,
-    /// How many steps it holds: at most the axis' width.
+    /// The number of steps: at most the axis' width.
     pub steps: u64,
 }
 
-/// What [`Axis::push`] did to the bins there were, which every series on the axis repeats.
+/// The change that [`Axis::push`] made to the existing bins; every series on the axis applies it too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AxisChange {
-    /// Only so many of the bins are left, because the step goes back behind the others.
+    /// The number of remaining bins, if the step goes back before the others.
     pub(crate) truncated_to: Option<usize>,
-    /// After that, neighbours were merged.
+    /// Whether neighbours were merged after that.
     pub(crate) merged: bool,
 }
 
-/// Bins in the order of their steps. A bin takes `width` steps; when `capacity` bins are full, each two neighbours become
-/// one and the width doubles, so that a run of any length fits and between half of the bins and all are in use.
+/// Bins in the order of their steps. A bin takes `width` steps. When `capacity` bins are full, neighbours are merged in
+/// pairs and the width doubles. A run of any length fits, and at least half of the bins are in use.
 #[derive(Clone, Debug)]
 pub struct Axis {
     bins: Vec<Bin>,
@@ -35,7 +35,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An empty axis. The capacity is at least 2, and even.
+    /// An empty axis. The capacity is even and at least 2.
     pub(crate) fn new(capacity: usize) -> Self {
         Self { bins: Vec::new(), capacity: capacity.max(2).next_multiple_of(2), width: 1, generation: 0 }
     }
@@ -45,24 +45,24 @@ impl Axis {
         &self.bins
     }
 
-    /// The most bins there may be.
+    /// The largest number of bins.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many steps a bin takes: a power of two.
+    /// The number of steps per bin: a power of two.
     pub fn width(&self) -> u64 {
         self.width
     }
 
-    /// Counts how often bins changed their places: by merging, and by a step that went back. While it stays the same, bins
-    /// are only added, and only the last one changes.
+    /// The number of times that bins changed their places: by merging, and by a step that went back. While it is
+    /// unchanged, bins are only added, and only the last one changes.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The bin a step lies in; `None` for a step that was never added, or is no longer there. Cost: a binary search, none
-    /// for the last bin.
+    /// The bin of a step; `None` for a step that was never added or was removed. Cost: a binary search, or nothing for
+    /// the last bin.
     pub fn bin_of(&self, step: u64) -> Option<usize> {
         let last = self.bins.len().checked_sub(1)?;
         let index = if self.bins[last].first <= step {
@@ -73,8 +73,8 @@ impl Axis {
         (step <= self.bins[index].last).then_some(index)
     }
 
-    /// Adds a step. One that is not behind the last removes the bins at and after it first; a bin that began before it
-    /// stays with all it held.
+    /// Adds a step. If it is not after the last one, removes the bins at and after it first; a bin that began before it
+    /// stays unchanged.
     pub(crate) fn push(&mut self, step: u64, time: f64) -> AxisChange {
         let mut change = AxisChange { truncated_to: self.truncate(step), merged: false };
         if let Some(bin) = self.bins.last_mut().filter(|bin| bin.steps < self.width) {
@@ -89,7 +89,7 @@ impl Axis {
         change
     }
 
-    /// Removes what lies at `step` and after it, without adding it: the run was resumed there.
+    /// Removes the steps from `step` on, without adding it: the run was resumed there.
     pub(crate) fn go_back(&mut self, step: u64) -> AxisChange {
         AxisChange { truncated_to: self.truncate(step), merged: false }
     }
@@ -101,7 +101,7 @@ impl Axis {
         if let Some(bin) = self.bins.last_mut().filter(|bin| bin.last >= step) {
             let held = bin.last - bin.first + 1;
             bin.last = step - 1;
-            // How many of its steps lie before is not known where steps were left out: never more than there were.
+            // With skipped steps, the number of steps before is unknown: it is at most the previous number.
             bin.steps = bin.steps.min(held).min(bin.last - bin.first + 1);
         }
         Some(self.bins.len())

@@ -4,26 +4,26 @@ use crate::axis::AxisChange;
 
 /// The values of one bin.
 ///
-/// One that is not finite hides no other, and none hides it: it has a mark of its own.
+/// A non-finite value hides no other value and is not hidden by one, because it has its own mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
-    /// The smallest finite value; without one, a value that is not finite.
+    /// The smallest finite value; without one, a non-finite value.
     low: f64,
-    /// The largest finite value; without one, a value that is not finite.
+    /// The largest finite value; without one, a non-finite value.
     high: f64,
     /// The newest value.
     last: f64,
     content: Content,
 }
 
-/// What a bin's values are.
+/// The kind of values in a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Nothing,
     Finite,
-    /// Some are not finite.
+    /// Some values are not finite.
     Mixed,
-    /// None is finite.
+    /// No value is finite.
     Broken,
 }
 
@@ -43,7 +43,7 @@ impl Range {
         matches!(self.content, Content::Mixed | Content::Broken)
     }
 
-    /// This and what comes after it.
+    /// Combines this bin with the one after it.
     fn then(self, later: Self) -> Self {
         if self.is_absent() {
             return later;
@@ -61,12 +61,12 @@ impl Range {
     }
 }
 
-/// One curve: a range per bin of its axis, as far as it has got.
+/// A curve: the values of each bin of its axis so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Curve(Vec<Range>);
 
 impl Curve {
-    /// Takes a value in. The bin is one of the axis'.
+    /// Adds a value to a bin of the axis.
     pub(crate) fn add(&mut self, bin: usize, value: f64) {
         if self.0.len() <= bin {
             self.0.resize(bin + 1, ABSENT);
@@ -74,7 +74,7 @@ impl Curve {
         self.0[bin] = self.0[bin].then(Range::of(value));
     }
 
-    /// Follows the axis.
+    /// Applies a change of the axis.
     pub(crate) fn follow(&mut self, change: AxisChange) {
         if let Some(bins) = change.truncated_to {
             self.0.truncate(bins);
@@ -85,22 +85,22 @@ impl Curve {
         }
     }
 
-    /// Bin by bin from `first` on to `end`: the newest value, `None` where there is none.
+    /// The newest value of each bin from `first` to `end`; `None` for a bin without values.
     pub(crate) fn last(&self, first: usize, end: usize) -> Vec<Option<f64>> {
         self.read(first, end, |range| range.last)
     }
 
-    /// As [`Curve::last`]: the smallest finite value, or one that is not finite where all are such.
+    /// As [`Curve::last`], but the smallest finite value, or a non-finite one if no value is finite.
     pub(crate) fn low(&self, first: usize, end: usize) -> Vec<Option<f64>> {
         self.read(first, end, |range| range.low)
     }
 
-    /// As [`Curve::low`]: the largest.
+    /// As [`Curve::low`], but the largest.
     pub(crate) fn high(&self, first: usize, end: usize) -> Vec<Option<f64>> {
         self.read(first, end, |range| range.high)
     }
 
-    /// The bins from `first` on to `end` in which a value is not finite.
+    /// The bins from `first` to `end` with a non-finite value.
     pub(crate) fn broken(&self, first: usize, end: usize) -> Vec<usize> {
         (first..end).filter(|&bin| self.0.get(bin).is_some_and(|range| range.is_broken())).collect()
     }

@@ -1,27 +1,27 @@
 //! The names of the curves that every reader knows.
 
-/// As the training told it.
+/// The loss that the training logged.
 pub const LOSS: &str = "loss";
-/// As the training told it.
+/// The learning rate that the training logged.
 pub const LEARNING_RATE: &str = "learning_rate";
-/// The global gradient norm, before clipping where that is measured.
+/// The global gradient norm, before clipping if that is measured.
 pub const GRAD_NORM: &str = "grad_norm";
 /// The global gradient norm as the framework reports it.
 pub const FRAMEWORK_GRAD_NORM: &str = "framework_grad_norm";
-/// The norm of the change that the step made to all parameters.
+/// The norm of the step's change to all parameters.
 pub const UPDATE_NORM: &str = "update_norm";
 /// The largest update ratio of all parameters.
 pub const UPDATE_RATIO_MAX: &str = "update_ratio_max";
 /// The median update ratio of all parameters.
 pub const UPDATE_RATIO_MEDIAN: &str = "update_ratio_median";
-/// The time from the end of the step before to the end of this one.
+/// The time from the end of the previous step to the end of this one.
 pub const STEP_SECONDS: &str = "step_seconds";
-/// The time that the monitor took from the training thread.
+/// The time that the monitor took on the training thread.
 pub const COLLECT_SECONDS: &str = "collect_seconds";
-/// Time inside collective operations, of the measured ones.
+/// The time inside measured collective operations.
 pub const COLLECTIVE_SECONDS: &str = "collective_seconds";
 
-/// All of them: they find room however many numbers the script tells.
+/// All built-in curves: they always have a place, however many numbers the script logs.
 pub const BUILT_IN: [&str; 10] = [
     LOSS,
     LEARNING_RATE,
@@ -35,7 +35,7 @@ pub const BUILT_IN: [&str; 10] = [
     COLLECTIVE_SECONDS,
 ];
 
-/// Numbers of a script that are names: which rank, which device, which step. Between two of them lies nothing.
+/// Parts of names whose numbers identify a rank, device or step and cannot be interpolated.
 const LABELS: [&str; 12] = [
     "straggler_rank",
     "slowest_rank",
@@ -51,8 +51,8 @@ const LABELS: [&str; 12] = [
     "seed",
 ];
 
-/// Whether the values of a curve are labels instead of quantities: `scalar/straggler_rank/world`, `scalar/world_size`. A reader
-/// shows them as text. The name decides: its first or last part is one of a few.
+/// Whether the values of a curve are labels instead of quantities: `scalar/straggler_rank/world`, `scalar/world_size`.
+/// Readers show them as text. The first or last part of the name decides.
 pub fn is_label(curve: &str) -> bool {
     let Some(name) = curve.strip_prefix("scalar/") else { return false };
     let mut parts = name.split('/');
@@ -60,7 +60,7 @@ pub fn is_label(curve: &str) -> bool {
     is_known(parts.next()) || is_known(parts.next_back())
 }
 
-/// The curve of a number that the training's script tells under a name of its own.
+/// The curve of a number that the script logs under its own name.
 pub fn scalar(name: &str) -> String {
     format!("scalar/{name}")
 }

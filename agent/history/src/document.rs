@@ -1,79 +1,79 @@
-//! What readers of a history are given: documents with a version, the same for the live page, a file and a terminal.
+//! The documents for readers of a history: versioned, and the same for the live page, a file and a terminal.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::{Alert, number};
 
 use crate::numbers;
 
-/// Goes up with every change that an older reader would misunderstand.
+/// Increases with every change that an older reader would misinterpret.
 pub const VERSION: u32 = 2;
 
-/// Everything the page shows: what is given to a page in a file, and what the live page asks for part by part.
+/// Everything that the page shows: embedded in a page file, and served in parts to the live page.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunDocument {
     /// [`VERSION`].
     pub version: u32,
     /// Curves, worst tensors, alerts.
     pub overview: Overview,
-    /// Who this is, and what the monitor says of itself.
+    /// The run's identity and the monitor's counters.
     pub status: Status,
-    /// The heat maps, where nobody can be asked for them.
+    /// The heat maps, for a page without a server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat_maps: Vec<HeatMap>,
 }
 
-/// How far a reader has read, for [`History::since`](crate::History::since).
+/// A reader's position, for [`History::since`](crate::History::since).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// Of the axis of the curves.
+    /// The generation of the axis of the curves.
     pub generation: u64,
-    /// Bins that will not change any more.
+    /// The number of bins that will not change any more.
     pub bins: usize,
-    /// Alerts ever seen.
+    /// The number of alerts so far.
     pub alerts: u64,
 }
 
-/// A history but for its heat maps.
+/// A history without its heat maps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     /// [`VERSION`].
     pub version: u32,
-    /// Where to go on reading.
+    /// The position from which to continue.
     pub cursor: Cursor,
     /// The steps of the curves.
     pub steps: AxisDocument,
-    /// In the order they came.
+    /// The curves in the order of their first values.
     pub curves: Vec<CurveDocument>,
-    /// Curves that found no room.
+    /// The number of curves that did not fit.
     pub curves_left_out: u64,
     /// The tables.
     pub tables: Tables,
     /// The newest alerts, oldest first.
     pub alerts: Vec<Alert>,
-    /// Alerts ever seen.
+    /// The number of alerts so far.
     pub alerts_seen: u64,
-    /// Of those, alerts that begin: an alert that ends is none.
+    /// The number of these that begin; the end of an alert does not count.
     pub alerts_begun: u64,
 }
 
-/// What is given whole every time: it is short, and changes with every step.
+/// The tables, which are always complete: they are short and change with every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tables {
     /// The kinds that have rows.
     pub kinds: Vec<KindDocument>,
-    /// Rows that found no room.
+    /// The number of rows that did not fit.
     pub rows_left_out: u64,
-    /// The steps of the heat maps: which of them a reader has is seen from it.
+    /// The steps of the heat maps, so that a reader can tell which ones it has.
     pub columns: AxisState,
-    /// The tensors farthest from their usual level, worst first: those that are not finite, then by distance.
+    /// The tensors farthest from their usual level, worst first: non-finite ones, then by distance.
     pub worst: Vec<TensorState>,
     /// The largest update ratios, largest first.
     pub update_ratios: Vec<TensorState>,
-    /// From how many deviations on a tensor's newest value is no chance, given how many tensors there are and how many steps were
-    /// measured. 0 in documents of older versions.
+    /// The number of deviations from which on a tensor's newest value is unlikely to be chance, given the numbers of
+    /// tensors and measured steps. 0 in documents of older versions.
     #[serde(default)]
     pub far_deviations: f64,
-    /// The curves whose numbers are labels, a rank or an id: they are shown as text.
+    /// The curves whose numbers are labels, such as a rank or an id: they are shown as text.
     #[serde(default)]
     pub labels: Vec<String>,
 }
@@ -83,49 +83,51 @@ pub struct Tables {
 pub struct AxisState {
     /// [`Axis::generation`](crate::Axis::generation).
     pub generation: u64,
-    /// How many steps a bin takes.
+    /// The number of steps per bin.
     pub width: u64,
-    /// Bins in all.
+    /// The total number of bins.
     pub bins: usize,
 }
 
-/// Bins of an axis, from one on.
+/// The bins of an axis, from one bin on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AxisDocument {
     /// The whole axis.
     #[serde(flatten)]
     pub state: AxisState,
-    /// The first bin told of here.
+    /// The first bin in this document.
     pub from: usize,
-    /// By bin: its first step.
+    /// The first step of each bin.
     pub first: Vec<u64>,
-    /// By bin: its last step.
+    /// The last step of each bin.
     pub last: Vec<u64>,
-    /// By bin: Unix seconds at the end of its last step.
+    /// The Unix seconds at the end of each bin's last step.
     pub time: Vec<f64>,
 }
 
-/// A curve, over the bins of the axis beside it.
+/// A curve over the bins of the document's axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveDocument {
-    /// `loss`, `grad_norm`, `scalar/accuracy`.
+    /// The name: `loss`, `grad_norm`, `scalar/accuracy`.
     pub name: String,
-    /// By bin: the newest value, `null` where there is none.
+    /// The newest value of each bin; `null` if it has none.
     #[serde(with = "numbers")]
     pub last: Vec<Option<f64>>,
-    /// By bin: the smallest finite value, or one that is not finite where all are such; empty while bins hold one step each.
+    /// The smallest finite value of each bin, or a non-finite one if no value is finite; empty while bins hold one step
+    /// each.
     #[serde(with = "numbers", default, skip_serializing_if = "Vec::is_empty")]
     pub low: Vec<Option<f64>>,
-    /// As `low`: the largest.
+    /// The largest finite value of each bin, like `low`.
     #[serde(with = "numbers", default, skip_serializing_if = "Vec::is_empty")]
     pub high: Vec<Option<f64>>,
-    /// The bins, counted from the axis' first, in which a value was not finite; empty while bins hold one step each.
+    /// The bins with a non-finite value, counted from the axis' first bin; empty while bins hold one step each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<usize>,
 }
 
 impl CurveDocument {
-    /// Whether a value of a bin, counted from the first that is told of here, was not finite; `from`: that bin's place on the axis.
+    /// Whether a bin, counted from this document's first, has a non-finite value; `from`: the first bin's index on the
+    /// axis.
     pub fn is_broken(&self, bin: usize, from: usize) -> bool {
         let is_broken =
             |values: &[Option<f64>]| values.get(bin).copied().flatten().is_some_and(|value| !value.is_finite());
@@ -136,55 +138,55 @@ impl CurveDocument {
 /// A kind of measurement that has rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindDocument {
-    /// `grad_reduced`.
+    /// The name: `grad_reduced`.
     pub name: String,
-    /// What a cell holds.
+    /// The statistics in its cells.
     pub statistics: Vec<String>,
-    /// How many tensors.
+    /// The number of tensors.
     pub rows: usize,
 }
 
-/// A tensor's newest measurement against its usual one.
+/// A tensor's newest measurement compared with its usual value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TensorState {
-    /// What was measured.
+    /// The kind of measurement.
     pub kind: String,
     /// The tensor.
     pub name: String,
-    /// Its layer.
+    /// The tensor's layer.
     pub layer: String,
     /// The newest step with a value.
     pub step: u64,
     /// The value: the norm, or the kind's first number.
     #[serde(with = "number")]
     pub value: f64,
-    /// What it usually is; `null` before that is known.
+    /// The usual value; `null` before it is known.
     #[serde(with = "number::optional", default)]
     pub usual: Option<f64>,
-    /// How far the value lies from it, in standard deviations of its logarithm; 0 before a scatter is known and for a value that
-    /// is not finite.
+    /// The distance between the value and its usual value, in standard deviations of its logarithm; 0 before the
+    /// scatter is known and for a non-finite value.
     #[serde(with = "number")]
     pub deviations: f64,
 }
 
-/// What came since a [`Cursor`].
+/// The changes since a [`Cursor`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
     /// [`VERSION`].
     pub version: u32,
-    /// Where to go on reading.
+    /// The position from which to continue.
     pub cursor: Cursor,
-    /// The bins from [`Cursor::bins`] on; they replace those a reader has.
+    /// The bins from [`Cursor::bins`] on; they replace the reader's bins.
     pub steps: AxisDocument,
     /// Every curve, over these bins.
     pub curves: Vec<CurveDocument>,
-    /// The tables, whole.
+    /// The tables, complete.
     pub tables: Tables,
-    /// The alerts since, oldest first.
+    /// The alerts since the cursor, oldest first.
     pub alerts: Vec<Alert>,
-    /// Alerts ever seen.
+    /// The number of alerts so far.
     pub alerts_seen: u64,
-    /// Of those, alerts that begin.
+    /// The number of these that begin.
     pub alerts_begun: u64,
 }
 
@@ -197,29 +199,29 @@ pub struct HeatMap {
     pub kind: String,
     /// The statistic.
     pub statistic: String,
-    /// The steps; `from` says which column is the first one here.
+    /// The steps; `from` is the index of the first column here.
     pub columns: AxisDocument,
-    /// The tensors; empty in an answer that goes on from columns a reader has already.
+    /// The tensors; empty in a response that continues from columns the reader has.
     pub names: Vec<String>,
-    /// The layers, in the order they came.
+    /// The layers, in the order of their first rows.
     pub layers: Vec<String>,
-    /// By tensor: the index of its layer.
+    /// The index of each tensor's layer.
     pub layer_of: Vec<u32>,
-    /// How many rows there are, also where `names` is empty.
+    /// The number of rows, also if `names` is empty.
     pub rows: usize,
-    /// Row after row, `columns.first.len()` values each; -1 where there is none. Little-endian float32 in base64.
+    /// Row after row, `columns.first.len()` values each; -1 for a missing value. Little-endian float32 in base64.
     #[serde(with = "numbers::base64")]
     pub values: Vec<f32>,
 }
 
-/// Who a run is, and what the monitor says of itself.
+/// The run's identity and the monitor's counters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The run's name.
     pub run: String,
     /// This rank.
     pub rank: u32,
-    /// Ranks in all.
+    /// The number of ranks.
     pub world_size: u32,
     /// The machine.
     pub host: String,
@@ -227,34 +229,34 @@ pub struct Status {
     pub version: String,
     /// The newest step.
     pub step: Option<u64>,
-    /// Since then; `None` before the first, and in a file.
+    /// The time since the newest step; `None` before the first step, and in a file.
     pub seconds_since_last_step: Option<f64>,
-    /// What became of every record; `None` where nobody knows.
+    /// The counts of all records; `None` if unknown.
     pub ledger: Option<LedgerDocument>,
-    /// Of the whole run.
+    /// The collective operations of the whole run.
     pub collectives: Vec<CollectiveDocument>,
-    /// What the monitor costs; `None` where nobody knows.
+    /// The cost of the monitor; `None` if unknown.
     pub cost: Option<CostDocument>,
 }
 
-/// The books: where every record went.
+/// The counters: how many records were measured, exported and lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerDocument {
-    /// Tensors shown to the hooks.
+    /// Tensors that the hooks received.
     pub observed: u64,
-    /// Of those, not measured: outside the window.
+    /// Of these, not measured: outside the window or not sampled.
     pub not_sampled: u64,
-    /// Handed to the worker.
+    /// Records handed to the worker.
     pub accepted: u64,
-    /// Lost before it.
+    /// Records lost before the worker.
     pub dropped: u64,
     /// The worker's queue.
     pub queue: QueueDocument,
     /// The exporters.
     pub sinks: Vec<SinkDocument>,
-    /// Alerts that some action or exporter did not get.
+    /// Alerts that an action or exporter did not receive.
     pub alerts_lost: u64,
-    /// Bytes written to the journal, where one is kept.
+    /// Bytes written to the journal, if there is one.
     pub journal_bytes: Option<u64>,
     /// Failed writes to the journal.
     pub journal_errors: Option<u64>,
@@ -263,22 +265,22 @@ pub struct LedgerDocument {
 /// A queue of step batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueDocument {
-    /// Waiting now.
+    /// The number of waiting batches.
     pub length: usize,
-    /// As many may wait.
+    /// The largest number of waiting batches.
     pub capacity: usize,
 }
 
-/// One exporter's books.
+/// The counters of one exporter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkDocument {
-    /// `csv`.
+    /// The name: `csv`.
     pub name: String,
-    /// Records meant for it.
+    /// Records accepted for it.
     pub accepted: u64,
-    /// Delivered.
+    /// Records delivered.
     pub exported: u64,
-    /// Lost, for whatever reason.
+    /// Records lost, for all reasons.
     pub lost: u64,
     /// Its queue.
     pub queue: QueueDocument,
@@ -287,46 +289,46 @@ pub struct SinkDocument {
 /// A collective operation in one group of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CollectiveDocument {
-    /// `all_reduce`.
+    /// The operation: `all_reduce`.
     pub op: String,
     /// The group of ranks.
     pub group: String,
-    /// Started.
+    /// Operations started.
     pub started: u64,
-    /// Failed or given up.
+    /// Operations that failed or were aborted.
     pub failed: u64,
-    /// Bytes handed over.
+    /// Bytes sent.
     pub bytes: u64,
-    /// All together.
+    /// The total duration.
     pub seconds: f64,
-    /// Of that, time in which the caller only waited.
+    /// The part of it in which the caller only waited.
     #[serde(default)]
     pub waited_seconds: f64,
-    /// The middle one.
+    /// The median duration.
     pub median_seconds: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the duration.
     pub p99_seconds: f64,
-    /// The longest.
+    /// The longest duration.
     pub max_seconds: f64,
 }
 
-/// What the monitor takes from the training.
+/// The cost of the monitor for the training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostDocument {
-    /// Steps these figures are of.
+    /// The number of steps that these figures cover.
     pub steps: u64,
-    /// All their time.
+    /// The total duration of these steps.
     pub step_seconds: f64,
-    /// In the training thread: reading tensor memory.
+    /// Time on the training thread for reading tensor memory.
     pub measure_seconds: f64,
-    /// In the training thread: launching and collecting device statistics.
+    /// Time on the training thread for launching and collecting device statistics.
     pub launch_seconds: f64,
-    /// In the training thread: handing over, the journal included.
+    /// Time on the training thread for handing over batches, including the journal.
     pub offer_seconds: f64,
     /// The share of the step time that measuring may take; `None` without a limit.
     pub budget: Option<f64>,
-    /// The share of layers and groups measured to keep it.
+    /// The current share of measured layers and groups.
     pub sampling: Option<f64>,
-    /// Tensor memory read.
+    /// Bytes of tensor memory read.
     pub bytes_read: u64,
 }

@@ -1,4 +1,4 @@
-//! From step batches to the history: while the training runs, and from its files.
+//! Fills the history from step batches: during training, and from a run's files.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,18 +11,18 @@ use crate::curves;
 use crate::history::{CurveId, History};
 use crate::rows::{ABSENT, Cell, RowId, STATISTICS, cell_of, cell_value, larger};
 
-/// What a step comes to over all tensors; `None` for what was not measured.
+/// A step's figures over all tensors; `None` for an unmeasured one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepFigures {
     /// The global gradient norm.
     pub grad_norm: Option<f64>,
     /// The norm of the change of all parameters.
     pub update_norm: Option<f64>,
-    /// The largest and the median one.
+    /// The largest and the median update ratio.
     pub update_ratios: Option<(f64, f64)>,
 }
 
-/// Whether a tensor of a kind has a row: asked once.
+/// The row of a tensor and kind, if it was looked up.
 #[derive(Clone, Copy, Debug)]
 enum RowPlace {
     Unknown,
@@ -30,33 +30,33 @@ enum RowPlace {
     At(RowId),
 }
 
-/// Fills a history from batches; remembers which curve and row each of their values has.
+/// Fills a history from batches; caches the curve and row of each value.
 ///
 /// Cost: a comparison per statistic of a record, a logarithm and its mean (`benches/history.rs`).
 #[derive(Debug)]
 pub struct HistoryFiller {
-    /// By kind: which statistics its readings hold.
+    /// The statistics in the readings of each kind.
     measured: [StatisticSet; Kind::ALL.len()],
-    /// Whether readings hold these also after other ones were asked for.
+    /// Whether readings contain these also after other statistics were requested.
     always: bool,
     /// By kind and tensor.
     rows: [Vec<RowPlace>; Kind::ALL.len()],
-    /// By place in [`curves::BUILT_IN`].
+    /// By index in [`curves::BUILT_IN`].
     built_in: [Option<CurveId>; curves::BUILT_IN.len()],
     scalars: HashMap<TensorId, Option<CurveId>>,
     ratios: Vec<f64>,
-    /// Of a step with several micro-batches, before the cells of one tensor are put together.
+    /// The cells of a step with several micro-batches, before those of one tensor are combined.
     cells: Vec<(RowId, Cell)>,
 }
 
 impl HistoryFiller {
-    /// Of a training that goes on. `measured`: the statistics that readings of a kind hold, whatever else is asked for while the
-    /// training runs; what a reading holds beside them is not looked at.
+    /// A filler for a running training. `measured`: the statistics that readings of a kind always contain, even if
+    /// other ones are requested later; further statistics in a reading are ignored.
     pub fn of_training(measured: impl FnMut(Kind) -> StatisticSet) -> Self {
         Self { always: true, ..Self::of_recorded(measured) }
     }
 
-    /// Of a recorded run, whose files hold what was asked for: `measured`, until other statistics were.
+    /// A filler for a recorded run, whose files contain the statistics `measured` until other ones were requested.
     pub fn of_recorded(measured: impl FnMut(Kind) -> StatisticSet) -> Self {
         Self {
             measured: Kind::ALL.map(measured),
@@ -69,7 +69,7 @@ impl HistoryFiller {
         }
     }
 
-    /// What the records of a step come to.
+    /// The figures of a step, computed from its records.
     pub fn figures(&mut self, batch: &StepBatch) -> StepFigures {
         let has_norm = |kind: Kind| self.measured(batch, kind).contains(Statistic::Norm);
         let of_records = || {
@@ -84,10 +84,10 @@ impl HistoryFiller {
         }
     }
 
-    /// Takes a step in.
+    /// Adds a step.
     ///
-    /// Of gradients, which accumulate over the micro-batches of a step, the last reading counts; of activations and all else that
-    /// each micro-batch has its own of, the largest, NaN above all.
+    /// For gradients, which accumulate over the micro-batches of a step, the last reading counts. For activations and
+    /// other values that each micro-batch has separately, the largest counts, with NaN as the largest.
     pub fn add(&mut self, history: &mut History, names: &[TensorInfo], batch: &StepBatch, figures: &StepFigures) {
         let step = batch.step.0;
         let is_measured = batch.records.iter().any(|record| record.kind != Kind::Scalar);
@@ -137,7 +137,7 @@ impl HistoryFiller {
             (curves::UPDATE_RATIO_MEDIAN, update_ratios.map(|(_, median)| median)),
             (curves::LEARNING_RATE, batch.learning_rate),
             (curves::STEP_SECONDS, batch.duration.map(|duration| duration.as_secs_f64())),
-            // A file that keeps no cost has none, and no step has cost nothing.
+            // A file without costs has none, and no step costs nothing.
             (curves::COLLECT_SECONDS, (!cost.is_zero()).then_some(cost.as_secs_f64())),
             (curves::COLLECTIVE_SECONDS, times.reduce(|a, b| a + b)),
         ] {
@@ -161,7 +161,7 @@ impl HistoryFiller {
         if let RowPlace::Unknown = places[index] {
             let row = match tensor.vpp_stage {
                 0 => history.row(record.kind.name(), &tensor.name),
-                // Chunks of a virtual pipeline count their layers anew: later ones have their number in front.
+                // Chunks of a virtual pipeline number their layers from 0: later chunks get their number as a prefix.
                 stage => history.row(record.kind.name(), &format!("{stage}:{}", tensor.name)),
             };
             places[index] = row.map_or(RowPlace::Nowhere, RowPlace::At);
@@ -169,7 +169,7 @@ impl HistoryFiller {
         if let RowPlace::At(row) = places[index] { Some(row) } else { None }
     }
 
-    /// What a batch's readings of a kind hold.
+    /// The statistics in a batch's readings of a kind.
     fn measured(&self, batch: &StepBatch, kind: Kind) -> StatisticSet {
         let usual = self.measured[kind as usize];
         match &batch.ops {
@@ -180,7 +180,7 @@ impl HistoryFiller {
     }
 }
 
-/// What was not measured is absent.
+/// The cell of a reading; unmeasured statistics are absent.
 fn cell(kind: Kind, reading: &Reading, measured: StatisticSet) -> Cell {
     const ASKED: [Statistic; STATISTICS] = [Statistic::Norm, Statistic::AbsMax, Statistic::Zeros];
     let mut cell = cell_of(kind, reading);
@@ -196,17 +196,17 @@ fn cell(kind: Kind, reading: &Reading, measured: StatisticSet) -> Cell {
     cell
 }
 
-/// The largest magnitude, of the extremes; NaN if one is.
+/// The largest magnitude of the extremes; NaN if one is NaN.
 fn magnitude(stats: &TensorStats) -> f64 {
     trainmon_core::largest(stats.min.as_f64().abs(), stats.max.as_f64().abs())
 }
 
-/// Whether a step's later micro-batches add to what the earlier ones left.
+/// Whether a step's later micro-batches add to the values of earlier ones.
 fn accumulates(kind: Kind) -> bool {
     matches!(kind, Kind::GradUnreduced | Kind::GradReduced)
 }
 
-/// Unix seconds; 0 for a time before.
+/// Unix seconds; 0 for earlier times.
 pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! What a run did, step by step.
+//! The history of a run, step by step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,24 +11,25 @@ use crate::curve::Curve;
 use crate::curves;
 use crate::rows::{Cell, RowId, Rows};
 
-/// How much a [`History`] keeps.
+/// The limits of a [`History`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bins of the curves.
+    /// The number of bins of the curves.
     pub steps: usize,
-    /// Curves of numbers that the script tells; those above are counted, not kept. The built-in ones are not counted.
+    /// The number of curves for the script's own numbers; further ones are counted and not kept. The built-in curves do
+    /// not count.
     pub curves: usize,
-    /// Columns of the heat maps.
+    /// The number of columns of the heat maps.
     pub columns: usize,
-    /// Rows of the heat maps, over all kinds; those above are counted, not kept.
+    /// The number of rows of the heat maps over all kinds; further ones are counted and not kept.
     pub rows: usize,
-    /// The newest alerts.
+    /// The number of newest alerts.
     pub alerts: usize,
 }
 
 impl Default for Limits {
-    /// A screen has some 2,000 pixels across; 200 columns can be told apart, and 8,192 rows are a model of 1,000 tensors with
-    /// eight kinds of measurements.
+    /// A screen is about 2,000 pixels wide: 200 columns can be distinguished. 8,192 rows fit a model of 1,000 tensors
+    /// with eight kinds of measurements.
     fn default() -> Self {
         Self { steps: 2048, curves: 128, columns: 192, rows: 8192, alerts: 256 }
     }
@@ -38,35 +39,35 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CurveId(usize);
 
-/// Everything that is kept of a run: curves, rows of heat maps, alerts.
+/// The history of a run: curves, rows of heat maps, alerts.
 ///
-/// Steps are opened in their order by [`History::step`]; afterwards values may come in any order. When an axis is full, its
-/// neighbours are merged: a curve keeps smallest, largest and newest value, a row the largest.
+/// [`History::step`] opens steps in order; after that, values may arrive in any order. When an axis is full, its
+/// neighbours are merged: a curve keeps the smallest, largest and newest value, a row the largest.
 ///
-/// Memory with the limits of [`Limits::default`]: 19 MB for the rows (8192 x 192 columns x 12 B), 9 MB for the curves (138 x
-/// 2048 bins x 32 B), names and alerts beside; it is taken as rows and curves come. Of 148 parameters with six kinds of
-/// measurements 2 MB are in use.
+/// Memory with the limits of [`Limits::default`]: 19 MB for the rows (8192 x 192 columns x 12 B), 9 MB for the curves
+/// (138 x 2048 bins x 32 B), plus names and alerts. It is allocated as rows and curves are added: 148 parameters with
+/// six kinds of measurements take 2 MB.
 #[derive(Debug)]
 pub struct History {
     pub(crate) limits: Limits,
-    /// Of the curves.
+    /// The axis of the curves.
     pub(crate) steps: Axis,
-    /// Of the rows: the steps in which tensors were measured.
+    /// The axis of the rows: the steps in which tensors were measured.
     pub(crate) columns: Axis,
     pub(crate) curves: IndexMap<Arc<str>, Curve>,
     scalar_curves: usize,
     pub(crate) curves_left_out: u64,
     pub(crate) rows: Rows,
-    /// With their number, from 0 on.
+    /// The alerts with their numbers, from 0.
     pub(crate) alerts: VecDeque<(u64, Alert)>,
-    /// Alerts ever seen.
+    /// The number of alerts so far.
     pub(crate) alerts_seen: u64,
-    /// Of those, the ones that begin.
+    /// The number of these that begin.
     pub(crate) alerts_begun: u64,
 }
 
 impl History {
-    /// An empty one.
+    /// An empty history.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -82,10 +83,11 @@ impl History {
         }
     }
 
-    /// Opens a step that ended at `time` (Unix seconds; 0 where that is not known). It gets a column of the heat maps if tensors were `measured` in it.
+    /// Opens a step that ended at `time` (Unix seconds; 0 if unknown). If tensors were `measured` in it, the heat maps
+    /// get a column for it.
     ///
-    /// A step that is not behind the newest says that the run was resumed before it: what lies at and after it is removed.
-    /// Where bins hold several steps, the one that began before it stays with all that it held.
+    /// A step that is not after the newest means that the run was resumed before it: later steps are removed. If bins
+    /// hold several steps, a bin that began before it stays unchanged.
     ///
     /// Cost: two bins; in a step that merges, a pass over all rows and curves.
     pub fn step(&mut self, step: u64, time: f64, measured: bool) {
@@ -95,7 +97,8 @@ impl History {
             let change = self.columns.push(step, time);
             self.rows.follow(change);
         } else if change.truncated_to.is_some() {
-            // No tensor is measured in this step: what was measured in it and after it goes all the same.
+            // No tensor is measured in this step: earlier measurements of it and of later steps are removed
+            // nevertheless.
             let change = self.columns.go_back(step);
             self.rows.follow(change);
         }
@@ -114,8 +117,8 @@ impl History {
         &self.columns
     }
 
-    /// The curve of that name, made if there is none yet; ask once and keep it. `None` above the limit, which is counted: the
-    /// built-in ones ([`curves::BUILT_IN`]) always find room.
+    /// The curve with that name, created if necessary; look it up once and keep the id. `None` above the limit, which
+    /// is counted: the built-in curves ([`curves::BUILT_IN`]) always fit.
     pub fn curve(&mut self, name: &str) -> Option<CurveId> {
         if let Some(index) = self.curves.get_index_of(name) {
             return Some(CurveId(index));
@@ -130,7 +133,7 @@ impl History {
         Some(CurveId(index))
     }
 
-    /// Takes a value of a curve in. False if the step is not on the axis.
+    /// Adds a value to a curve. Returns false if the step is not on the axis.
     pub fn record(&mut self, curve: CurveId, step: u64, value: f64) -> bool {
         let Some(bin) = self.steps.bin_of(step) else { return false };
         let Some((_, curve)) = self.curves.get_index_mut(curve.0) else { return false };
@@ -138,13 +141,14 @@ impl History {
         true
     }
 
-    /// The row of a tensor, made if there is none yet; ask once and keep it. `None` for a kind without rows
+    /// The row of a tensor, created if necessary; look it up once and keep the id. `None` for a kind without rows
     /// ([`statistics_of`](crate::statistics_of)) and above the limit, which is counted.
     pub fn row(&mut self, kind: &str, name: &str) -> Option<RowId> {
         self.rows.row(kind, name, self.columns.capacity())
     }
 
-    /// Takes a tensor's values in. Within a column the larger stays, NaN above all. False if the step has no column.
+    /// Adds a tensor's values. Within a column the larger value is kept, with NaN as the largest. Returns false if the
+    /// step has no column.
     ///
     /// Cost: a comparison per statistic, a logarithm and its mean (`benches/history.rs`).
     pub fn set(&mut self, row: RowId, step: u64, cell: Cell) -> bool {
@@ -153,9 +157,9 @@ impl History {
         true
     }
 
-    /// Takes an alert in; the oldest that is over makes room, or else the oldest.
+    /// Adds an alert. If there is no space, removes the oldest alert that has ended, or else the oldest.
     ///
-    /// Cost: a comparison of rules and series for each two alerts, where there is no room.
+    /// Cost: without space, a comparison of rules and series for each pair of alerts.
     pub fn alert(&mut self, alert: Alert) {
         if self.alerts.len() >= self.limits.alerts {
             let leaves = self.oldest_over(&alert).unwrap_or(0);
@@ -167,8 +171,8 @@ impl History {
         self.alerts.push_back((number, alert));
     }
 
-    /// The oldest alert that says nothing of what goes on: one that is over, with `newest` too, or the end of one that is no longer
-    /// here.
+    /// The oldest alert that does not affect the current state: one that has ended, possibly with `newest`, or the end
+    /// of an alert that was removed.
     fn oldest_over(&self, newest: &Alert) -> Option<usize> {
         let ends_it = |begin: &Alert, end: &Alert| {
             end.phase == AlertPhase::Ends
@@ -176,7 +180,7 @@ impl History {
                 && end.series == begin.series
         };
         self.alerts.iter().enumerate().position(|(index, (_, alert))| match alert.phase {
-            // What began it has left before it, or lies before it and was found first.
+            // The begin of this alert was removed, or precedes it and was found first.
             AlertPhase::Ends => true,
             AlertPhase::Begins => {
                 let mut later = self.alerts.iter().skip(index + 1).map(|(_, later)| later).chain([newest]);

@@ -1,23 +1,26 @@
-//! The usual level of a tensor's norm, and how far the newest one lies from it.
+//! The usual level of a tensor's norm, and the distance of the newest norm from it.
 
-/// The weight of the newest value: the level forgets within some 50 steps.
+/// The weight of the newest value: older values lose their influence within about 50 steps.
 const WEIGHT: f64 = 0.02;
-/// With fewer values there is no scatter to measure by.
+/// The number of values required for a scatter.
 const MIN_VALUES: u32 = 8;
-/// In natural logarithms: norms that scatter by less than 4 % are as good as constant. With the bound of [`far_deviations`], which
-/// is never below 3.2, no change of less than 13 % is far; with that of 2,000 tensors over 1,000 steps none of less than 28 %.
+/// The smallest standard deviation, in natural logarithms: norms that scatter by less than 4 % count as constant. With
+/// the threshold of [`far_deviations`], which is at least 3.2, no change of less than 13 % is far; with that of 2,000
+/// tensors over 1,000 steps, none of less than 28 %.
 const MIN_DEVIATION: f64 = 0.04;
-/// In standard deviations: as far as this a value moves the level and its scatter. One spike must not hide the next.
+/// The largest influence of a value on the level and its scatter, in standard deviations. One spike must not hide the
+/// next.
 const MOST_PULL: f64 = 4.0;
-/// How likely it is that ordinary noise puts even one tensor, in one step of the run, beyond [`far_deviations`].
+/// The probability that noise puts even one tensor, in one step of the run, beyond [`far_deviations`].
 const FALSE_ALARM: f64 = 0.01;
-/// A norm of zero has no logarithm.
+/// A lower limit for logarithms, because a norm of zero has none.
 const SMALLEST: f64 = 1e-30;
 
-/// From how many standard deviations on a value is no chance, where as many `values` were looked at: tensors times steps.
+/// The number of standard deviations from which on a value is unlikely to be chance, among `values` examined values:
+/// tensors times steps.
 ///
-/// Two tails of a normal distribution, bounded from above (`P(|z| > b) <= 2 exp(-b^2 / 2)`), over all values together: 4.8 for ten
-/// tensors and 60 steps, 6.3 for 2,000 tensors and 1,000 steps.
+/// Two tails of a normal distribution, bounded from above (`P(|z| > b) <= 2 exp(-b^2 / 2)`), over all values together:
+/// 4.8 for ten tensors and 60 steps, 6.3 for 2,000 tensors and 1,000 steps.
 pub(crate) fn far_deviations(values: f64) -> f64 {
     (2.0 * (2.0 * values.max(1.0) / FALSE_ALARM).ln()).sqrt()
 }
@@ -27,20 +30,20 @@ pub(crate) fn far_deviations(values: f64) -> f64 {
 pub(crate) struct Level {
     mean: f64,
     variance: f64,
-    /// Finite values so far.
+    /// The number of finite values so far.
     values: u32,
     seen: bool,
-    /// The mean before the newest value: NaN before there is a scatter.
+    /// The mean before the newest value; NaN before there is a scatter.
     mean_before: f32,
     newest: f32,
-    /// Of the newest value, against what was before it.
+    /// The distance of the newest value from the values before it.
     deviations: f32,
     /// The step of the newest value.
     step: u64,
 }
 
 impl Level {
-    /// Takes the next value in. One of an earlier step than the newest is passed over.
+    /// Adds the next value. A value of an earlier step than the newest is ignored.
     pub(crate) fn add(&mut self, step: u64, value: f32) {
         if self.seen && step < self.step {
             return;
@@ -63,14 +66,14 @@ impl Level {
         self.variance = (1.0 - weight) * (self.variance + weight * difference * difference);
     }
 
-    /// A run that resumed at `step` measures anew from there: an older newest value is no later than it.
+    /// Handles a resume at `step`: measuring continues from there, so the newest value counts as no later than it.
     pub(crate) fn resume(&mut self, step: u64) {
         if self.step >= step {
             self.step = step.saturating_sub(1);
         }
     }
 
-    /// The step and the value that came last; `None` before the first.
+    /// The newest step and value; `None` before the first.
     pub(crate) fn newest(&self) -> Option<(u64, f32)> {
         self.seen.then_some((self.step, self.newest))
     }

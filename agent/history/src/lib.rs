@@ -1,7 +1,7 @@
-//! What a run did, step by step, in a bounded space: what the live page, a page in a file, the terminal view and the report show.
+//! The history of a run in limited memory, for the live page, a page in a file, the terminal view and the report.
 //!
-//! A [`History`] is filled step by step from batches, or afterwards from a run's files, and read as documents
-//! ([`Overview`], [`Tail`], [`HeatMap`]) that are the same everywhere.
+//! A [`History`] is filled step by step from batches, or afterwards from a run's files. It is read as documents
+//! ([`Overview`], [`Tail`], [`HeatMap`]) that are the same for all readers.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Lists of numbers in JSON: `null` where there is none, and texts for those that JSON has no numbers for.
+//! Lists of numbers in JSON: `null` for missing values, and texts for numbers that JSON cannot represent.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trainmon_core::number;
@@ -33,7 +33,7 @@ pub(crate) mod base64 {
         let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
         let (values, rest) = bytes.as_chunks::<4>();
         if !rest.is_empty() {
-            return Err(D::Error::custom(format!("{} bytes are no whole number of float32s", bytes.len())));
+            return Err(D::Error::custom(format!("{} bytes are not a whole number of float32 values", bytes.len())));
         }
         Ok(values.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
     }

@@ -1,4 +1,4 @@
-//! From a history to its documents.
+//! Converts a history to its documents.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::history::History;
 use crate::level::far_deviations;
 use crate::rows::{Row, statistics_of};
 
-/// Rows of the table of the worst tensors: a screen of them.
+/// The number of rows in the table of the worst tensors: a screenful.
 const MAX_WORST: usize = 40;
-/// Rows of the table of the update ratios.
+/// The number of rows in the table of the update ratios.
 const MAX_RATIOS: usize = 10;
-/// The kind whose largest values have a table of their own.
+/// The kind whose largest values have their own table.
 const UPDATE_RATIO: &str = "update_ratio";
 
 impl History {
-    /// Everything but the heat maps. Cost: a pass over all curves and rows (`benches/history.rs`).
+    /// Everything except the heat maps. Cost: a pass over all curves and rows (`benches/history.rs`).
     pub fn overview(&self) -> Overview {
         Overview {
             version: VERSION,
@@ -38,7 +38,8 @@ impl History {
         }
     }
 
-    /// What came since a reader's cursor; `None` if bins changed their places since then: read [`History::overview`] again.
+    /// The changes since a reader's cursor; `None` if bins have changed their places since: read [`History::overview`]
+    /// again.
     pub fn since(&self, cursor: Cursor) -> Option<Tail> {
         let axis = &self.steps;
         if cursor.generation != axis.generation() || cursor.bins > axis.bins().len() || cursor.alerts > self.alerts_seen
@@ -57,8 +58,8 @@ impl History {
         })
     }
 
-    /// One statistic of one kind, from a column on: 0 for all of it. `None` for a kind that has no rows, or a statistic that its
-    /// rows have not.
+    /// One statistic of one kind, from a column on: 0 for all columns. `None` for a kind without rows, or a statistic
+    /// that its rows do not have.
     ///
     /// Cost: a pass over its values and names (`benches/history.rs`).
     pub fn heat_map(&self, kind: &str, statistic: &str, from: usize) -> Option<HeatMap> {
@@ -69,7 +70,7 @@ impl History {
         let end = self.columns.bins().len();
         let mut values = Vec::with_capacity(rows().count() * columns.first.len());
         rows().for_each(|row| values.extend(row.values(statistic_index, columns.from, end)));
-        // By their first appearance.
+        // In the order of their first rows.
         let mut layers = IndexSet::new();
         let is_whole = columns.from == 0;
         let layer_of = if is_whole {
@@ -93,13 +94,13 @@ impl History {
     fn cursor(&self) -> Cursor {
         Cursor {
             generation: self.steps.generation(),
-            // The last bin may still grow.
+            // The last bin may still change.
             bins: self.steps.bins().len().saturating_sub(1),
             alerts: self.alerts_seen,
         }
     }
 
-    /// Those that are kept, from one on.
+    /// The kept alerts from a number on.
     fn alerts_from(&self, first: u64) -> Vec<Alert> {
         self.alerts.iter().filter(|(number, _)| *number >= first).map(|(_, alert)| alert.clone()).collect()
     }
@@ -150,7 +151,7 @@ impl History {
         }
     }
 
-    /// Of all rows over all measured steps.
+    /// The threshold for all rows over all measured steps.
     fn far_deviations(&self) -> f64 {
         let steps = self.columns.bins().len() as f64 * self.columns.width() as f64;
         far_deviations(self.rows.all().len() as f64 * steps)
@@ -161,7 +162,7 @@ impl History {
         names.filter(|name| curves::is_label(name)).map(str::to_owned).collect()
     }
 
-    /// The rows with the largest score, largest first; equal ones in the order they came.
+    /// The rows with the largest scores, largest first; equal ones in the order of their creation.
     fn largest(&self, most: usize, score: impl Fn(&Row) -> Option<f32>) -> Vec<TensorState> {
         let scored = self.rows.all().iter().enumerate().filter_map(|(index, row)| Some((score(row)?, index)));
         let mut scored: Vec<(f32, usize)> = scored.collect();

@@ -8,21 +8,20 @@ use trainmon_core::{Kind, Reading};
 use crate::axis::AxisChange;
 use crate::level::Level;
 
-/// What a cell without a value holds. No statistic of a row is negative.
+/// The content of a cell without a value. No statistic of a row is negative.
 pub const ABSENT: f32 = -1.0;
 
-/// How many statistics a row has at most.
+/// The largest number of statistics of a row.
 pub const STATISTICS: usize = 3;
 
-/// The statistics of one tensor in one step, in the order of [`statistics_of`]; [`ABSENT`] for one that is not known.
+/// The statistics of one tensor in one step, in the order of [`statistics_of`]; [`ABSENT`] for an unknown one.
 pub type Cell = [f32; STATISTICS];
 
 /// A cell without any value.
 pub const NO_CELL: Cell = [ABSENT; STATISTICS];
 
-/// The statistics that rows of a kind have: `norm`, `absmax` and `zeros` (the share of zeros) of a tensor, else the names of the
-/// numbers that are measured in their place, three at most. None for a kind without rows: what a script tells under names of
-/// its own are curves.
+/// The statistics in the rows of a kind: `norm`, `absmax` and `zeros` (the share of zeros) of a tensor, or the names of
+/// the numbers that replace them, at most three. Empty for a kind without rows: a script's own numbers are curves.
 pub fn statistics_of(kind: &str) -> &'static [&'static str] {
     match Kind::from_name(kind) {
         Some(Kind::Scalar) => &[],
@@ -32,8 +31,8 @@ pub fn statistics_of(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// A value as a cell holds it: its magnitude. What is too large or too small for a float32 becomes the largest or the smallest
-/// there is, lest it read as infinite or zero.
+/// The magnitude of a value as float32. Values beyond the range of float32 become the largest or smallest finite
+/// magnitude, so that they do not look infinite or zero.
 pub(crate) fn cell_value(value: f64) -> f32 {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {
@@ -42,12 +41,12 @@ pub(crate) fn cell_value(value: f64) -> f32 {
     magnitude.clamp(f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)) as f32
 }
 
-/// A record's cell. A statistic that was not measured is whatever the reading holds for it.
+/// A record's cell. A statistic that was not measured has the reading's placeholder value.
 pub(crate) fn cell_of(kind: Kind, reading: &Reading) -> Cell {
     match reading {
         Reading::Tensor(stats) => [cell_value(stats.norm), cell_value(stats.abs_max), cell_value(stats.zeros_ratio())],
         Reading::Values(values) => {
-            // The size of a collective operation, its first number, says nothing by step.
+            // The size of a collective operation, its first number, is not informative by step.
             let numbers = if kind == Kind::CommTime { values.get().get(1..).unwrap_or(&[]) } else { values.get() };
             let mut cell = NO_CELL;
             for (place, &number) in cell.iter_mut().zip(numbers) {
@@ -68,12 +67,12 @@ pub(crate) struct Row {
     pub(crate) kind: u16,
     pub(crate) name: Arc<str>,
     pub(crate) level: Level,
-    /// By column, as many as the axis may have.
+    /// By column, up to the capacity of the axis.
     cells: Box<[Cell]>,
 }
 
 impl Row {
-    /// Puts a value into a column that may hold one: the larger stays, NaN outranks all.
+    /// Raises the value of a column: the larger one is kept, with NaN as the largest.
     fn raise(&mut self, column: usize, cell: Cell) {
         if let Some(place) = self.cells.get_mut(column) {
             *place = larger(*place, cell);
@@ -99,11 +98,11 @@ impl Row {
     }
 }
 
-/// Number by number the larger, NaN above all.
+/// The larger of each pair of numbers, with NaN as the largest.
 pub(crate) fn larger(a: Cell, b: Cell) -> Cell {
     let mut cell = a;
     for (place, value) in cell.iter_mut().zip(b) {
-        // A NaN that is there already fails both tests, and stays.
+        // An existing NaN fails both tests and stays.
         if value > *place || value.is_nan() {
             *place = value;
         }
@@ -111,7 +110,7 @@ pub(crate) fn larger(a: Cell, b: Cell) -> Cell {
     cell
 }
 
-/// All rows. Their memory is taken when a row is made: 12 bytes per column, its name, and some 100 bytes.
+/// All rows. Memory is allocated per row: 12 bytes per column, its name, and about 100 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     limit: usize,
@@ -126,7 +125,7 @@ impl Rows {
         Self { limit, ..Self::default() }
     }
 
-    /// The row of a tensor, made if there is none yet; `None` above the limit, which is counted.
+    /// The row of a tensor, created if necessary; `None` above the limit, which is counted.
     pub(crate) fn row(&mut self, kind: &str, name: &str, columns: usize) -> Option<RowId> {
         if statistics_of(kind).is_empty() {
             return None;
@@ -138,7 +137,7 @@ impl Rows {
         }
         if self.all.len() >= self.limit {
             self.left_out += 1;
-            // Who comes again is counted once, as long as there is room to remember it.
+            // A repeated tensor is counted once, while there is memory for its name.
             if self.known.len() < 2 * self.limit {
                 self.known.insert((kind, name), None);
             }

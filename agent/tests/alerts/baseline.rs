@@ -200,7 +200,7 @@ fn what_is_no_golden_run_is_said_with_its_path_and_training_goes_on() {
     let missing = base.join("nowhere");
     for (path, words) in [
         (missing.as_path(), "does not exist"),
-        (&base.join("empty"), "it is empty"),
+        (&base.join("empty"), "the directory is empty"),
         (&rank.join("steps.csv"), "it is a file and no journal"),
         (&others, "has no rank 0: it has 1, 2"),
     ] {

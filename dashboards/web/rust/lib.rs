@@ -1,53 +1,55 @@
-//! The page of a run, one HTML file without any request to elsewhere; style and scripts of the reports of comparisons.
+//! The page of a run, one self-contained HTML file, and the styles and scripts of comparison reports.
 //!
-//! They are built by `npm run build` (dashboards/web) and committed, so that a build of Rust needs no Node; a test of the
-//! end-to-end tests builds them anew and fails if one differs.
+//! `npm run build` (dashboards/web) builds them. They are committed, so that a Rust build needs no Node; an end-to-end
+//! test rebuilds them and fails if one differs.
 
 #![forbid(unsafe_code)]
 
-/// The page as the agent serves it: it asks `/api/overview`, `/api/heatmap` and `/api/events` for its data.
+/// The page as the agent serves it: it loads its data from `/api/overview`, `/api/heatmap` and `/api/events`.
 pub const RUN_PAGE: &str = include_str!("../dist/run.html");
 
-/// The policy to serve [`RUN_PAGE`] with: its own script and style by their hashes, requests to where it comes from, nothing else.
+/// The policy for serving [`RUN_PAGE`]: its own script and style by their hashes, requests to its own origin, nothing
+/// else.
 pub const CONTENT_SECURITY_POLICY: &str = include_str!("../dist/run.csp");
 
-/// The look of all reports.
+/// The style of all reports.
 pub const REPORT_STYLE: &str = include_str!("../dist/report.css");
 
-/// What a kind of report does besides being read.
+/// The script of a kind of report.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// The report's script; empty: it has none.
+    /// The report's script; empty if it has none.
     pub script: &'static str,
-    /// What a report with this script is allowed, for its `Content-Security-Policy`: this script by its hash and inline styles.
+    /// The `Content-Security-Policy` of a report with this script: this script by its hash and inline styles.
     pub policy: &'static str,
 }
 
 impl Behaviour {
-    /// A page to be read, without a script.
+    /// A page without a script.
     pub const NONE: Self = Self {
         script: "",
         policy: "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     };
 
-    /// Captures compared. The page holds a `ReportData` (`dashboards/web/src/report/data.ts`) in the element `data`; the script
-    /// adds a searchable table of its rows to the element `values`.
+    /// A comparison of captures. The page contains a `ReportData` (`dashboards/web/src/report/data.ts`) in the element
+    /// `data`; the script adds a searchable table of its rows to the element `values`.
     pub const COMPARE: Self =
         Self { script: include_str!("../dist/compare.js"), policy: include_str!("../dist/compare.csp") };
 
-    /// Checkpoints compared: the script hides the rows of the table `tensors` that the fields `search` and `verdict` do not want.
+    /// A comparison of checkpoints: the script hides the rows of the table `tensors` that do not match the fields
+    /// `search` and `verdict`.
     pub const CHECKPOINT: Self =
         Self { script: include_str!("../dist/checkpoint.js"), policy: include_str!("../dist/checkpoint.csp") };
 }
 
-/// Where the data goes.
+/// The placeholder for the data.
 const EMPTY_DATA: &str = r#"<script type="application/json" id="run-data">null</script>"#;
 
-/// The page with its data in it, for a file: `json` is a `RunDocument` of `trainmon-history`, its heat maps included.
+/// The page with embedded data, for a file: `json` is a `RunDocument` of `trainmon-history`, including its heat maps.
 ///
-/// Whatever stands in the texts of the data, it cannot end the element it stands in. Cost: a copy.
+/// Texts in the data cannot end the element that contains them. Cost: a copy.
 pub fn page_with_data(json: &str) -> String {
-    // `<` stands in JSON within texts only, where this means the same.
+    // In JSON, `<` occurs only within texts, where the escape means the same.
     let data = json.replace('<', "\\u003c");
     let element = EMPTY_DATA.replace("null", &data);
     RUN_PAGE.replacen(EMPTY_DATA, &element, 1)

@@ -1,4 +1,4 @@
-// Puts the parts of the page together, and brings them what is new.
+// Assembles the parts of the page and passes new data to them.
 
 import type { Alert, RunDocument, Status, TailEvent, TensorState } from "./data/contract";
 import { type Episode, episodesOf, isOngoing } from "./data/episodes";
@@ -30,7 +30,7 @@ export class App implements Listener {
   private readonly alerts = new Alerts((episode) => this.choose(episode));
   private readonly hiddenCurves = el("p", { class: "note" });
   private readonly parts = {
-    farthest: section("Far from usual at the newest step"),
+    farthest: section("Tensors far from their usual level at the newest step"),
     scalars: section("The script's own numbers", "scalars-section"),
     labels: section("Ranks and ids"),
     ratios: section("Largest update ratios"),
@@ -43,8 +43,8 @@ export class App implements Listener {
   constructor(source: Source) {
     this.source = source;
     this.header = new Header(
-      button("◐", "dark or light (t)", () => theme.toggle(), "icon"),
-      button("?", "keys (?)", () => this.help.toggle(), "icon"),
+      button("◐", "Toggle dark and light (t)", () => theme.toggle(), "icon"),
+      button("?", "Show keys (?)", () => this.help.toggle(), "icon"),
     );
     this.tensors = new Tensors(source, () => this.showFarthest());
     this.element = this.layout();
@@ -98,7 +98,7 @@ export class App implements Listener {
       el("div", { class: "tables" }, labels.element, ratios.element, collectives.element),
       this.ownCost,
     );
-    const side = el("aside", { aria: { label: "alerts and tensors that are far from usual" } });
+    const side = el("aside", { aria: { label: "alerts and tensors far from their usual level" } });
     side.append(this.alerts.element, farthest.element);
     const columns = el("div", { class: "columns" }, main, side);
     return el("div", { class: "page" }, this.header.element, this.header.figures, columns, this.help.element);
@@ -147,7 +147,7 @@ export class App implements Listener {
     this.ownCost.hidden = cost.element.hidden && ledger.element.hidden && this.own.size === 0;
   }
 
-  /** The alerts on the heat map and the row's curve, the chosen one among them. */
+  /** Marks the alerts, including the chosen one, on the heat map and the row's curve. */
   private mark(): void {
     const { run } = this;
     if (!run) return;
@@ -161,7 +161,7 @@ export class App implements Listener {
     this.tensors.mark(marksOf(run.alerts, chosen), chosen?.step ?? null, rows);
   }
 
-  /** Shows what an alert is about: its curve, its row, or both. */
+  /** Shows the subject of an alert: its curve, its row, or both. */
   private choose(episode: Episode | null): void {
     const { run } = this;
     if (!run) return;
@@ -201,7 +201,7 @@ interface Section {
   show(content: HTMLElement | null): void;
 }
 
-/** A part of the page that is there when it has something to show. */
+/** A part of the page that is visible when it has content. */
 function section(title: string, className = ""): Section {
   const body = el("div", {});
   const element = el("section", { class: className }, el("h2", { text: title }), body);

@@ -1,4 +1,4 @@
-//! `construct.json`: which module an operator ran in.
+//! `construct.json`: maps operators to the modules they ran in.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use jiter::JsonValue;
 
 use super::error::CaptureError;
+use super::keys::MICRO_STEPS;
 use super::shared::{Hashes, Shared};
 use super::stack::whole;
-use super::words::MICRO_STEPS;
 
-/// Where a node hangs.
+/// The parent of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
-    /// The module it ran in; `None` at the top.
+    /// The module in which it ran; `None` at the top.
     pub name: Option<Arc<str>>,
-    /// The micro-batch, where the framework tells (Megatron).
+    /// The micro-batch, if the framework provides it (Megatron).
     pub micro_step: Option<u32>,
 }
 
@@ -24,22 +24,22 @@ pub struct Parent {
 #[derive(Clone, Debug, Default)]
 pub struct Construct {
     parents: HashMap<Arc<str>, Parent, Hashes>,
-    /// In the order of the file.
+    /// The children in file order.
     children: Vec<Arc<str>>,
 }
 
 impl Construct {
-    /// Where a node hangs; `None` if the file does not name it.
+    /// The parent of a node; `None` if the file does not contain it.
     pub fn parent(&self, name: &str) -> Option<&Parent> {
         self.parents.get(name)
     }
 
-    /// Every node, in the order of the file: that of execution.
+    /// Every node, in file order, which is the order of execution.
     pub fn nodes(&self) -> &[Arc<str>] {
         &self.children
     }
 
-    /// Whether the file names nobody (dumps of operators alone).
+    /// Whether the file has no entries (captures of operators alone).
     pub fn is_empty(&self) -> bool {
         self.parents.is_empty()
     }
@@ -58,16 +58,16 @@ impl Construct {
         chain
     }
 
-    /// Reads the text of a `construct.json`: `{child: parent or null}`, or `{child: [parent, micro step]}` (Megatron).
+    /// Parses a `construct.json`: `{child: parent or null}`, or `{child: [parent, micro step]}` (Megatron).
     ///
     /// # Errors
-    /// [`CaptureError::Syntax`], or [`CaptureError::Unexpected`] if it is JSON of something else.
+    /// [`CaptureError::Syntax`], or [`CaptureError::Unexpected`] for other JSON.
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, CaptureError> {
         let unexpected = |key: &str| CaptureError::Unexpected {
             path: path.to_path_buf(),
             key: key.to_owned(),
             expected: "the name of a parent, null, or [parent, micro step]",
-            found: "something else".to_owned(),
+            found: "another structure".to_owned(),
         };
         let JsonValue::Object(entries) = whole(text, path)? else { return Err(unexpected("(the whole file)")) };
         let mut shared = Shared::default();

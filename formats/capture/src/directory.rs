@@ -1,17 +1,17 @@
-//! What a path holds: a file, a rank's directory, a step's, or the root of several steps.
+//! Finds the captures at a path: a file, a rank's directory, a step's, or the root of several steps.
 //!
-//! Only these few levels are looked at, never a whole tree: a loop of symbolic links ends at the first of them.
+//! Only these few levels are searched, never a whole tree, so a loop of symbolic links does no harm.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::CaptureError;
-use super::words::file;
+use super::keys::file;
 
-/// The names under which documents are found, in this order.
+/// The names of documents, in search order.
 const DOCUMENTS: [&str; 2] = [file::DUMP, file::DEBUG];
 
-/// What a path was.
+/// The kind of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpKind {
     /// One `dump.json` or `debug.json`.
@@ -24,44 +24,45 @@ pub enum DumpKind {
     Root,
 }
 
-/// A capture's files, none of them read yet.
+/// A capture's files, before any is read.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// What the path was.
+    /// The kind of the path.
     pub kind: DumpKind,
-    /// At least one, by part and number.
+    /// At least one step, sorted by part and number.
     pub steps: Vec<StepFiles>,
 }
 
-/// One step's ranks.
+/// The ranks of one step.
 #[derive(Clone, Debug)]
 pub struct StepFiles {
-    /// `graph` or `pynative` where the framework writes both apart, else empty.
+    /// `graph` or `pynative` if the framework writes them separately, otherwise empty.
     pub part: String,
-    /// The number in the directory's name; 0 where there is none.
+    /// The number in the directory's name; 0 if it has none.
     pub step: u64,
-    /// At least one, by number.
+    /// At least one rank, sorted by number.
     pub ranks: Vec<RankFiles>,
 }
 
 /// One rank's files.
 #[derive(Clone, Debug)]
 pub struct RankFiles {
-    /// The number in the directory's name. A directory named after a process is rank 0 where it is alone, else the next free
-    /// number.
+    /// The number in the directory's name. A directory named after a process becomes rank 0 if it is the only one,
+    /// otherwise the next free number.
     pub rank: u64,
     /// `dump.json` or `debug.json`.
     pub document: PathBuf,
-    /// Beside it, if they are there.
+    /// The call stacks in the same directory, if they exist.
     pub stack: Option<PathBuf>,
-    /// Beside it, if they are there.
+    /// The module tree in the same directory, if it exists.
     pub construct: Option<PathBuf>,
-    /// Where the tensors are. The path in the document is not used: the directory may have been renamed or copied since.
+    /// The directory of the tensors. The path in the document is ignored, because the directory may have been renamed
+    /// or copied.
     pub tensors: Option<PathBuf>,
 }
 
 impl RankFiles {
-    /// Whether it holds values a script saved by name.
+    /// Whether it holds values that a script saved by name.
     pub fn is_debug(&self) -> bool {
         self.document.file_name().is_some_and(|name| name == file::DEBUG)
     }
@@ -74,11 +75,11 @@ impl RankFiles {
     }
 }
 
-/// Looks what `path` holds.
+/// Finds the captures at `path`.
 ///
 /// # Errors
-/// [`CaptureError::Read`], [`CaptureError::NoCapture`] if nothing of a capture is there, [`CaptureError::Twice`] if two
-/// directories have one number.
+/// [`CaptureError::Read`], [`CaptureError::NoCapture`] if there is none, [`CaptureError::Twice`] if two directories
+/// have the same number.
 pub fn find(path: &Path) -> Result<Tree, CaptureError> {
     let failed = |source| CaptureError::Read { path: path.to_path_buf(), source };
     let one = |kind, rank| Tree { kind, steps: vec![StepFiles { part: String::new(), step: 0, ranks: vec![rank] }] };
@@ -125,7 +126,7 @@ fn steps_in(directory: &Path, part: &str) -> Result<Vec<StepFiles>, CaptureError
 
 fn ranks_in(directory: &Path) -> Result<Vec<RankFiles>, CaptureError> {
     let mut ranks: Vec<RankFiles> = Vec::new();
-    // `rank` without a number is one process alone.
+    // `rank` without a number is a single process.
     for (rank, path) in children(directory, "rank")? {
         if let Some(document) = document_in(&path) {
             ranks.push(RankFiles::beside(document, rank.unwrap_or(0)));
@@ -148,7 +149,7 @@ fn ranks_in(directory: &Path) -> Result<Vec<RankFiles>, CaptureError> {
     Ok(ranks)
 }
 
-/// The directories whose names are `prefix` and a number, or `prefix` alone. A directory that is not there has none.
+/// The directories named `prefix` or `prefix` with a number. A missing directory has none.
 fn children(directory: &Path, prefix: &str) -> Result<Vec<(Option<u64>, PathBuf)>, CaptureError> {
     if !directory.is_dir() {
         return Ok(Vec::new());
@@ -166,12 +167,12 @@ fn children(directory: &Path, prefix: &str) -> Result<Vec<(Option<u64>, PathBuf)
     Ok(found)
 }
 
-/// What stands behind a prefix: `3` of `step3`, nothing of `step`.
+/// A name with a prefix and the number after it: 3 for `step3`, none for `step`.
 struct Numbered {
     number: Option<u64>,
 }
 
-/// `None` for a name that is not the prefix, or the prefix and a number.
+/// `None` for a name that is neither the prefix nor the prefix with a number.
 fn numbered(path: &Path, prefix: &str) -> Option<Numbered> {
     let rest = path.file_name()?.to_str()?.strip_prefix(prefix)?;
     let number = if rest.is_empty() { None } else { Some(rest.parse().ok()?) };

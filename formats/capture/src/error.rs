@@ -1,4 +1,4 @@
-//! Why a capture cannot be read.
+//! Errors of reading a capture.
 
 use std::fmt;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use jiter::{Jiter, JiterError};
 
-/// Where in a text file something is.
+/// A place in a text file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// From 1 on.
+    /// The line, from 1.
     pub line: usize,
-    /// From 1 on, in bytes.
+    /// The column, from 1, in bytes.
     pub column: usize,
 }
 
@@ -21,26 +21,26 @@ impl fmt::Display for Place {
     }
 }
 
-/// A dump directory or one of its files is not what it should be.
+/// A capture's directory or one of its files is invalid.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CaptureError {
-    /// The system refuses.
+    /// An I/O error.
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// It is a pipe or a device.
-    #[error("`{}` is no regular file", path.display())]
+    /// The path is a pipe or a device.
+    #[error("`{}` is not a regular file", path.display())]
     NotAFile { path: PathBuf },
-    /// Not JSON.
+    /// The file is not JSON.
     #[error("`{}`, {place}: not JSON: {what}", path.display())]
     Syntax { path: PathBuf, place: Place, what: String },
-    /// JSON, but of something else.
+    /// The file is JSON with other content.
     #[error("`{}`: `{key}`: expected {expected}, found {found}", path.display())]
     Unexpected { path: PathBuf, key: String, expected: &'static str, found: String },
-    /// The directory has none of the files and directories of a capture.
-    #[error("`{}` is no capture: no dump.json, debug.json, step* or rank* in it", path.display())]
+    /// The directory has no files or directories of a capture.
+    #[error("`{}` is not a capture: it contains no `dump.json`, `debug.json`, `step*` or `rank*`", path.display())]
     NoCapture { path: PathBuf },
-    /// Two directories claim to be the same rank or step, `rank 0` or `step 3` say.
+    /// Two directories have the same rank or step number, such as `rank 0` or `step 3`.
     #[error("`{}` and `{}` are both {what}", first.display(), second.display())]
     Twice { what: String, first: PathBuf, second: PathBuf },
 }
@@ -52,18 +52,16 @@ impl CaptureError {
         Self::Syntax { path: path.to_path_buf(), place, what: error.error_type.to_string() }
     }
 
-    /// What to do about it.
+    /// How to fix the error.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Read { .. } => "check the path and its permissions",
-            Self::Syntax { .. } => {
-                "was the capturing process killed while it wrote? The file is written anew at each stop(); dump again"
-            }
-            Self::Unexpected { .. } => "expected is a dump.json of msprobe or trainmon; was the file edited or cut?",
+            Self::Syntax { .. } => "capture again: the process was probably killed while it wrote the file",
+            Self::Unexpected { .. } => "pass an unedited, complete `dump.json` of msprobe or trainmon",
             Self::NotAFile { .. } | Self::NoCapture { .. } => {
-                "name a dump.json, a rank directory, a step directory or the directory that holds the steps"
+                "pass a `dump.json`, a rank directory, a step directory or the directory that contains the steps"
             }
-            Self::Twice { .. } => "remove one of them, or name the one that is meant",
+            Self::Twice { .. } => "remove one of them, or pass the one to use",
         }
     }
 }

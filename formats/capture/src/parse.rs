@@ -1,4 +1,4 @@
-//! Reading `dump.json`: one pass, one operator in memory as JSON at a time.
+//! Parses `dump.json` in one pass, with one operator at a time in memory as JSON.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -7,16 +7,16 @@ use jiter::{Jiter, JiterError, JsonValue, Peek};
 
 use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 use super::error::CaptureError;
+use super::keys::{document as head, part, value as key};
 use super::shared::Shared;
-use super::words::{document as head, part, value as key};
 
-/// So many characters of a file that is something else are shown.
+/// The number of characters shown of a file with other content.
 const SHOWN: usize = 40;
 
-/// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
+/// Parses a `dump.json` or `debug.json`; `path` is named in errors. Time and memory are linear in the text.
 ///
 /// # Errors
-/// [`CaptureError::Syntax`] with the place where the JSON breaks off, [`CaptureError::Unexpected`] for JSON of something else.
+/// [`CaptureError::Syntax`] with the place of the syntax error, [`CaptureError::Unexpected`] for other JSON.
 pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError> {
     let mut reader = Reader::new(text, path);
     let document = reader.document()?;
@@ -25,11 +25,11 @@ pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError
     Ok(document)
 }
 
-/// What a text that does not begin as JSON does is; `None` for one that does.
+/// A description of a text that does not begin as JSON; `None` for one that does.
 fn not_json(text: &[u8]) -> Option<String> {
     let text = text.trim_ascii_start();
     if text.starts_with(b"PK\x03\x04") {
-        return Some("a zip archive, as torch saves tensors".to_owned());
+        return Some("a zip archive, as `torch.save` writes it".to_owned());
     }
     let word = text.split(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
     let is_json = matches!(text.first(), None | Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9'))
@@ -38,10 +38,10 @@ fn not_json(text: &[u8]) -> Option<String> {
         return None;
     }
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // A character has four bytes at most.
+    // A character has at most four bytes.
     let line: String = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).chars().take(SHOWN).collect();
     let is_text = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
-    Some(if is_text { format!("text that begins with {line:?}") } else { "bytes that are no text".to_owned() })
+    Some(if is_text { format!("text that begins with {line:?}") } else { "binary data".to_owned() })
 }
 
 struct Reader<'j> {
@@ -60,12 +60,12 @@ impl<'j> Reader<'j> {
         let (mut task, mut level, mut framework, mut operators) = (None, None, Framework::PyTorch, None);
         let first = self.json.peek();
         if !matches!(first, Ok(Peek::Object)) {
-            // Of a file that is no JSON at all the place where it stops being JSON says nothing.
+            // For a file that is not JSON at all, the place of the syntax error is meaningless.
             if let Some(found) = not_json(self.text) {
-                return Err(self.unexpected("(the whole file)", "an object of JSON", &found));
+                return Err(self.unexpected("(the whole file)", "a JSON object", &found));
             }
             self.well(first)?;
-            return Err(self.unexpected("(the whole file)", "an object", "something else"));
+            return Err(self.unexpected("(the whole file)", "an object", "another type"));
         }
         let key = self.json.known_object().map(|key| key.map(str::to_owned));
         let mut key = self.well(key)?;
@@ -91,7 +91,7 @@ impl<'j> Reader<'j> {
     fn task(&mut self) -> Result<Task, CaptureError> {
         let text = self.text()?;
         match text.as_deref() {
-            // What only looks for NaN has the statistics' form, without numbers.
+            // A capture that only checks for NaN has the form of statistics, without numbers.
             Some("statistics" | "nan_check" | "overflow_check") => Ok(Task::Statistics),
             Some("tensor") => Ok(Task::Tensor),
             Some("structure") => Ok(Task::Structure),
@@ -120,7 +120,7 @@ impl<'j> Reader<'j> {
     fn operators(&mut self) -> Result<Vec<Operator>, CaptureError> {
         let first = self.json.peek();
         if self.well(first)? != Peek::Object {
-            return Err(self.unexpected("data", "an object of operators", "something else"));
+            return Err(self.unexpected("data", "an object of operators", "another type"));
         }
         let mut operators = Vec::new();
         let key = self.json.known_object().map(|key| key.map(Box::<str>::from));
@@ -164,7 +164,7 @@ impl<'j> Reader<'j> {
                 part::INPUT_ARGS | part::INPUT_KWARGS | part::INPUT => (Section::Input, part::INPUT),
                 part::PARAMETERS => (Section::Parameter, part::PARAMETERS),
                 part::OUTPUT => (Section::Output, part::OUTPUT),
-                // `is_recompute`, `is_nan`: facts about the call, no values.
+                // `is_recompute`, `is_nan`: facts about the call, not values.
                 _ => continue,
             };
             leaves.section = section;
@@ -218,7 +218,7 @@ impl<'s> Leaves<'s> {
         Self { section, values: Vec::new(), place: String::new(), shared }
     }
 
-    /// The parser bounds the depth (200), so this recursion is bounded too.
+    /// The parser limits the depth to 200, so this recursion is limited too.
     fn walk(&mut self, json: &JsonValue<'_>) {
         match json {
             JsonValue::Object(fields) => {
@@ -260,7 +260,7 @@ fn field<'f, 'j>(fields: &'f Fields<'j>, name: &str) -> Option<&'f JsonValue<'j>
     fields.iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// The leaf an object describes; `None` if it is a container.
+/// The leaf that an object describes; `None` if it is a container.
 fn leaf(fields: &Fields<'_>, shared: &mut Shared) -> Option<Leaf> {
     if let Some(JsonValue::Object(tensor)) = field(fields, key::TENSOR)
         && field(fields, key::CLASS_TYPE).is_some()
@@ -308,7 +308,8 @@ fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
     }
 }
 
-/// Whether placements, a list of `{"Shard": {"dim": 0}}` and `{"Replicate": {}}`, have a part of the tensor on each rank.
+/// Whether placements, a list of `{"Shard": {"dim": 0}}` and `{"Replicate": {}}`, put a part of the tensor on each
+/// rank.
 fn is_sharded(placements: &JsonValue<'_>) -> bool {
     let JsonValue::Array(list) = placements else { return false };
     let is_shard = |key: &str| key.contains("Shard");
@@ -323,7 +324,7 @@ fn text(json: &JsonValue<'_>) -> Option<Box<str>> {
     if let JsonValue::Str(text) = json { Some((&**text).into()) } else { None }
 }
 
-/// Objects inside plain values are not written by anyone; they become null.
+/// Converts a plain value. Objects inside plain values become null; no writer produces them.
 fn plain(json: &JsonValue<'_>) -> Plain {
     match json {
         JsonValue::Null | JsonValue::Object(_) => Plain::Null,
@@ -336,10 +337,10 @@ fn plain(json: &JsonValue<'_>) -> Plain {
     }
 }
 
-/// A JSON value as it stands in a file.
+/// A JSON value as written in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
-    /// No container.
+    /// A value that is not a container.
     Plain(Plain),
     /// A list.
     List(Vec<Json>),
@@ -347,7 +348,7 @@ pub enum Json {
     Object(Vec<(Box<str>, Json)>),
 }
 
-/// One operator's values as they stand in the text of a `dump.json`; `None` if it is not there.
+/// One operator's values as written in a `dump.json`; `None` if it is not in the file.
 ///
 /// # Errors
 /// See [`parse_document`].

@@ -1,11 +1,11 @@
-//! What many values of a document have in common, each once in memory.
+//! Interns values that many values of a document share.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::document::Plain;
 
-/// What was met so far.
+/// The interned values.
 #[derive(Default)]
 pub(super) struct Shared {
     texts: HashSet<Arc<str>, Hashes>,
@@ -13,7 +13,8 @@ pub(super) struct Shared {
     lists: HashMap<Box<[i64]>, Arc<Plain>, Hashes>,
 }
 
-/// Seeded by chance, so that a file cannot be made to collide; several times faster on short keys than the standard library's.
+/// A randomly seeded hasher, so that a file cannot force collisions; several times faster on short keys than the
+/// standard library's.
 pub(super) type Hashes = foldhash::fast::RandomState;
 
 impl Shared {
@@ -26,7 +27,7 @@ impl Shared {
         new
     }
 
-    /// A text or a list of whole numbers is shared; anything else is rare.
+    /// Interns a text or a list of integers; other values are rare and not shared.
     pub(super) fn plain(&mut self, value: Plain) -> Arc<Plain> {
         match value {
             Plain::Text(text) => match self.plain_texts.get(&text) {

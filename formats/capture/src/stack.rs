@@ -1,4 +1,4 @@
-//! `stack.json`: where each forward call came from.
+//! `stack.json`: the call stacks of forward calls.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,30 +16,30 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// The frames of an operator's call, if they were kept (forward calls only).
+    /// The frames of an operator's call, if recorded (forward calls only).
     pub fn of(&self, operator: &str) -> Option<&[Box<str>]> {
         self.group_of(operator).and_then(|index| self.frames.get(index)).map(|frames| &**frames)
     }
 
-    /// The place among [`Self::groups`] of an operator's frames: calls of one place share them.
+    /// The index in [`Self::groups`] of an operator's frames: calls from one place share them.
     pub fn group_of(&self, operator: &str) -> Option<usize> {
         self.of.get(operator).copied()
     }
 
-    /// The frames of all calls, each once, in the order of the file.
+    /// The frames of all calls, each once, in file order.
     pub fn groups(&self) -> impl Iterator<Item = &[Box<str>]> {
         self.frames.iter().map(|frames| &**frames)
     }
 
-    /// Whether there is none.
+    /// Whether there are no call stacks.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
-    /// Reads the text of a `stack.json`: `{"0": [[names], [frames]]}`, or the older `{name: [frames]}`.
+    /// Parses a `stack.json`: `{"0": [[names], [frames]]}`, or the older `{name: [frames]}`.
     ///
     /// # Errors
-    /// [`CaptureError::Syntax`], or [`CaptureError::Unexpected`] if it is JSON of something else.
+    /// [`CaptureError::Syntax`], or [`CaptureError::Unexpected`] for other JSON.
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, CaptureError> {
         let JsonValue::Object(entries) = whole(text, path)? else {
             return Err(unexpected(path, "(the whole file)"));
@@ -72,11 +72,11 @@ fn unexpected(path: &Path, key: &str) -> CaptureError {
         path: path.to_path_buf(),
         key: key.to_owned(),
         expected: "operators' names and their frames",
-        found: "something else".to_owned(),
+        found: "another structure".to_owned(),
     }
 }
 
-/// A small JSON file as a whole.
+/// Parses a small JSON file completely.
 pub(super) fn whole<'t>(text: &'t [u8], path: &Path) -> Result<JsonValue<'t>, CaptureError> {
     let mut json = Jiter::new(text).with_allow_inf_nan();
     let value = json.next_value().and_then(|value| json.finish().map(|()| value));

@@ -1,18 +1,18 @@
-//! Little-endian numbers into bytes and back. Reading checks every bound: the bytes come from a file.
+//! Little-endian numbers to bytes and back. Reading checks every bound, because the bytes come from a file.
 
 use std::time::Duration;
 
-/// The bytes are not what this version writes: they end too early, or a number has no meaning.
+/// The bytes are not what this version writes: they are truncated, or a number has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at} of the content: {what}")]
 pub(super) struct Malformed {
-    /// Where, from the content's beginning.
+    /// The offset from the beginning of the content.
     pub(super) at: usize,
-    /// What is wrong there.
+    /// The problem.
     pub(super) what: &'static str,
 }
 
-/// Appends numbers to a buffer that keeps its memory.
+/// Appends numbers to a reused buffer.
 pub(super) trait ByteSink {
     fn put(&mut self, bytes: &[u8]);
 
@@ -37,7 +37,7 @@ pub(super) trait ByteSink {
         self.put_u32(value.subsec_nanos());
     }
 
-    /// A flag, then the value if there is one.
+    /// Appends a flag, then the value if there is one.
     fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T))
     where
         Self: Sized,
@@ -55,7 +55,7 @@ impl ByteSink for Vec<u8> {
     }
 }
 
-/// Takes numbers off the front of a slice.
+/// Reads numbers from the front of a slice.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// What is wrong at this place.
+    /// An error at the current offset.
     pub(super) fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { at: self.at, what }
     }
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or_else(|| self.malformed("ends too early"))?;
+        let end = end.ok_or_else(|| self.malformed("the content is truncated"))?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
@@ -114,14 +114,14 @@ impl<'a> Cursor<'a> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(self.malformed("a flag that is neither 0 nor 1")),
+            _ => Err(self.malformed("a flag is neither 0 nor 1")),
         }
     }
 
     pub(super) fn duration(&mut self) -> Result<Duration, Malformed> {
         let (seconds, nanoseconds) = (self.u64()?, self.u32()?);
         if nanoseconds >= 1_000_000_000 {
-            return Err(self.malformed("a second of more than 10^9 nanoseconds"));
+            return Err(self.malformed("a time has more than 10^9 nanoseconds in a second"));
         }
         Ok(Duration::new(seconds, nanoseconds))
     }
@@ -134,18 +134,18 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn finish(&self) -> Result<(), Malformed> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.malformed("goes on after its end")) }
+        if self.remaining() == 0 { Ok(()) } else { Err(self.malformed("bytes after the end of the content")) }
     }
 }
 
-/// A number out of a buffer whose length is known.
+/// Reads a number from a buffer that is long enough.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut array = [0; 4];
     array.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(array)
 }
 
-/// A number out of a buffer whose length is known.
+/// Reads a number from a buffer that is long enough.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut array = [0; 8];
     array.copy_from_slice(&bytes[at..at + 8]);

@@ -1,4 +1,4 @@
-//! What a journal says about its run: enough to write the files the run's own exporters would have written.
+//! The run's description in a journal: enough to write the files that the run's own exporters would have written.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::{
@@ -9,23 +9,23 @@ use trainmon_core::{Kind, RunInfo, Statistic};
 
 use super::number_names::StoredNames;
 
-/// The facts as they stand in the file, one JSON object.
+/// The run's description as stored in the file, one JSON object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// The version of trainmon that wrote the file.
     pub(super) trainmon: String,
-    /// Unix time of its making.
+    /// The Unix time of its creation.
     pub(super) created_seconds: u64,
     pub(super) run: RunInfo,
-    /// The effective config, as `trainmon check-config` shows it.
+    /// The effective config, as `trainmon check-config` prints it.
     pub(super) config: serde_json::Value,
     pub(super) files: FileFacts,
     #[serde(rename = "legend")]
     pub(super) number_names: StoredNames,
 }
 
-/// The part of a config that the CSV files depend on, in a form of its own: the rest of a config may change its shape
-/// without making old journals unreadable.
+/// The part of a config that the CSV files depend on, in its own form: other parts of a config may change without
+/// making old journals unreadable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct FileFacts {
     dialect: DialectName,
@@ -33,9 +33,9 @@ pub(super) struct FileFacts {
     every_micro_batch: bool,
     ndigits: Option<u32>,
     step_count_per_record: u64,
-    /// What was measured of each kind of tensor that was measured, by the kind's name.
+    /// The measured statistics of each measured kind of tensor, by the kind's name.
     signals: Vec<SignalFacts>,
-    /// The features that were measured, by their kinds' names.
+    /// The measured features, by their kinds' names.
     features: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ struct SignalFacts {
 }
 
 impl FileFacts {
-    /// Of a config and the settings CSV files have or would have.
+    /// The facts of a config and its CSV settings.
     pub(super) fn of(config: &Config, csv: &Csv) -> Self {
         let signal = |kind: Kind| {
             let Signal { ops, eps } = config.signal(kind)?;
@@ -88,7 +88,7 @@ impl FileFacts {
         }
     }
 
-    /// A config that measures the same kinds with the same statistics; it says nothing about targets or other outputs.
+    /// A config that measures the same kinds with the same statistics; it has no targets or other outputs.
     pub(super) fn config(&self) -> Config {
         let signal = |kind: Kind| {
             let facts = self.signals.iter().find(|signal| signal.kind == kind.name())?;

@@ -1,4 +1,4 @@
-//! What can be wrong inside a journal.
+//! Damage inside a journal.
 
 use std::fmt;
 
@@ -25,49 +25,49 @@ impl fmt::Display for Part {
     }
 }
 
-/// Something in a journal that is not as it was written. The rest is read all the same. Records are numbered from 0.
+/// Damage in a journal. The rest is read nevertheless. Records are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Fault {
-    /// The file is shorter than it was made.
-    #[error("the file is cut off: it has {found} of {expected} bytes")]
+    /// The file is shorter than its original size.
+    #[error("the file is truncated: it has {found} of {expected} bytes")]
     CutOff { expected: u64, found: u64 },
-    /// Neither copy of the writer's counts is whole: whether the newest records are missing cannot be told.
-    #[error("the writer's counts are damaged: whether newer records are missing cannot be told")]
+    /// Both copies of the writer's counts are damaged, so missing newest records cannot be detected.
+    #[error("the writer's counts are damaged: newer records may be missing")]
     CountsDamaged,
     /// A step's content fails its checksum.
-    #[error("step {step} is torn: its checksum does not match")]
+    #[error("step {step} is damaged: its checksum does not match")]
     TornStep { step: Step },
-    /// A step was whole when the file was opened and is not any more: the process that writes the file needed its place.
-    #[error("step {step} was overwritten while the journal was read: its run goes on")]
+    /// A step was intact when the file was opened and has been overwritten since by the writing process.
+    #[error("step {step} was overwritten while the journal was read: the run is still writing")]
     Overwritten { step: Step },
     /// A record of another part fails its checksum.
-    #[error("record {number} of the {part} is torn: its checksum does not match")]
+    #[error("record {number} of the {part} is damaged: its checksum does not match")]
     Torn { part: Part, number: u64 },
-    /// Records are gone without a trace.
+    /// Records are missing without a trace.
     #[error("records {first} to {last} of the {part} are missing{}", After(*after))]
     Missing { part: Part, first: u64, last: u64, after: Option<Step> },
-    /// Steps the run made and never wrote: a queue was full, or the run was too far ahead of its journal.
-    #[error("{} missing: {} never in the journal", Steps(*first, *last), if first == last { "it was" } else { "they were" })]
+    /// Steps that the run made and never wrote: a queue was full, or the run was too far ahead of its journal.
+    #[error("{} missing: {} never written to the journal", Steps(*first, *last), if first == last { "it was" } else { "they were" })]
     NeverWritten { first: Step, last: Step },
-    /// The oldest step in the journal is the first that was written and not the first the run made.
-    #[error("the steps before {step} are missing: they were never in the journal")]
+    /// The oldest step in the journal is the first that was written, but not the first that the run made.
+    #[error("the steps before {step} are missing: they were never written to the journal")]
     NeverWrittenBefore { step: Step },
-    /// The newest record was begun and is not whole: the process ended in mid-write, or power was lost before it reached
-    /// the disk.
-    #[error("the newest record of the {part} is not whole{}: it was being written, or never reached the disk", After(*after))]
+    /// The newest record is incomplete: the process ended during the write, or power was lost before it reached the
+    /// disk.
+    #[error("the newest record of the {part} is incomplete{}: its write was interrupted or never reached the disk", After(*after))]
     Unfinished { part: Part, after: Option<Step> },
-    /// Records were written, and none is left.
-    #[error("{written} records of the {part} were written, and none of them is left")]
+    /// Records were written, and all are gone.
+    #[error("all {written} written records of the {part} are missing")]
     NothingLeft { part: Part, written: u64 },
-    /// A record is whole, but not what this version writes.
-    #[error("record {number} of the {part} cannot be understood: {why}")]
+    /// A record is intact, but not what this version writes.
+    #[error("cannot decode record {number} of the {part}: {why}")]
     NotUnderstood { part: Part, number: u64, why: String },
-    /// A step was larger than the journal when it was written.
-    #[error("step {step} was too large for the journal: its {records} records were never in it")]
+    /// A step was larger than the journal.
+    #[error("step {step} was too large for the journal: its {records} records were not written")]
     TooLarge { step: Step, records: u32 },
-    /// Tensors are in the steps whose names are gone.
-    #[error("the names of {count} tensors are lost: their rows are named unnamed_tensor_<number>")]
+    /// The steps contain tensors whose names are lost.
+    #[error("the names of {count} tensors are lost: their rows are named `unnamed_tensor_<number>`")]
     Nameless { count: u64 },
 }
 

@@ -1,21 +1,21 @@
-//! A frame: a header of 64 bytes, then the content. Both have a checksum of their own, so that of a frame whose content
-//! is torn the header still tells which step it was.
+//! A frame: a header of 64 bytes, then the content. Each has its own checksum, so that the header still identifies the
+//! step of a frame with damaged content.
 
 use super::bytes::{u32_at, u64_at};
 
-/// Frames begin at multiples of this, and their headers are this long: none runs over a ring's end.
+/// The alignment of frames and the length of their headers: no header crosses a ring's end.
 pub(super) const GRAIN: u64 = 64;
 const HEADER: usize = GRAIN as usize;
 const MAGIC: [u8; 4] = *b"TMJf";
-/// Where the header's own checksum stands, over everything before it.
+/// The offset of the header's own checksum, which covers everything before it.
 const CRC_AT: usize = 60;
 /// `prev_at` of a region's first frame.
 pub(super) const NO_FRAME: u64 = u64::MAX;
 
-/// No writer counts frames, or their bytes, this far; sums of such numbers do not overflow.
+/// A limit for frame and byte counts that no writer reaches; sums of such numbers do not overflow.
 const MAX_COUNT: u64 = 1 << 60;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameKind {
     /// Names of tensors.
@@ -24,7 +24,7 @@ pub(super) enum FrameKind {
     Alert,
     /// A step.
     Step,
-    /// A step that was too large for the ring: its number and how many records are lost.
+    /// A step that was too large for the ring: its number and the number of lost records.
     LostStep,
 }
 
@@ -47,26 +47,27 @@ impl FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) kind: FrameKind,
-    /// Which journal it belongs to: what an earlier file left on the disk has another.
+    /// The journal's number: frames that an earlier file left on the disk have another.
     pub(super) journal: u64,
     /// The frame's number in its region, from 0, without gaps.
     pub(super) seq: u64,
-    /// Where it begins, counted from the region's first byte on without end; in the file it is `at % region length`.
+    /// The position of the frame, counted continuously from the region's first byte; in the file it is `at % region
+    /// length`.
     pub(super) at: u64,
-    /// Where the frame before it begins; [`NO_FRAME`] for the first.
+    /// The position of the previous frame; [`NO_FRAME`] for the first.
     pub(super) prev_at: u64,
-    /// The step; for names the first tensor's id.
+    /// The step; in a frame of names, the first tensor's id.
     pub(super) step: u64,
-    /// Bytes of content.
+    /// The number of content bytes.
     pub(super) length: u32,
     /// CRC-32 of the content.
     pub(super) content_crc: u32,
-    /// Records of a step, names in a names frame, 0 for an alert.
+    /// The number of records in a step, of names in a frame of names, 0 for an alert.
     pub(super) records: u32,
 }
 
 impl FrameHeader {
-    /// Bytes the frame takes, header and padding included.
+    /// The size of the frame, including header and padding.
     pub(super) fn total(&self) -> u64 {
         total(u64::from(self.length))
     }
@@ -87,7 +88,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header in these 64 bytes, if there is a whole one of this journal.
+    /// Decodes a header from 64 bytes, if they are a valid one of this journal.
     pub(super) fn decode(bytes: &[u8], of_journal: u64) -> Option<Self> {
         if bytes.len() < HEADER || bytes[..4] != MAGIC || u64_at(bytes, 8) != of_journal {
             return None;
@@ -109,14 +110,15 @@ impl FrameHeader {
         header.is_possible().then_some(header)
     }
 
-    /// Whether a writer can have come so far. A header may be made up, checksum and all: what follows may count on it.
+    /// Whether a writer can have written these numbers. A header may be forged, including its checksum: later code
+    /// relies on this check.
     fn is_possible(&self) -> bool {
         let is_in_order = self.prev_at == NO_FRAME || (self.seq > 0 && self.prev_at < self.at);
         is_in_order && self.seq <= MAX_COUNT && self.at <= MAX_COUNT && self.at.is_multiple_of(GRAIN)
     }
 }
 
-/// Bytes a frame with this much content takes.
+/// The size of a frame with this much content.
 pub(super) const fn total(content: u64) -> u64 {
     (GRAIN + content).next_multiple_of(GRAIN)
 }

@@ -1,33 +1,35 @@
-//! Where what stands in the file.
+//! The layout of the file.
 
 use trainmon_core::Rank;
 
 use super::bytes::{ByteSink as _, u32_at, u64_at};
 use super::error::HeaderFault;
 
-/// A journal file's extension.
+/// The extension of journal files.
 pub const FILE_EXTENSION: &str = "tmj";
-/// The smallest file: a page for the header, one for the state, some for the run's facts, names and alerts, and a ring.
+/// The size of the smallest file: a page for the header, one for the state, some for the run's description, names and
+/// alerts, and a ring.
 pub const MIN_FILE_BYTES: u64 = 128 << 10;
 
-/// Regions begin at multiples of this: a page, so that what is written often shares none with what is written once.
+/// The alignment of regions: a page, so that frequently written data shares no page with data that is written once.
 pub(super) const PAGE: u64 = 4096;
 const MAGIC: [u8; 16] = *b"trainmonJournal\n";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 120;
 const CRC_AT: usize = HEADER_BYTES - 4;
-/// The two copies of the state are half a page apart: in different sectors of the disk.
+/// The positions of the two copies of the state, half a page apart: in different sectors of the disk.
 pub(super) const STATE_AT: [u64; 2] = [PAGE, PAGE + PAGE / 2];
 const FACTS_AT: u64 = 2 * PAGE;
-/// Of a file of 64 MiB names get 4 MiB: some 40,000 tensors. More are written with every step instead.
+/// The share of names: in a file of 64 MiB, 4 MiB for about 40,000 tensors. Further names are written with every step
+/// instead.
 const NAMES_SHARE: u64 = 16;
-/// Of a file of 64 MiB alerts get 1 MiB, more than anyone reads.
+/// The share of alerts: in a file of 64 MiB, 1 MiB, more than anyone reads.
 const ALERTS_SHARE: u64 = 64;
 const MAX_ALERTS: u64 = 1 << 20;
-/// The least that names and alerts get each.
+/// The smallest size of the regions of names and alerts.
 const MIN_LOG: u64 = 4 * PAGE;
 
-/// The journal of a rank is called `journal_rank3.tmj`, and `journal_rank3.2.tmj` where an earlier run left that.
+/// The file name of a rank's journal: `journal_rank3.tmj`, or `journal_rank3.2.tmj` if an earlier run left the first.
 pub fn file_name(rank: Rank, number: u32) -> String {
     match number {
         0 | 1 => format!("journal_rank{rank}.{FILE_EXTENSION}"),
@@ -35,7 +37,7 @@ pub fn file_name(rank: Rank, number: u32) -> String {
     }
 }
 
-/// The number in a name that [`file_name`] gives to this rank's journals; `None` for every other name.
+/// The number in a name that [`file_name`] returns for this rank; `None` for every other name.
 pub(super) fn file_number(rank: Rank, name: &str) -> Option<u32> {
     let middle = name.strip_suffix(FILE_EXTENSION)?.strip_suffix('.')?.strip_prefix(&format!("journal_rank{rank}"))?;
     let number = if middle.is_empty() { 1 } else { middle.strip_prefix('.')?.parse().ok()? };
@@ -55,13 +57,13 @@ impl Region {
     }
 }
 
-/// The file's first page.
+/// The layout in the file's first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// A number no other journal has.
+    /// A number that identifies the journal.
     pub(super) journal: u64,
     pub(super) file_length: u64,
-    /// The facts region is as long as the facts: JSON, padded to a page after it.
+    /// The region of the run's description: its JSON, padded to a page.
     pub(super) facts: Region,
     pub(super) facts_crc: u32,
     pub(super) names: Region,
@@ -70,8 +72,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Divides a file of about `bytes` (at least [`MIN_FILE_BYTES`], whole pages). Facts longer than usual make it
-    /// larger.
+    /// Divides a file of about `bytes` (at least [`MIN_FILE_BYTES`], whole pages). A long description of the run makes
+    /// it larger.
     pub(super) fn new(journal: u64, bytes: u64, facts: &[u8]) -> Self {
         let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
         let bytes = pages(bytes.max(MIN_FILE_BYTES));
@@ -112,7 +114,7 @@ impl Layout {
         bytes
     }
 
-    /// The layout in a file's first bytes.
+    /// Decodes the layout in a file's first bytes.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         if bytes.is_empty() {
             return Err(HeaderFault::Empty);
@@ -125,7 +127,7 @@ impl Layout {
             return Err(HeaderFault::CutOff { expected: HEADER_READ as u64, length: bytes.len() as u64 });
         }
         let version = u32_at(bytes, 16);
-        // A later version may place its checksum elsewhere: it is told apart before the checksum is asked.
+        // A later version may place its checksum elsewhere: the version is checked before the checksum.
         let is_whole = crc32fast::hash(&bytes[..CRC_AT]) == u32_at(bytes, CRC_AT);
         match (is_whole, version) {
             (true, VERSION) => {}
@@ -154,7 +156,7 @@ impl Layout {
     }
 }
 
-/// As much of a file's beginning as [`Layout::decode`] wants to see.
+/// The number of bytes that [`Layout::decode`] requires.
 pub(super) const HEADER_READ: usize = HEADER_BYTES;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The crash-safe journal: a file of fixed size per rank that holds the last steps and the last alerts of a run.
+//! The crash-safe journal: a file of fixed size per rank that holds the last steps and alerts of a run.
 //!
-//! [`Journal`] writes it, [`JournalView`] reads steps back while it is being written, [`Recovered`] reads what a
-//! process left behind. `docs/journal-format.md` has the format to the byte, `docs/journal.md` what each kind of end can cost.
+//! [`Journal`] writes it, [`JournalView`] reads steps back while it is being written, and [`Recovered`] reads the file
+//! of an ended process. `docs/journal.md` describes the format to the byte and the loss at each kind of end.
 //!
 //! ```text
 //! ┌────────┬───────┬──────────────┬─────────────┬──────────────┬─────────────────────────────────┐
@@ -9,16 +9,20 @@
 //! └────────┴───────┴──────────────┴─────────────┴──────────────┴─────────────────────────────────┘
 //! ```
 //!
-//! Everything is in frames (`frame`): a header of 64 bytes with its own checksum, then the content with another. A
-//! frame begins at a multiple of 64 bytes and may run over its ring's end into the beginning. A reader finds frames by
-//! looking at every such place, so nothing depends on a pointer that may be older or newer than what it points to; the
-//! state (`state`) only says how much there should be.
+//! All data are in frames (`frame`): a header of 64 bytes with its own checksum, then the content with another. A frame
+//! begins at a multiple of 64 bytes and may wrap around its ring's end. A reader checks every such position for a
+//! frame, so it depends on no pointer that may be older or newer than its target. The state (`state`) only contains how
+//! many frames there should be.
 //!
-//! The rooms: `layout` places the regions, `facts` is the run and its config, `number_names` the names of the numbers used
-//! in records, `record` and `step` turn a batch into bytes and back, `medium` is the file as memory or by calls,
-//! `region` appends frames, `writer` and `view` are the two ends in the running process and `store` is what they share, `secrets` is what is left out
-//! of the config, `retention` takes the oldest files away, `scan` finds frames afterwards, `reader` puts them together
-//! (`names` by tensor), and `fault` is what it says of the rest.
+//! The modules:
+//! - `layout` places the regions.
+//! - `facts` is the run and its config; `secrets` removes passwords from the config.
+//! - `number_names` contains the names of the numbers used in records.
+//! - `record` and `step` encode and decode a batch.
+//! - `medium` accesses the file as memory or by system calls; `region` appends frames.
+//! - `writer` and `view` are the two ends in the running process; they share `store`.
+//! - `retention` removes the oldest files.
+//! - `scan` finds frames in a closed file, `reader` assembles them (`names` by tensor), and `fault` describes damage.
 
 mod bytes;
 mod error;

@@ -1,4 +1,4 @@
-//! The file as memory, or by system calls where memory is not safe.
+//! File access as memory, or by system calls where memory is not safe.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -12,24 +12,25 @@ use rustix::io::Errno;
 
 use super::error::JournalError;
 
-/// How a journal's bytes get to the operating system. Either way they are its own once a call returns, whatever becomes
-/// of the process.
+/// How a journal's bytes reach the operating system. Either way they survive the end of the process once a call
+/// returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
-    /// Memory-mapped where no store can fail (tmpfs, all of whose pages are reserved), else by calls.
+    /// Memory-mapped where no store can fail (tmpfs with all pages reserved), otherwise by system calls.
     #[default]
     Auto,
-    /// Memory-mapped. Anywhere but on tmpfs a full or failing disk then ends the process with SIGBUS.
+    /// Memory-mapped. On any file system except tmpfs, a full or failing disk then ends the process with SIGBUS.
     Mapped,
     /// By `pwrite`: a full or failing disk is an error.
     Calls,
 }
 
-/// The only file system that is memory itself: what is reserved there is neither written back nor copied on write, so a
-/// store into the mapping finds its page. Elsewhere one may need a block, or a read from a disk that fails.
+/// The only file system that is memory itself: its reserved pages are neither written back nor copied on write, so a
+/// store into the mapping cannot fail. On other file systems a store may need a new block, or a read from a failing
+/// disk.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// File systems on disks of this machine, and those in its memory: a write that goes into the page cache waits for no
-/// server and no other process. (`overlayfs` has its upper layer on such a one; ext2 to ext4 have one number.)
+/// File systems on disks of this machine or in its memory: a write into the page cache waits for no server and no other
+/// process. (`overlayfs` has its upper layer on such a file system; ext2 to ext4 share one number.)
 const LOCAL_MAGICS: [i64; 11] = [
     TMPFS_MAGIC,
     0x8584_58F6, // ramfs
@@ -43,9 +44,9 @@ const LOCAL_MAGICS: [i64; 11] = [
     0x3153_464A, // jfs
     0x5265_4973, // reiserfs
 ];
-/// So much is reserved at a time: a call that signals keep interrupting gives back what it has reserved.
+/// The size reserved per call: a call that signals keep interrupting releases its reservation.
 const PIECE: u64 = 4 << 20;
-/// What the config names and the last words of a run are nobody's but the user's.
+/// The file mode: the config's names and the run's alerts are private to the user.
 const OWNER_ONLY: u32 = 0o600;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -60,8 +61,8 @@ pub(super) struct Medium {
 }
 
 impl Medium {
-    /// Makes a new file and reserves its whole size, so that a full disk is an error now and not later. What was made
-    /// is taken away again if that fails.
+    /// Creates a file and reserves its whole size, so that a full disk is an error now and not later. Removes the file
+    /// on failure.
     pub(super) fn create(path: &Path, length: u64, storage: Storage) -> Result<Self, JournalError> {
         let create = |source| JournalError::Create { path: path.to_path_buf(), source };
         if let Some(directory) = path.parent() {
@@ -69,7 +70,7 @@ impl Medium {
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path).map_err(create)?;
-        // Where the file system knows no locks nobody can ask for one either.
+        // On a file system without locks, no reader can check for one either.
         drop(file.try_lock());
         let prepared = reserve(&file, length)
             .map_err(|source| JournalError::Reserve { path: path.to_path_buf(), bytes: length, source })
@@ -78,7 +79,7 @@ impl Medium {
         match prepared {
             Ok(map) => Ok(Self { path: path.to_path_buf(), file, length, map, is_local }),
             Err(error) => {
-                // The first error is the one that matters.
+                // Only the first error matters.
                 drop(std::fs::remove_file(path));
                 Err(error)
             }
@@ -93,23 +94,23 @@ impl Medium {
         self.map.is_some()
     }
 
-    /// Whether the file lies in this machine's memory or on its disks.
+    /// Whether the file is in this machine's memory or on its disks.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether the file is still there, with its size: a store beyond a mapped file's end would kill the process.
+    /// Checks that the file exists with its full size: a store beyond a mapped file's end would kill the process.
     pub(super) fn check(&self) -> Result<(), JournalError> {
         let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
         let found = metadata.len();
         if found < self.length {
             return Err(JournalError::Shrunk { path: self.path.clone(), expected: self.length, found });
         }
-        // What is written into a deleted file nobody will read.
+        // Writes into a deleted file would be lost.
         if metadata.nlink() == 0 { Err(JournalError::Deleted { path: self.path.clone() }) } else { Ok(()) }
     }
 
-    /// Writes `bytes` at `offset`. Earlier writes come before this one in whatever a reader finds after the process's end.
+    /// Writes `bytes` at `offset`. After the process's end, a reader that finds this write also finds all earlier ones.
     ///
     /// Only one thread may write at a time: the caller holds the lock.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
@@ -120,13 +121,14 @@ impl Medium {
         .map_err(|source| self.failed(source))
     }
 
-    /// Reads into `bytes` from `offset`, by a call even where the file is mapped: so it may run beside
-    /// [`write`](Self::write), and then finds some of the bytes old and some new.
+    /// Reads into `bytes` from `offset`, by a system call even where the file is mapped: it may run concurrently with
+    /// [`write`](Self::write) and then returns a mix of old and new bytes.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
         self.file.read_exact_at(bytes, offset).map_err(|source| self.failed(source))
     }
 
-    /// Waits until everything written so far is on the disk. Takes no lock: a write in between is on the disk or not.
+    /// Waits until all previous writes are on the disk. Takes no lock: a concurrent write may or may not be on the
+    /// disk.
     pub(super) fn flush(&self) -> Result<(), JournalError> {
         match &self.map {
             Some(map) => map.flush(),
@@ -139,7 +141,7 @@ impl Medium {
         JournalError::Write { path: self.path.clone(), source }
     }
 
-    /// The range's first byte in the file, as a place in the mapping.
+    /// The position in the mapping of a range's first byte.
     fn place(&self, offset: u64, length: usize) -> io::Result<usize> {
         let end = offset.checked_add(length as u64).filter(|&end| end <= self.length);
         let place = end.and_then(|_| usize::try_from(offset).ok());
@@ -149,12 +151,12 @@ impl Medium {
     #[expect(unsafe_code, reason = "a store into a mapping that others may see goes through a raw pointer")]
     fn store(&self, map: &MmapRaw, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let place = self.place(offset, bytes.len())?;
-        // The compiler may not move this store before the last one; the processor keeps its own order for a kill.
+        // The compiler must not move this store before the previous one; the processor keeps its own order for a kill.
         fence(Ordering::SeqCst);
         // SAFETY: `place` checked that the range lies within the mapping, which lives as long as `map`. `bytes` is
         // memory of this process and no mapping of the file, so the two do not overlap. No reference to the mapping is
-        // ever made, and this process's threads take turns (see the method's contract). That the file still has its
-        // size was checked by the caller just before.
+        // ever made, and this process's threads take turns (see the method's contract). The caller checked just before
+        // that the file still has its size.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.as_mut_ptr().add(place), bytes.len()) };
         fence(Ordering::SeqCst);
         Ok(())
@@ -164,13 +166,13 @@ impl Medium {
 /// How a file got its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserved {
-    /// They are set aside.
+    /// The blocks are reserved.
     Reserved,
-    /// They were written once: the next write may want another one.
+    /// The blocks were written once: the next write may need another block.
     Written,
 }
 
-/// Gives the file its size, every block of it.
+/// Gives the file its size, with all blocks.
 fn reserve(file: &File, length: u64) -> io::Result<Reserved> {
     match in_pieces(length, |offset, bytes| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)) {
         Ok(()) => Ok(Reserved::Reserved),
@@ -179,7 +181,7 @@ fn reserve(file: &File, length: u64) -> io::Result<Reserved> {
     }
 }
 
-/// Calls for every piece of the length, again for one that a signal interrupted.
+/// Calls `call` for each piece of the length, and again if a signal interrupts it.
 fn in_pieces(length: u64, mut call: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut offset = 0;
     while offset < length {
@@ -190,7 +192,7 @@ fn in_pieces(length: u64, mut call: impl FnMut(u64, u64) -> Result<(), Errno>) -
     Ok(())
 }
 
-/// Where the file system cannot reserve: zeros, once.
+/// Fills the file with zeros once, where the file system cannot reserve blocks.
 fn fill(mut file: &File, length: u64) -> io::Result<()> {
     let mut left = length;
     while left > 0 {
@@ -210,9 +212,9 @@ fn map(file: &File, storage: Storage, reserved: Reserved) -> io::Result<Option<M
     is_mapped.then(|| MmapRaw::map_raw(file)).transpose()
 }
 
-/// Whether some process has the journal at `path` open for writing, or that cannot be told.
+/// Whether some process has the journal at `path` open for writing, or this cannot be determined.
 pub(super) fn is_in_use(path: &Path) -> io::Result<bool> {
-    // NFS locks what is open for writing only.
+    // NFS locks only files that are open for writing.
     match File::options().read(true).write(true).open(path)?.try_lock() {
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),

@@ -1,8 +1,8 @@
-//! The names of tensors as a reader puts them together.
+//! The names of tensors, as a reader collects them.
 
 use trainmon_core::TensorInfo;
 
-/// A number beyond this was made up, and a table that long would take the reader's memory.
+/// The largest plausible tensor id: a larger one is forged, and a table of that size would exhaust the reader's memory.
 pub(super) const MAX_TENSORS: u64 = 1 << 22;
 
 /// Names by tensor id, some of which may be lost.
@@ -10,7 +10,7 @@ pub(super) const MAX_TENSORS: u64 = 1 << 22;
 pub(super) struct Names(Vec<Option<TensorInfo>>);
 
 impl Names {
-    /// Of a tensor below [`MAX_TENSORS`].
+    /// Sets the name of a tensor below [`MAX_TENSORS`].
     pub(super) fn set(&mut self, id: usize, info: TensorInfo) {
         if self.0.len() <= id {
             self.0.resize(id + 1, None);
@@ -22,7 +22,7 @@ impl Names {
         self.0.get(id).is_some_and(Option::is_some)
     }
 
-    /// At least `count` names, lost ones made up.
+    /// Returns at least `count` names, with placeholders for lost ones.
     pub(super) fn finish(&mut self, count: usize) -> Vec<TensorInfo> {
         if self.0.len() < count {
             self.0.resize(count, None);

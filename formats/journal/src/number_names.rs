@@ -1,5 +1,5 @@
-//! The names behind the numbers in records. They stand in the file, so a trainmon whose lists are longer or in another
-//! order reads it all the same.
+//! The names of the numbers in records. They are stored in the file, so that a trainmon with longer or reordered lists
+//! can read it.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::{DropReason, Dtype, Kind, Phase, Statistic};
@@ -15,7 +15,7 @@ pub(super) struct StoredNames {
 }
 
 impl StoredNames {
-    /// This version's numbers: places in the lists `ALL`.
+    /// This version's numbers: indices in the lists `ALL`.
     pub(super) fn current() -> Self {
         fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> Vec<String> {
             all.iter().map(|&value| name(value).to_owned()).collect()
@@ -30,20 +30,20 @@ impl StoredNames {
     }
 }
 
-/// What the numbers of one file mean. `None`: a name this version does not know.
+/// The meaning of the numbers of one file. `None`: a name that this version does not know.
 #[derive(Clone, Debug)]
 pub(super) struct NumberNames {
     kinds: Vec<Option<Kind>>,
     dtypes: Vec<Option<Dtype>>,
     statistics: Vec<Option<Statistic>>,
-    /// One per phase of the file.
+    /// One per phase in the file.
     pub(super) phases: Vec<Option<Phase>>,
-    /// One per reason of the file.
+    /// One per reason in the file.
     pub(super) drop_reasons: Vec<Option<DropReason>>,
 }
 
 impl NumberNames {
-    /// That of the file these names stand in.
+    /// The meaning of the numbers in the file that contains `names`.
     pub(super) fn of(names: &StoredNames) -> Self {
         fn meanings<T>(names: &[String], from_name: impl Fn(&str) -> Option<T>) -> Vec<Option<T>> {
             names.iter().map(|name| from_name(name)).collect()

@@ -1,4 +1,4 @@
-//! What a process left behind, checked and put together.
+//! Reads and checks the journal of an ended process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,23 +15,23 @@ use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
 use super::names::{MAX_TENSORS, Names};
 use super::number_names::NumberNames;
-use super::scan::{Gap, ScannedRegion, Source, Written, never_written, read_up_to};
+use super::scan::{Gap, RegionSource, ScannedRegion, Written, never_written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
 
-/// A description of a run is some kilobytes: a header that says more of it is made up.
+/// The largest plausible description of a run, which has a few kilobytes: a header with a larger size is forged.
 const MAX_FACTS: u64 = 64 << 20;
 
-/// A step out of a journal.
+/// A step from a journal.
 #[derive(Clone, Debug)]
 pub struct RecoveredStep {
     /// The step as it was written.
     pub batch: StepBatch,
-    /// How many tensors had a name then: exporters are given the first so many of [`Recovered::names`].
+    /// The number of tensors with names at that step: exporters receive that many of [`Recovered::names`].
     pub names_known: usize,
 }
 
-/// What a journal begins with, which says what all the rest means.
+/// The beginning of a journal, which is required to read the rest.
 struct Beginning {
     file: File,
     /// The file's length.
@@ -56,10 +56,10 @@ impl Beginning {
     }
 }
 
-/// A journal file, every record of it checked.
+/// A journal file with every record checked.
 ///
-/// The file may be in use: what its process writes meanwhile is read or not, and what it overwrites between
-/// [`open`](Self::open) and [`steps`](Self::steps) is a [`Fault::Overwritten`] there.
+/// The file may be in use: concurrent writes are read or not, and steps overwritten between [`open`](Self::open) and
+/// [`steps`](Self::steps) are reported there as [`Fault::Overwritten`].
 #[derive(Debug)]
 pub struct Recovered {
     path: PathBuf,
@@ -75,10 +75,10 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Reads and checks a journal. Cost: every byte once; memory: one step and the names.
+    /// Reads and checks a journal. Cost: every byte is read once; memory: one step and the names.
     ///
     /// # Errors
-    /// The file cannot be read, is no journal, or its beginning (which says what all the rest means) is damaged.
+    /// The file cannot be read, is not a journal, or its beginning, which is required to read the rest, is damaged.
     pub fn open(path: &Path) -> Result<Self, RecoverError> {
         let read = |source| RecoverError::Read { path: path.to_path_buf(), source };
         let Beginning { file, found, layout, facts } = Beginning::read(path)?;
@@ -102,7 +102,7 @@ impl Recovered {
         Ok(recovered)
     }
 
-    /// Which process wrote a journal. Cost: its beginning is read, not its steps.
+    /// The process that wrote a journal. Cost: only the beginning is read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -110,27 +110,27 @@ impl Recovered {
         Ok(Beginning::read(path)?.facts.run)
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which process wrote it.
+    /// The process that wrote the file.
     pub fn run(&self) -> &RunInfo {
         &self.facts.run
     }
 
-    /// Whether its writer was closed in order. If not, the process was ended from outside, or is still at work.
+    /// Whether the writer was closed cleanly. If not, the process was killed or is still running.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// The run's effective config, as `trainmon check-config` showed it then.
+    /// The run's effective config, as `trainmon check-config` printed it then.
     pub fn config_as_written(&self) -> &serde_json::Value {
         &self.facts.config
     }
 
-    /// A config that leads exporters to write what the run's wrote: same dialect, kinds, statistics and columns.
+    /// A config with which exporters write the same files as the run: same dialect, kinds, statistics and columns.
     pub fn config(&self) -> Config {
         self.facts.files.config()
     }
@@ -140,28 +140,28 @@ impl Recovered {
         self.facts.files.csv()
     }
 
-    /// The names of all tensors, by their ids. One whose name is lost is called `unnamed_tensor_<id>`.
+    /// The names of all tensors, by id. A tensor whose name is lost is named `unnamed_tensor_<id>`.
     pub fn names(&self) -> &[TensorInfo] {
         &self.names
     }
 
-    /// The steps' numbers, oldest first.
+    /// The step numbers, oldest first.
     pub fn step_numbers(&self) -> impl ExactSizeIterator<Item = Step> + '_ {
         self.steps.iter().map(|frame| Step(frame.step))
     }
 
-    /// The steps, oldest first, each read when it is asked for.
+    /// The steps, oldest first, each read when the iterator reaches it.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Result<RecoveredStep, Fault>> + '_ {
         self.steps.iter().map(|frame| self.read_step(frame))
     }
 
-    /// One of the steps, the oldest at 0; `None` behind the newest.
+    /// The step at an index, the oldest at 0; `None` after the newest.
     pub fn step(&self, index: usize) -> Option<Result<RecoveredStep, Fault>> {
         self.steps.get(index).map(|frame| self.read_step(frame))
     }
 
     fn read_step(&self, frame: &FrameHeader) -> Result<RecoveredStep, Fault> {
-        // It was whole when the file was opened.
+        // It was intact when the file was opened.
         let gone = Fault::Overwritten { step: Step(frame.step) };
         let content = self.source(Part::Steps).content(frame).ok_or(gone)?;
         let step = decode_step(&content, &self.number_names).map_err(|why| Fault::NotUnderstood {
@@ -177,18 +177,18 @@ impl Recovered {
         &self.alerts
     }
 
-    /// What is not as it was written; empty for a whole journal.
+    /// The damage found; empty for an intact journal.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
-    fn source(&self, part: Part) -> Source<'_> {
+    fn source(&self, part: Part) -> RegionSource<'_> {
         let region = match part {
             Part::Names => self.layout.names,
             Part::Alerts => self.layout.alerts,
             Part::Steps => self.layout.steps,
         };
-        Source { file: &self.file, journal: self.layout.journal, region }
+        RegionSource { file: &self.file, journal: self.layout.journal, region }
     }
 
     fn read_regions(&mut self) -> std::io::Result<()> {
@@ -222,7 +222,7 @@ impl Recovered {
     }
 
     fn read_names(&mut self, found: &ScannedRegion) -> Names {
-        self.tell(Part::Names, found);
+        self.report_missing(Part::Names, found);
         let mut names = Names::default();
         for frame in &found.frames {
             let Some(content) = self.source(Part::Names).content(frame) else { continue };
@@ -230,7 +230,7 @@ impl Recovered {
                 let mut cursor = Cursor::new(&content);
                 let first = cursor.u64()?;
                 if first.checked_add(u64::from(frame.records)).is_none_or(|end| end > MAX_TENSORS) {
-                    return Err(cursor.malformed("tensors beyond any model's"));
+                    return Err(cursor.malformed("more tensors than any model has"));
                 }
                 let infos = (0..frame.records).map(|_| read_name(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
                 cursor.finish()?;
@@ -249,7 +249,7 @@ impl Recovered {
     }
 
     fn read_alerts(&mut self, found: &ScannedRegion) {
-        self.tell(Part::Alerts, found);
+        self.report_missing(Part::Alerts, found);
         for frame in &found.frames {
             let content = self.source(Part::Alerts).content(frame).unwrap_or_default();
             match String::from_utf8(content) {
@@ -262,10 +262,10 @@ impl Recovered {
         }
     }
 
-    /// Decodes every step once, for its names and to know now what cannot be understood.
+    /// Decodes every step once, to collect names and to find undecodable steps.
     fn read_steps(&mut self, found: ScannedRegion, names: &mut Names) {
-        self.tell(Part::Steps, &found);
-        self.tell_never_written(&found);
+        self.report_missing(Part::Steps, &found);
+        self.report_never_written(&found);
         let mut used: BTreeSet<TensorId> = BTreeSet::new();
         let mut names_known = 0;
         for frame in found.frames {
@@ -289,7 +289,7 @@ impl Recovered {
                     let why = why.to_string();
                     self.faults.push(Fault::NotUnderstood { part: Part::Steps, number: frame.seq, why });
                 }
-                // It was whole a moment ago.
+                // It was intact a moment ago.
                 None => self.faults.push(Fault::Overwritten { step: Step(frame.step) }),
             }
         }
@@ -300,16 +300,16 @@ impl Recovered {
         self.names = names.finish(names_known);
     }
 
-    /// Says which steps the run made and the journal never had.
-    fn tell_never_written(&mut self, found: &ScannedRegion) {
+    /// Reports the steps that the run made and never wrote.
+    fn report_never_written(&mut self, found: &ScannedRegion) {
         let torn = found.gaps.iter().filter_map(|gap| if let Gap::Torn(header) = gap { Some(*header) } else { None });
         let gaps = never_written(found.frames.iter().copied().chain(torn));
         self.faults
             .extend(gaps.into_iter().map(|(first, last)| Fault::NeverWritten { first: Step(first), last: Step(last) }));
     }
 
-    /// Says what is missing of a part.
-    fn tell(&mut self, part: Part, found: &ScannedRegion) {
+    /// Reports the missing records of a part.
+    fn report_missing(&mut self, part: Part, found: &ScannedRegion) {
         let step_before = |number: u64| {
             let before = found.frames.iter().rev().find(|frame| frame.seq < number && frame.kind == FrameKind::Step);
             before.map(|frame| Step(frame.step))

@@ -1,26 +1,26 @@
-//! One record to bytes and back, bit for bit.
+//! Encodes and decodes one record, bit for bit.
 //!
-//! A statistic that was not asked for has its neutral value in [`TensorStats`]; those are left out, so a record with the
-//! norm alone takes 30 bytes and one with ten statistics about 90. Plain numbers ([`Values`](trainmon_core::Values)) stand in the fields of a
-//! tensor, by [`Reading::as_stats`]: the record's kind says which of the two it is.
+//! A statistic that was not requested has its neutral value in [`TensorStats`] and is omitted. A record with only the
+//! norm takes 30 bytes, one with ten statistics about 90. Plain numbers ([`Values`](trainmon_core::Values)) are stored
+//! in the fields of a tensor, by [`Reading::as_stats`]: the record's kind determines which of the two it is.
 
 use trainmon_core::{MAX_DIMS, MicroStep, Reading, Record, Scalar, Shape, TensorId, TensorStats};
 
 use super::bytes::{Cursor, Malformed};
 use super::number_names::{NumberNames, dtype_code, kind_code};
 
-/// The least a record takes: what stands before the statistics.
+/// The smallest size of a record: the part before the statistics.
 pub(super) const MIN_RECORD: usize = 14;
-/// The most it takes: eight dimensions and every statistic.
+/// The largest size of a record: eight dimensions and every statistic.
 const MAX_RECORD: usize = MIN_RECORD + 8 * MAX_DIMS + 11 * 8 + 4;
 
-/// The tags byte: which kind of number min and max are, how wide the sizes are, whether there is a reading.
+/// The tags byte: the number types of min and max, the width of the sizes, and whether there is a reading.
 const MAX_TAG_SHIFT: u8 = 2;
 const SCALAR_MASK: u8 = 0b11;
 const WIDE_SIZES: u8 = 1 << 4;
 const HAS_READING: u8 = 1 << 7;
 
-/// The fields' bits, in the order in which they stand.
+/// The bits of the fields, in their order in the record.
 mod field {
     pub(super) const MIN: u16 = 1;
     pub(super) const MAX: u16 = 1 << 1;
@@ -34,12 +34,12 @@ mod field {
     pub(super) const COUNT: u16 = 1 << 9;
     pub(super) const CRC32: u16 = 1 << 10;
     pub(super) const XOR64: u16 = 1 << 11;
-    /// The count is that of the shape.
+    /// The count follows from the shape.
     pub(super) const COUNT_OF_SHAPE: u16 = 1 << 12;
     pub(super) const KNOWN: u16 = (1 << 13) - 1;
 }
 
-/// A record in the making, on the stack: a step's buffer grows once per record, not once per number.
+/// A record under construction, on the stack: a step's buffer grows once per record, not once per number.
 struct RecordBytes {
     bytes: [u8; MAX_RECORD],
     length: usize,
@@ -127,19 +127,19 @@ fn put_stats(bytes: &mut RecordBytes, micro_step: MicroStep, stats: &TensorStats
     bytes.put_if(has(field::XOR64), xor64);
 }
 
-/// Takes a record off the front.
+/// Reads a record from the front.
 pub(super) fn read_record(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<Record, Malformed> {
     let tensor = TensorId(cursor.u32()?);
-    let kind = number_names.kind(cursor.u8()?).ok_or_else(|| cursor.malformed("a kind of record not known here"))?;
+    let kind = number_names.kind(cursor.u8()?).ok_or_else(|| cursor.malformed("an unknown kind of record"))?;
     let (dtype, dims, tags) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
     let micro_step = MicroStep(cursor.u32()?);
     let fields = cursor.u16()?;
     if tags & HAS_READING == 0 {
         return Ok(Record { tensor, kind, micro_step, reading: None });
     }
-    let dtype = number_names.dtype(dtype).ok_or_else(|| cursor.malformed("an element type not known here"))?;
+    let dtype = number_names.dtype(dtype).ok_or_else(|| cursor.malformed("an unknown dtype"))?;
     if fields & !field::KNOWN != 0 {
-        return Err(cursor.malformed("a statistic not known here"));
+        return Err(cursor.malformed("an unknown statistic"));
     }
     let shape = read_shape(cursor, usize::from(dims), tags & WIDE_SIZES != 0)?;
     let mut stats = TensorStats::empty(dtype, shape);
@@ -186,8 +186,8 @@ fn read_shape(cursor: &mut Cursor<'_>, dims: usize, is_wide: bool) -> Result<Sha
     for size in sizes.iter_mut() {
         *size = if is_wide { cursor.u64()? as i64 } else { i64::from(cursor.u32()?) };
     }
-    // The reason is told by the place: these are the sizes.
-    Shape::new(sizes).ok().ok_or_else(|| cursor.malformed("sizes that make no element count"))
+    // The offset identifies the error: these are the sizes.
+    Shape::new(sizes).ok().ok_or_else(|| cursor.malformed("sizes without a valid element count"))
 }
 
 fn scalar_bits(scalar: Scalar) -> (u8, u64) {

@@ -5,19 +5,19 @@ use super::frame::{FrameHeader, FrameKind, GRAIN, NO_FRAME, total};
 use super::layout::Region;
 use super::medium::Medium;
 
-/// The writing end of a region. As a log it stops at its end, as a ring it goes on at the beginning: the caller asks
+/// The writing end of a region. A log stops at its end, a ring continues at the beginning: the caller checks
 /// [`fits_log`](Self::fits_log) or [`fits_ring`](Self::fits_ring) first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegionWriter {
     region: Region,
-    /// Where the next frame begins, counted without end.
+    /// The position of the next frame, counted continuously.
     end: u64,
-    /// How many frames there were.
+    /// The number of frames so far.
     next_seq: u64,
     prev_at: u64,
 }
 
-/// What a frame says about its content.
+/// The header fields that describe a frame's content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) kind: FrameKind,
@@ -38,12 +38,12 @@ impl RegionWriter {
         self.next_seq
     }
 
-    /// Where a frame with this much content would end.
+    /// The position after a frame with this much content.
     pub(super) fn end_after(&self, content: usize) -> u64 {
         self.end + total(content as u64)
     }
 
-    /// What lies before this is overwritten once the frame is in.
+    /// The position before which data is overwritten by a frame with this much content.
     pub(super) fn floor_after(&self, content: usize) -> u64 {
         self.end_after(content).saturating_sub(self.region.length)
     }
@@ -56,8 +56,8 @@ impl RegionWriter {
         u32::try_from(content).is_ok() && total(content as u64) <= self.region.length
     }
 
-    /// Writes a frame that fits and gives its header. Whenever the process ends in between, the frame is whole or
-    /// recognisably is not: its place's header is taken away first and the new one comes last.
+    /// Writes a frame that fits and returns its header. If the process ends in between, the frame is either intact or
+    /// recognizably not: the header at its position is erased first, and the new one is written last.
     pub(super) fn append(
         &mut self,
         medium: &Medium,

@@ -1,4 +1,4 @@
-//! Files that earlier runs left in a directory: how many stay.
+//! Limits the number of files that earlier runs left in a directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use trainmon_core::Rank;
 use super::layout::file_number;
 use super::medium::is_in_use;
 
-/// What [`prune`] did.
+/// The result of [`prune`].
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// Files taken away, oldest first.
+    /// Removed files, oldest first.
     pub removed: Vec<PathBuf>,
-    /// Files that could not be, and why. That a process has one open is no failure.
+    /// Files that could not be removed, with the error. A file that a process has open is not a failure.
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
-/// Takes away the oldest journals of a rank in a directory until `keep` are left. One that a live process writes stays,
-/// and so does one of which that cannot be told (a file system without locks). A directory that is not there or cannot
-/// be read has none.
+/// Removes the oldest journals of a rank in a directory until `keep` are left. A file that a live process writes stays,
+/// and so does one on a file system without locks, where this cannot be determined. A missing or unreadable directory
+/// counts as empty.
 pub fn prune(directory: &Path, rank: Rank, keep: usize) -> Pruned {
     remove_oldest(earlier_journals(directory, rank).into_iter().map(|(_, path)| path).collect(), keep)
 }
 
-/// As [`prune`], for journals that lie in directories of the rank (`rank_3`) in directories of runs: `base` holds these.
+/// As [`prune`], for journals in the rank's directories (`rank_3`) inside the run directories in `base`.
 pub fn prune_runs(base: &Path, rank: Rank, keep: usize) -> Pruned {
     let runs = std::fs::read_dir(base).into_iter().flatten().filter_map(Result::ok);
-    // A link leads to one of the others.
+    // A link points to one of the other directories.
     let runs = runs.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let journals = runs.flat_map(|run| earlier_journals(&run.path().join(format!("rank_{rank}")), rank));
     let mut dated: Vec<(SystemTime, u32, PathBuf)> = journals

@@ -1,4 +1,4 @@
-//! Finds frames in a file somebody left behind.
+//! Finds frames in the file of an ended process.
 
 use std::fs::File;
 use std::io;
@@ -7,56 +7,56 @@ use std::os::unix::fs::FileExt as _;
 use super::frame::{FrameHeader, FrameKind, GRAIN, NO_FRAME};
 use super::layout::Region;
 
-/// So much is read at a time; a multiple of the frames' grain.
+/// The size of a read; a multiple of the frames' alignment.
 const CHUNK: usize = 1 << 20;
 
-/// What was written to a region according to the state.
+/// The content of a region according to the state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Written {
-    /// Frames begun.
+    /// The number of frames begun.
     pub(super) begun: u64,
-    /// Where the last one ends.
+    /// The position after the last frame.
     pub(super) end: u64,
 }
 
-/// A region as it was found.
+/// The frames found in a region.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScannedRegion {
-    /// Whole frames without a gap but for those in `gaps`, oldest first.
+    /// Intact frames, oldest first, without gaps except those in `gaps`.
     pub(super) frames: Vec<FrameHeader>,
-    /// What should be there and is not, oldest first.
+    /// Missing frames, oldest first.
     pub(super) gaps: Vec<Gap>,
 }
 
-/// Something that should be there and is not.
+/// A missing frame or range of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gap {
-    /// A frame whose header is whole and whose content is not.
+    /// A frame with an intact header and damaged content.
     Torn(FrameHeader),
-    /// Frames that left no trace, by their numbers.
+    /// Frames without a trace, by number.
     Missing { first: u64, last: u64 },
-    /// The newest frame was begun and is not whole.
+    /// The newest frame was begun and is incomplete.
     Unfinished,
-    /// Frames were written, and none is left.
+    /// Frames were written, and all are gone.
     NothingLeft { written: u64 },
 }
 
-/// A region of a file that may be cut short anywhere.
+/// A region of a file that may be truncated anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct RegionSource<'a> {
     pub(super) file: &'a File,
     pub(super) journal: u64,
     pub(super) region: Region,
 }
 
-impl Source<'_> {
-    /// Looks at every place where a frame may begin, checks what is there, and tells what is missing.
+impl RegionSource<'_> {
+    /// Checks every position at which a frame may begin, and reports missing frames.
     pub(super) fn find(&self, kinds: &[FrameKind], written: Written) -> io::Result<ScannedRegion> {
         let headers = self.headers(kinds)?;
         let ends = headers.iter().map(|header| header.at.saturating_add(header.total()));
         let end = ends.fold(written.end, u64::max);
         let begun = headers.iter().map(|header| header.seq.saturating_add(1)).fold(written.begun, u64::max);
-        // What began before this was overwritten, wholly or in part, or was about to be.
+        // Frames that begin before this were overwritten, completely or in part, or were about to be.
         let floor = end.saturating_sub(self.region.length);
         let (mut whole, torn): (Vec<_>, Vec<_>) =
             headers.into_iter().partition(|header| self.content(header).is_some());
@@ -67,9 +67,9 @@ impl Source<'_> {
         Ok(ScannedRegion { frames, gaps })
     }
 
-    /// A frame's content, if it is what the header says.
+    /// A frame's content, if it matches the header.
     pub(super) fn content(&self, header: &FrameHeader) -> Option<Vec<u8>> {
-        // Asked before memory is set aside: a file may be cut short, and a header made up.
+        // Checked before memory is allocated: a file may be truncated, and a header forged.
         let until = self.region.offset.checked_add(u64::from(header.length))?;
         if until > self.file.metadata().ok()?.len() {
             return None;
@@ -106,12 +106,12 @@ impl Source<'_> {
     }
 }
 
-/// The newest frames and, before them, older ones as long as no number is left out. What was overwritten in part only
-/// is no longer whole; what was about to be overwritten may be, and counts.
+/// The newest frames and the older ones before them without a gap in the numbers. Partly overwritten frames are not
+/// intact; frames that were about to be overwritten may be, and count.
 fn contiguous_tail(whole: &[FrameHeader], floor: u64) -> Vec<FrameHeader> {
     let first_live = whole.iter().position(|header| header.at >= floor).unwrap_or(whole.len());
     let is_next = |pair: &[FrameHeader]| pair[0].seq.checked_add(1) == Some(pair[1].seq);
-    // Without a live frame the newest of the others begins the tail.
+    // Without a live frame, the newest of the others begins the tail.
     let mut first = first_live.min(whole.len().saturating_sub(1));
     while first > 0 && is_next(&whole[first - 1..=first]) {
         first -= 1;
@@ -119,7 +119,7 @@ fn contiguous_tail(whole: &[FrameHeader], floor: u64) -> Vec<FrameHeader> {
     whole[first..].to_vec()
 }
 
-/// What is missing from the oldest frame on that should be there.
+/// The frames missing after the oldest frame that should exist.
 fn gaps(frames: &[FrameHeader], torn: &[FrameHeader], begun: u64, floor: u64) -> Vec<Gap> {
     let Some(oldest) = frames.iter().chain(torn).min_by_key(|header| header.seq) else {
         return match begun {
@@ -153,8 +153,8 @@ fn gaps(frames: &[FrameHeader], torn: &[FrameHeader], begun: u64, floor: u64) ->
     gaps
 }
 
-/// Steps that left no frame, first and last of each gap. Every step of a run has a frame, measured or not: where the
-/// numbers of two steps are further apart than the numbers of their frames, the steps between them were never written.
+/// Steps without a frame: the first and last of each gap. Every step of a run has a frame, measured or not. If two
+/// steps are farther apart than their frames, the steps between them were never written.
 pub(super) fn never_written(known: impl IntoIterator<Item = FrameHeader>) -> Vec<(u64, u64)> {
     let mut known: Vec<FrameHeader> = known.into_iter().collect();
     known.sort_by_key(|header| header.seq);
@@ -164,7 +164,7 @@ pub(super) fn never_written(known: impl IntoIterator<Item = FrameHeader>) -> Vec
     pairs.filter(gap).map(|(one, other)| (one.step + 1, other.step - 1)).collect()
 }
 
-/// Fills the buffer as far as the file goes.
+/// Fills the buffer up to the end of the file.
 pub(super) fn read_up_to(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,12 +1,11 @@
-//! What a config says that a file must not: passwords and tokens.
+//! Removes passwords and tokens from a config before it is stored in a file.
 
 use serde_json::Value;
 
 const HIDDEN: &str = "(hidden)";
 
-/// The config with every address cut to its scheme and host, every header without its value, and every command without
-/// its arguments: tokens stand in user
-/// names, paths, queries and headers, whoever the address belongs to.
+/// Removes secrets: reduces every address to its scheme and host, every header to its name, and every command to its
+/// program. Tokens occur in user names, paths, queries and headers.
 pub(super) fn without_secrets(mut config: Value) -> Value {
     hide(&mut config);
     config
@@ -26,7 +25,7 @@ fn hide(value: &mut Value) {
                     Value::Object(headers) if key == "headers" => {
                         headers.values_mut().for_each(|header| *header = HIDDEN.into());
                     }
-                    // Whatever follows the program may be a token.
+                    // Any argument of the program may be a token.
                     Value::Array(words) if key == "run" => {
                         words.iter_mut().skip(1).for_each(|word| *word = HIDDEN.into());
                     }
@@ -38,7 +37,7 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// The text up to the end of the host of the first address in it; `None` if there is no address.
+/// The text up to the end of the host of its first address; `None` without an address.
 fn cut_address(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

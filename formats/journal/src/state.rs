@@ -1,10 +1,11 @@
-//! How much the file should hold. Two copies, written in turn: whenever the process ends, one of them is whole.
+//! The counts of the frames that the file should hold. Two copies are written in turn: one of them is intact whenever
+//! the process ends.
 //!
-//! Nothing is found through the state: it only lets a reader notice that the newest frames are missing.
+//! No frame is located through the state: it only lets a reader detect that the newest frames are missing.
 
 use super::bytes::{u32_at, u64_at};
 
-/// Bytes of a copy.
+/// The size of a copy in bytes.
 pub(super) const STATE_BYTES: usize = 104;
 const MAGIC: [u8; 4] = *b"TMJs";
 const FIELDS_AT: usize = 16;
@@ -12,21 +13,21 @@ const FIELDS_AT: usize = 16;
 /// The writer's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// How often the state was written: of two copies the larger is the newer.
+    /// The number of writes of the state: the copy with the larger number is newer.
     pub(super) generation: u64,
-    /// Frames of steps begun, and where the last one ends.
+    /// The number of step frames begun, and the position after the last one.
     pub(super) steps_begun: u64,
     pub(super) steps_end: u64,
-    /// Frames of alerts begun, and where the last one ends.
+    /// The number of alert frames begun, and the position after the last one.
     pub(super) alerts_begun: u64,
     pub(super) alerts_end: u64,
-    /// Frames of names begun, and where the last one ends.
+    /// The number of name frames begun, and the position after the last one.
     pub(super) names_begun: u64,
     pub(super) names_end: u64,
     /// Steps that were too large for the ring, and their records.
     pub(super) lost_steps: u64,
     pub(super) lost_records: u64,
-    /// 1 once the writer was closed in order.
+    /// 1 once the writer was closed cleanly.
     pub(super) closed: u64,
 }
 

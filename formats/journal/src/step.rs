@@ -1,4 +1,4 @@
-//! A whole step to bytes and back.
+//! Encodes and decodes a whole step.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,17 +11,18 @@ use super::names::MAX_TENSORS;
 use super::number_names::{NumberNames, statistic_code};
 use super::record::{MIN_RECORD, put_record, read_record};
 
-/// A step as it stands in a frame.
+/// A step as stored in a frame.
 #[derive(Clone, Debug)]
 pub(super) struct StepContent {
     pub(super) batch: StepBatch,
-    /// How many tensors were registered when the step was written.
+    /// The number of tensors registered when the step was written.
     pub(super) names_known: u32,
-    /// Names that the log of names had no room for.
+    /// Names that did not fit into the log of names.
     pub(super) late_names: Vec<(TensorId, TensorInfo)>,
 }
 
-/// Writes a step over `out`. Names from `names_stored` on are not in the log of names: those the step uses come along.
+/// Encodes a step into `out`. Names from index `names_stored` on are not in the log of names: those that the step uses
+/// are included.
 pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored: usize, batch: &StepBatch) {
     let StepBatch {
         step,
@@ -79,7 +80,7 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
     }
 }
 
-/// What [`encode_step`] wrote.
+/// Decodes the bytes that [`encode_step`] wrote.
 pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<StepContent, Malformed> {
     let cursor = &mut Cursor::new(bytes);
     let mut batch = StepBatch {
@@ -94,7 +95,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
             0 => GradNorm::OfRecords,
             1 => GradNorm::Unknown,
             2 => GradNorm::Known(cursor.f64()?),
-            _ => return Err(cursor.malformed("a source of the gradient norm not known here")),
+            _ => return Err(cursor.malformed("an unknown source of the gradient norm")),
         },
         framework_grad_norm: cursor.option(Cursor::f64)?,
         ops: None,
@@ -109,7 +110,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
         let count = cursor.u8()?;
         let op = |cursor: &mut Cursor<'_>| {
             let code = cursor.u8()?;
-            number_names.statistic(code).ok_or_else(|| cursor.malformed("a statistic not known here"))
+            number_names.statistic(code).ok_or_else(|| cursor.malformed("an unknown statistic"))
         };
         (0..count).map(|_| op(cursor)).collect()
     })?;
@@ -125,18 +126,18 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
     batch.books = read_books(cursor, number_names)?;
     let names_known = cursor.u32()?;
     if u64::from(names_known) > MAX_TENSORS {
-        return Err(cursor.malformed("tensors beyond any model's"));
+        return Err(cursor.malformed("more tensors than any model has"));
     }
     let late_names = read_late_names(cursor, names_known)?;
     let records = cursor.u32()? as usize;
     if records > cursor.remaining() / MIN_RECORD {
-        return Err(cursor.malformed("more records than there are bytes for"));
+        return Err(cursor.malformed("more records than the bytes can hold"));
     }
     batch.records.reserve_exact(records);
     for _ in 0..records {
         let record = read_record(cursor, number_names)?;
         if record.tensor.0 >= names_known {
-            return Err(cursor.malformed("a tensor that was never registered"));
+            return Err(cursor.malformed("an unregistered tensor"));
         }
         batch.records.push(record);
     }
@@ -144,7 +145,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
     Ok(StepContent { batch, names_known, late_names })
 }
 
-/// The time before 1970 is written as a count back from it.
+/// Appends a time; one before 1970 is written as a negative count.
 fn put_time(out: &mut Vec<u8>, time: SystemTime) {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     out.put_u8(u8::from(since.is_err()));
@@ -156,12 +157,12 @@ fn read_time(cursor: &mut Cursor<'_>) -> Result<SystemTime, Malformed> {
     let distance: Duration = cursor.duration()?;
     let epoch = SystemTime::UNIX_EPOCH;
     let time = if is_before { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
-    time.ok_or_else(|| cursor.malformed("a time this machine cannot tell"))
+    time.ok_or_else(|| cursor.malformed("a time that this machine cannot represent"))
 }
 
-/// A plan is JSON: it is rare, and its shape is the config's.
+/// Appends a plan as JSON: it is rare, and its structure is the config's.
 fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
-    // A plan has neither keys that are no text nor anything else that JSON refuses.
+    // A plan contains nothing that JSON cannot represent.
     let text = serde_json::to_vec(plan).unwrap_or_default();
     out.put_u32(text.len() as u32);
     out.put(&text);
@@ -170,7 +171,7 @@ fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
 fn read_plan(cursor: &mut Cursor<'_>) -> Result<Arc<Plan>, Malformed> {
     let length = cursor.u32()? as usize;
     let text = cursor.take(length)?;
-    let plan = serde_json::from_slice(text).ok().ok_or_else(|| cursor.malformed("a plan not understood here"))?;
+    let plan = serde_json::from_slice(text).ok().ok_or_else(|| cursor.malformed("an unreadable plan"))?;
     Ok(Arc::new(plan))
 }
 
@@ -221,7 +222,7 @@ fn read_late_names(cursor: &mut Cursor<'_>, names_known: u32) -> Result<Vec<(Ten
     let name = |cursor: &mut Cursor<'_>| {
         let tensor = TensorId(cursor.u32()?);
         if tensor.0 >= names_known {
-            return Err(cursor.malformed("the name of a tensor that was never registered"));
+            return Err(cursor.malformed("the name of an unregistered tensor"));
         }
         Ok((tensor, read_name(cursor)?))
     };
@@ -236,7 +237,7 @@ pub(super) fn put_name(out: &mut Vec<u8>, info: &TensorInfo) {
     out.put(name.as_bytes());
 }
 
-/// Takes a name off the front.
+/// Reads a name from the front.
 pub(super) fn read_name(cursor: &mut Cursor<'_>) -> Result<TensorInfo, Malformed> {
     let vpp_stage = cursor.u32()?;
     let length = cursor.u32()? as usize;

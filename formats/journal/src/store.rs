@@ -1,4 +1,4 @@
-//! What the writer and those who read along share: the file, and what stands in its regions.
+//! The state shared by the writer and concurrent readers: the file and the contents of its regions.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::medium::Medium;
 use super::region::{Label, RegionWriter};
 use super::state::State;
 
-/// What the writer and those who read along share.
+/// The state shared by the writer and concurrent readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) medium: Medium,
@@ -18,13 +18,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Held by the writer while one frame is copied, by readers for a look at the index.
+    /// Locks the state: the writer while it copies one frame, readers while they look at the index.
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The regions and what stands in them.
+/// The regions and their contents.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) journal: u64,
@@ -45,7 +45,7 @@ impl Store {
 
     pub(super) fn append_step(&mut self, medium: &Medium, label: Label, content: &[u8]) -> Result<u64, JournalError> {
         let floor = self.steps.floor_after(content.len());
-        // Before the first byte is written: a look at the index never leads to a frame that is being overwritten.
+        // Before the first byte is written: the index must not contain a frame that is being overwritten.
         while self.index.front().is_some_and(|oldest| oldest.at < floor) {
             self.index.pop_front();
         }
@@ -59,7 +59,7 @@ impl Store {
         Ok(header.total())
     }
 
-    /// Leaves a frame without content for a step that was too large.
+    /// Writes a frame without content for a step that was too large.
     pub(super) fn note_lost(&mut self, medium: &Medium, label: Label) -> Result<(), JournalError> {
         self.state.lost_steps += 1;
         self.state.lost_records += u64::from(label.records);

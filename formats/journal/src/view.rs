@@ -1,4 +1,4 @@
-//! A look at a journal that is being written, from other threads of the same process.
+//! Reads a journal that is being written, from other threads of the same process.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::store::Shared;
 
 /// Reads steps back and flushes. Cheap to clone.
 ///
-/// The writer waits for a reader at most as long as a look at the index takes, never for a read of the file: that is made
-/// beside the writer, and checked.
+/// The writer waits for a reader only while it looks at the index, never for a read of the file: that read is
+/// concurrent, and checked afterwards.
 #[derive(Clone, Debug)]
 pub struct JournalView {
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ impl JournalView {
 
     /// The steps of `range` that the ring still holds, oldest first, as they were appended.
     ///
-    /// Cost: each step is read and decoded by itself.
+    /// Cost: each step is read and decoded separately.
     pub fn read_steps(&self, range: RangeInclusive<Step>) -> Vec<StepBatch> {
         let wanted: Vec<FrameHeader> = {
             let store = self.shared.store();
@@ -43,7 +43,7 @@ impl JournalView {
         Some((Step(store.index.front()?.step), Step(store.index.back()?.step)))
     }
 
-    /// Waits until everything appended so far is on the disk. May take as long as the disk: not for a thread that
+    /// Waits until all appended data are on the disk. It may take as long as the disk: do not call it on a thread that
     /// others wait for.
     ///
     /// # Errors
@@ -53,10 +53,10 @@ impl JournalView {
         self.shared.medium.flush()
     }
 
-    /// A step that was not overwritten meanwhile.
+    /// Reads a step, unless it was overwritten in the meantime.
     fn read(&self, frame: &FrameHeader) -> Option<StepBatch> {
         self.shared.medium.check().ok()?;
-        // Beside the writer, that may overwrite it: the checksum says whether it did.
+        // Concurrent with the writer, which may overwrite the frame: the checksum detects that.
         let region = self.shared.store().steps;
         let content = region.read(&self.shared.medium, frame).ok()?;
         if crc32fast::hash(&content) != frame.content_crc {

@@ -1,4 +1,4 @@
-//! The writing end.
+//! The writer of a journal.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,41 +24,41 @@ use super::step::{encode_step, put_name};
 use super::store::{Shared, Store};
 use super::view::JournalView;
 
-/// What a journal is made for.
+/// The settings of a new journal.
 #[derive(Clone, Debug)]
 pub struct JournalSpec<'a> {
-    /// The file's size in bytes, everything included; at least [`MIN_FILE_BYTES`](super::MIN_FILE_BYTES).
+    /// The file's total size in bytes; at least [`MIN_FILE_BYTES`](super::MIN_FILE_BYTES).
     pub file_bytes: u64,
-    /// Which process this is.
+    /// The process that writes it.
     pub run: RunInfo,
     /// The run's config.
     pub config: &'a Config,
-    /// The settings of the CSV files the run writes, or would write.
+    /// The settings of the CSV files that the run writes or would write.
     pub csv: &'a Csv,
     /// How the bytes get to the operating system.
     pub storage: Storage,
 }
 
-/// A journal being written, by one thread at a time; [`Journal::view`] gives others a look.
+/// A journal that one thread at a time writes; [`Journal::view`] lets others read it.
 ///
-/// What [`append`](Self::append) has taken is the operating system's: it survives SIGKILL and abort at once, and power
-/// loss after the next [`JournalView::flush`]. Cost of a step: its encoding, a checksum, one copy; `docs/measurements.md`
-/// has figures.
+/// Data that [`append`](Self::append) has written survives SIGKILL and abort at once, and power loss after the next
+/// [`JournalView::flush`]. Cost of a step: its encoding, a checksum, one copy; `docs/measurements.md` has figures.
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
     content: Vec<u8>,
     names_stored: usize,
-    /// The log of names is full: later names go with the steps that use them.
+    /// Whether the log of names is full: later names are written with the steps that use them.
     names_full: bool,
 }
 
 impl Journal {
-    /// Makes a new journal file with all its space reserved, and its directory if need be. It is the operating system's,
-    /// not yet the disk's: [`JournalView::flush`] sees to that.
+    /// Creates a journal file with all its space reserved, and its directory if necessary. The data reach the disk only
+    /// with [`JournalView::flush`].
     ///
     /// # Errors
-    /// The file exists or cannot be made, the disk has no room for it, or it cannot be mapped. Nothing is left behind.
+    /// The file exists or cannot be created, the disk is full, or the file cannot be mapped. A failed call leaves no
+    /// file.
     pub fn create(path: &Path, spec: &JournalSpec<'_>) -> Result<Self, JournalError> {
         let facts = Facts {
             trainmon: env!("CARGO_PKG_VERSION").to_owned(),
@@ -72,7 +72,7 @@ impl Journal {
         };
         let facts =
             serde_json::to_vec(&facts).map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?;
-        // Two journals must differ, so that neither takes what the other left on the disk for its own.
+        // Journals must have different numbers, so that none accepts frames that another left on the disk.
         let journal = RandomState::new().hash_one((SystemTime::now(), std::process::id()));
         let layout = Layout::new(journal, spec.file_bytes, &facts);
         let medium = Medium::create(path, layout.file_length, spec.storage)?;
@@ -89,7 +89,7 @@ impl Journal {
             .and_then(|()| store.write_state(&medium))
             .and_then(|()| medium.write(0, &layout.encode()));
         if let Err(error) = begun {
-            // Without a beginning the file is of no use; the first error is the one that matters.
+            // Without its beginning the file is useless; only the first error matters.
             drop(std::fs::remove_file(path));
             return Err(error);
         }
@@ -97,7 +97,7 @@ impl Journal {
         Ok(Self { shared, content: Vec::new(), names_stored: 0, names_full: false })
     }
 
-    /// Makes a journal in a directory, numbered after those that earlier runs left there.
+    /// Creates a journal in a directory, numbered after those that earlier runs left there.
     ///
     /// # Errors
     /// As [`Journal::create`].
@@ -117,33 +117,33 @@ impl Journal {
         }
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> PathBuf {
         self.shared.medium.path().to_path_buf()
     }
 
-    /// Whether the file is memory of this process, or is written by calls: see [`Storage`].
+    /// Whether the file is mapped into memory, or written by system calls: see [`Storage`].
     pub fn is_mapped(&self) -> bool {
         self.shared.medium.is_mapped()
     }
 
-    /// Whether a write may wait for something besides the memory and the disks of this machine: the file lies on a network
-    /// file system, on one that a process serves, or on one not known here.
+    /// Whether a write may block on something other than this machine's memory and disks. The file is then on a network
+    /// file system, on one that a process serves, or on an unknown one.
     pub fn may_hang(&self) -> bool {
         !self.shared.medium.is_local()
     }
 
-    /// A look at what the journal holds, for other threads.
+    /// A view of the journal for other threads.
     pub fn view(&self) -> JournalView {
         JournalView::new(Arc::clone(&self.shared))
     }
 
-    /// Adds a step; the oldest ones make room. `names[record.tensor.index()]` is the record's tensor. Gives the bytes
-    /// written.
+    /// Adds a step; the oldest ones are overwritten. `names[record.tensor.index()]` is the record's tensor. Returns the
+    /// number of bytes written.
     ///
     /// # Errors
-    /// The step is larger than the ring: that it existed is noted instead. Or the file cannot be written, or was cut
-    /// short by somebody. The step is lost, the next one may be appended.
+    /// The step is larger than the ring (its number is recorded instead), or the file cannot be written, or another
+    /// process truncated it. The step is lost; the next one may be appended.
     pub fn append(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<u64, JournalError> {
         self.shared.medium.check()?;
         let mut written = self.store_names(names)?;
@@ -164,8 +164,8 @@ impl Journal {
         Ok(written)
     }
 
-    /// Adds an alert: one line of text, by convention a JSON object. Alerts have a ring of their own, so steps evict
-    /// none. Gives the bytes written.
+    /// Adds an alert: one line of text, by convention a JSON object. Alerts have their own ring, so steps do not
+    /// overwrite them. Returns the number of bytes written.
     ///
     /// # Errors
     /// As [`Journal::append`].
@@ -187,7 +187,7 @@ impl Journal {
         Ok(store.alerts.append(medium, store.journal, label, alert)?.total())
     }
 
-    /// Notes that the run ended in order. The file stays; flushing it is [`JournalView::flush`]'s.
+    /// Records a clean end of the run. The file stays; flush it with [`JournalView::flush`].
     ///
     /// # Errors
     /// The file cannot be written.
@@ -198,7 +198,7 @@ impl Journal {
         store.write_state(&self.shared.medium)
     }
 
-    /// Writes the names the log has not got yet, as many as fit.
+    /// Writes the names that the log does not contain yet, as many as fit.
     fn store_names(&mut self, names: &[TensorInfo]) -> Result<u64, JournalError> {
         if self.names_full || names.len() <= self.names_stored {
             return Ok(0);

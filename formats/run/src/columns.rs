@@ -1,4 +1,4 @@
-//! msprobe's two file layouts: which file a record goes to, its name, its header.
+//! msprobe's two file layouts: the file of a record, its name and its header.
 
 use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{CallsColumn, Kind, Statistic, Step, micro_step_column};
@@ -6,13 +6,13 @@ use trainmon_core::{CallsColumn, Kind, Statistic, Step, micro_step_column};
 use crate::kinds::prefix_of;
 use crate::names::TableName;
 
-/// The columns that are no numbers; `steps.csv` has that of the step.
+/// The columns that are not numbers; `steps.csv` also has the step column.
 pub(crate) mod named {
     pub(crate) const VPP_STAGE: &str = "vpp_stage";
     pub(crate) const NAME: &str = "name";
     pub(crate) const MODULE_NAME: &str = "module_name";
     pub(crate) const SCOPE: &str = "scope";
-    /// The step, which every file has.
+    /// The step column, which every file has.
     pub const STEP: &str = "step";
     pub(crate) const MICRO_STEP: &str = "micro_step";
     pub(crate) const SHAPE: &str = "shape";
@@ -22,30 +22,30 @@ pub(crate) mod named {
 /// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// Whether a `micro_step` column stands before the statistics.
+    /// Whether a `micro_step` column precedes the statistics.
     pub micro_step: bool,
-    /// The statistics, in the order asked for.
+    /// The statistics, in the configured order.
     pub ops: Vec<Statistic>,
-    /// Whether `shape` follows (V1).
+    /// Whether a `shape` column follows (V1).
     pub shape: bool,
-    /// Whether `dtype` follows (V1, and collective operations).
+    /// Whether a `dtype` column follows (V1, and collective operations).
     pub dtype: bool,
-    /// The columns of plain numbers that stand in the statistics' place (`update_ratio`); empty for tensors.
+    /// The columns of plain numbers that replace the statistics (`update_ratio`); empty for tensors.
     pub values: &'static [&'static str],
-    /// What follows of all calls that a row is of; empty where a row is of one record.
+    /// The columns that summarize all calls of a row; empty where a row is one record.
     pub calls: &'static [CallsColumn],
 }
 
 /// A group of kinds that share a file: V1 has one per kind, V2 one per monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileClass {
-    /// The file name's beginning.
+    /// The prefix of the file name.
     pub prefix: &'static str,
-    /// Its columns.
+    /// The columns of the file.
     pub columns: Columns,
 }
 
-/// The file a kind's records go to; `None` if the config does not measure it.
+/// The file of a kind's records; `None` if the config does not measure the kind.
 pub fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
     if !config.measures(kind) {
         return None;
@@ -83,7 +83,7 @@ impl FileClass {
         line
     }
 
-    /// The file that holds `step`.
+    /// The name of the file that holds `step`.
     pub fn file_name(&self, config: &Config, step: Step, per_file: u64) -> String {
         let first = first_step(config, step, per_file);
         let last = first + per_file.max(1) - 1;

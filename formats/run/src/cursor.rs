@@ -1,4 +1,4 @@
-//! Where the reading of the tables of one prefix stands, row by row, one table after the other.
+//! Reads the tables of one prefix, row by row, one table after the other.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use crate::names::TableName;
 use crate::rows::{MonitorRow, RowLayout};
 use crate::table::{Row, Table, widen};
 
-/// A row that is handed out, and what its reader keeps of its table.
+/// A row that is passed to the reader, with the reader's data about its table.
 pub struct ReadRow<'a, F> {
-    /// Which of the cursors it comes from.
+    /// The index of the cursor that read the row.
     pub cursor: usize,
-    /// What the tables of that cursor are called by.
+    /// The prefix of that cursor's tables.
     pub prefix: &'a str,
-    /// Its table.
+    /// The path of the table.
     pub path: &'a Path,
-    /// What is kept of the table.
+    /// The reader's data about the table.
     pub kept: &'a F,
-    /// Its cells.
+    /// The cells.
     pub cells: Row<'a>,
-    /// What it is about.
+    /// The content of the row's name columns.
     pub of: MonitorRow<'a>,
-    /// Hears what is left out.
+    /// Receives warnings about ignored rows.
     pub warn: &'a mut dyn FnMut(String),
     pub(crate) facts: &'a Arc<TableFacts<F>>,
 }
 
-/// What the rows of a table are read by.
+/// The data needed to read the rows of a table.
 pub(crate) struct TableFacts<F> {
     cursor: usize,
     prefix: String,
@@ -42,7 +42,7 @@ pub(crate) struct TableFacts<F> {
 }
 
 impl<F> TableFacts<F> {
-    /// Hands a row of the table to `read`, as one of another kind if one is named.
+    /// Passes the row of the table to `read`, as one of another kind if `kind` is given.
     ///
     /// # Errors
     /// The row is damaged, or `read` refuses it.
@@ -61,31 +61,32 @@ impl<F> TableFacts<F> {
     }
 }
 
-/// Reads the tables of one prefix. Of steps that come again, because the run was resumed before them, the first ones are read.
+/// Reads the tables of one prefix. If steps occur again because the run was resumed before them, the first ones are
+/// read.
 ///
-/// `F` is what a reader keeps of each table, made when it is opened.
+/// `F` is the reader's data about each table, created when the table is opened.
 pub(crate) struct TableCursor<F> {
     number: usize,
     prefix: String,
     paths: VecDeque<PathBuf>,
     keep: fn(&Table, &RowLayout) -> F,
-    /// Whether V1's rows for hooks that were given no tensor are handed out.
+    /// Whether V1's rows for hooks without a tensor are passed on.
     with_empty_rows: bool,
     file_use: FileUse,
     open: Option<OpenTable<F>>,
-    /// The step of the row that was read last and not yet handed out.
+    /// The step of the row that was read but not passed on.
     pending: Option<u64>,
-    /// The last step that is done: one that comes again was trained twice.
+    /// The last finished step: one that occurs again was trained twice.
     last: Option<u64>,
-    /// The step of the row that was handed out last.
+    /// The step of the row that was passed on last.
     newest: Option<u64>,
-    /// Whether the rows went back behind it: its own come again, too, then.
+    /// Whether the rows went back behind it: then its own rows occur again, too.
     went_back: bool,
-    /// First and last of the steps that came again in the open table.
+    /// The first and last of the steps that occurred again in the open table.
     again: Option<(u64, u64)>,
-    /// Whether the open table has rows that are none of its header, which was said.
+    /// Whether the open table has rows of collectives, which were reported.
     has_collectives: bool,
-    /// Bytes of the tables before.
+    /// The number of bytes of the finished tables.
     passed: u64,
 }
 
@@ -95,7 +96,7 @@ struct OpenTable<F> {
 }
 
 impl<F> TableCursor<F> {
-    /// Before the first row of the first table; `number` tells this cursor's rows from those of others.
+    /// A cursor before the first row of the first table; `number` identifies this cursor in [`ReadRow`].
     pub(crate) fn new(
         number: usize,
         prefix: &str,
@@ -122,24 +123,25 @@ impl<F> TableCursor<F> {
         }
     }
 
-    /// What its tables are called by.
+    /// The prefix of its tables.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Opens the first table that has a header; what is kept of it. `warn` hears what is left out.
+    /// Opens the first table that has a header and returns the reader's data about it. `warn` receives warnings about
+    /// ignored tables.
     ///
     /// # Errors
-    /// A table cannot be read or has not the columns that every table has.
+    /// A table cannot be read or lacks a column that every table has.
     pub(crate) fn begin(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<&F>, RunError> {
         while self.open.is_none() && self.open_next(warn)? {}
         Ok(self.open.as_ref().map(|open| &open.facts.kept))
     }
 
-    /// The step of the row that comes next; `None` at the end.
+    /// The step of the next row; `None` at the end.
     ///
     /// # Errors
-    /// As [`Self::begin`]; a row is damaged.
+    /// As [`Self::begin`], or a row is damaged.
     pub(crate) fn peek(&mut self, warn: &mut dyn FnMut(String)) -> Result<Option<u64>, RunError> {
         while self.pending.is_none() {
             let Some(open) = &mut self.open else {
@@ -157,7 +159,7 @@ impl<F> TableCursor<F> {
             };
             let Some(of) = open.facts.layout.read(&self.prefix, &row)? else {
                 if !std::mem::replace(&mut self.has_collectives, true) {
-                    let rows = "rows of collectives that msprobe writes with other columns are left out";
+                    let rows = "ignored rows of collectives, which msprobe writes with other columns";
                     warn(format!("`{}`: {rows}", open.table.path().display()));
                 }
                 continue;
@@ -173,7 +175,7 @@ impl<F> TableCursor<F> {
         Ok(self.pending)
     }
 
-    /// Hands the row that [`Self::peek`] found to `read`.
+    /// Passes the row that [`Self::peek`] found to `read`.
     ///
     /// # Errors
     /// The row is damaged, or `read` refuses it.
@@ -188,13 +190,13 @@ impl<F> TableCursor<F> {
         facts.hand_out(table.row().cells, None, warn, read)
     }
 
-    /// All rows of a step were handed out, or there are none.
+    /// Marks a step as finished: all its rows were passed on, or it has none.
     pub(crate) fn finish_step(&mut self, step: u64) {
         self.last = self.last.max(Some(step));
     }
 
-    /// Goes on behind the tables that end before a step, as their names say. The last table is never passed over: the run's last step
-    /// is known by it.
+    /// Skips the tables that end before a step, according to their names. The last table is never skipped, because it
+    /// contains the run's last step.
     pub(crate) fn pass_over(&mut self, step: u64) {
         let ends_before = |path: &Path| TableName::of(path).is_some_and(|table| table.last < step);
         if !self.paths.is_empty() && self.open.as_ref().is_some_and(|open| ends_before(open.table.path())) {
@@ -206,7 +208,7 @@ impl<F> TableCursor<F> {
         }
     }
 
-    /// Bytes that were read or passed over so far.
+    /// The number of bytes read or skipped so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.passed + self.open.as_ref().map_or(0, |open| open.table.bytes_read())
     }
@@ -219,7 +221,7 @@ impl<F> TableCursor<F> {
     fn open_next(&mut self, warn: &mut dyn FnMut(String)) -> Result<bool, RunError> {
         let Some(path) = self.paths.pop_front() else { return Ok(false) };
         let Some(table) = Table::open(&path, self.file_use)? else {
-            warn(format!("`{}` has no header: left out", path.display()));
+            warn(format!("ignored `{}`, which has no header", path.display()));
             return Ok(true);
         };
         table.torn_line_in_words().into_iter().for_each(&mut *warn);

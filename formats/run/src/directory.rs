@@ -1,4 +1,4 @@
-//! What there is to read: run directories, and the tables in them in the order in which they were written.
+//! Run directories, and the tables in them in the order in which they were written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,28 @@ use crate::error::RunError;
 use crate::left_out::read_left_out;
 use crate::names::{STACKS_FILE, STEPS_FILE, TableName, file_name, rank_of};
 
-/// The directory of one run and rank, of ours or of msprobe's.
+/// The directory of one run and rank, written by trainmon or msprobe.
 #[derive(Debug)]
 pub struct RunDirectory {
-    /// Where it lies.
+    /// The path of the directory.
     pub path: PathBuf,
-    /// What it is called: `rank3`; by its directory if another has that name.
+    /// The name: `rank3`, or the directory's name if another one has that name.
     pub name: String,
     /// The tables of each prefix, the earliest steps first.
     pub tables: BTreeMap<String, Vec<PathBuf>>,
     /// The table about the run itself.
     pub steps: Option<PathBuf>,
-    /// CSV files that are no table of a monitor.
-    pub strangers: Vec<PathBuf>,
-    /// Rows that are left out since others say the same.
+    /// CSV files that are not a monitor's tables.
+    pub other_files: Vec<PathBuf>,
+    /// The kinds of rows that are omitted because they repeat other rows.
     pub left_out: LeftOut,
 }
 
-/// The ranks' directories of a path: itself, or those it holds, by rank; several of one rank have other names.
+/// The rank directories of a path: the path itself, or those in it, by rank. Several directories of one rank get
+/// different names.
 ///
 /// # Errors
-/// A directory cannot be read, or it is no run's.
+/// A directory cannot be read, or it is not a run's.
 pub fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     let entries = entries(path)?;
     if let Some(run) = RunDirectory::open(path, &entries) {
@@ -41,8 +42,8 @@ pub fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     }
     if runs.is_empty() {
         let found = match &entries[..] {
-            [] => "it is empty",
-            _ => "neither it nor a directory of a rank in it has CSV files of a monitor",
+            [] => "the directory is empty",
+            _ => "neither the directory nor a rank's directory in it has CSV files of a monitor",
         };
         return Err(RunError::NotARun { path: path.to_path_buf(), found });
     }
@@ -51,7 +52,7 @@ pub fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     Ok(runs)
 }
 
-/// Several runs of one rank are called by their directories.
+/// Names several runs of one rank by their directories.
 fn name_apart(runs: &mut [RunDirectory]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {
@@ -62,10 +63,10 @@ fn name_apart(runs: &mut [RunDirectory]) {
 }
 
 impl RunDirectory {
-    /// `None` if no table of a monitor is in it.
+    /// `None` if the directory has no tables of a monitor.
     fn open(path: &Path, entries: &[PathBuf]) -> Option<Self> {
         let mut tables: BTreeMap<String, Vec<(Place, PathBuf)>> = BTreeMap::new();
-        let (mut steps, mut strangers) = (None, Vec::new());
+        let (mut steps, mut other_files) = (None, Vec::new());
         for entry in entries.iter().filter(|entry| entry.is_file()) {
             let name = file_name(entry);
             if let Some(table) = TableName::of(entry) {
@@ -73,7 +74,7 @@ impl RunDirectory {
             } else if name == STEPS_FILE {
                 steps = Some(entry.clone());
             } else if name != STACKS_FILE && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
-                strangers.push(entry.clone());
+                other_files.push(entry.clone());
             }
         }
         if tables.is_empty() && steps.is_none() {
@@ -85,9 +86,9 @@ impl RunDirectory {
         };
         let tables = tables.into_iter().map(|(prefix, files)| (prefix, in_order(files))).collect();
         let name = format!("rank{}", rank_of(path).unwrap_or(0));
-        // A file that cannot be read says nothing.
+        // An unreadable file counts as absent.
         let left_out = read_left_out(path).unwrap_or_default();
-        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers, left_out })
+        Some(Self { path: path.to_path_buf(), name, tables, steps, other_files, left_out })
     }
 
     /// Every file that will be read.
@@ -96,15 +97,15 @@ impl RunDirectory {
     }
 }
 
-/// Where a table stands among those of its prefix: by its first step; of one that was set aside (`.old`, `.old.2`), in
-/// mid-run, before the one that took its place.
+/// The sort key of a table among those of its prefix: its first step. A renamed table (`.old`, `.old.2`), common after
+/// a resume, comes before the one that replaced it.
 type Place = (u64, u32);
 
 fn place(table: TableName<'_>) -> Place {
     (table.first, table.set_aside.unwrap_or(u32::MAX))
 }
 
-/// What a directory holds, by name.
+/// The entries of a directory, sorted by name.
 fn entries(path: &Path) -> Result<Vec<PathBuf>, RunError> {
     let failed = |source| RunError::ReadDirectory { path: path.to_path_buf(), source };
     let listed = std::fs::read_dir(path).map_err(failed)?;

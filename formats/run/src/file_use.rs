@@ -1,4 +1,4 @@
-//! A table's file, held open or opened anew for each part that is read.
+//! A table's file, kept open or reopened for each part that is read.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 /// Whether files stay open between reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileUse {
-    /// Each is open until it is read to its end: one that is replaced meanwhile is read as it was.
+    /// Every file stays open until it is read to its end: one that is replaced meanwhile is read in its old version.
     #[default]
     Held,
-    /// None is open between reads, of however many: a process may hold a thousand or so.
+    /// No file stays open between reads: a process may only have about a thousand open files.
     Reopened,
 }
 
@@ -21,13 +21,13 @@ pub(crate) enum TableFile {
     Reopened {
         path: PathBuf,
         at: u64,
-        /// The file that was opened first, by its number; none where that cannot be had.
+        /// The inode of the file that was opened first; `None` if it is not available.
         number: Option<u64>,
     },
 }
 
 impl TableFile {
-    /// `file`: the open one, at its beginning.
+    /// `file`: the open file, at its beginning.
     pub(crate) fn new(file: File, path: &Path, how: FileUse) -> Self {
         match how {
             FileUse::Held => Self::Held(file),
@@ -46,9 +46,7 @@ impl Read for TableFile {
             Self::Reopened { path, at, number } => {
                 let mut file = File::open(path)?;
                 if number.is_some_and(|number| file.metadata().is_ok_and(|file| file.ino() != number)) {
-                    return Err(io::Error::other(
-                        "another file took its place while it was read: run the command again",
-                    ));
+                    return Err(io::Error::other("the file was replaced while it was read: run the command again"));
                 }
                 file.seek(SeekFrom::Start(*at))?;
                 let read = file.read(into)?;

@@ -1,5 +1,5 @@
-//! Which table a kind's rows stand in, and which kind a row is of, in either layout: V1 has a file per kind, V2 one per monitor, whose
-//! rows tell their kind by a scope.
+//! Maps kinds to tables and rows to kinds, in either layout: V1 has one file per kind, V2 one per monitor, whose rows
+//! have a scope column.
 
 use trainmon_core::Kind;
 use trainmon_core::config::Dialect;
@@ -11,7 +11,7 @@ const COLLECTIVES: &str = "cc";
 const OPTIMIZER: &str = "optimizer";
 const PARAM: &str = "param";
 
-/// V2's files of kinds whose scope is no kind's name.
+/// V2's files of kinds whose scope differs from the kind's name.
 const SCOPES: [(Kind, &str, &str); 4] = [
     (Kind::Actv, "module", "forward"),
     (Kind::ActvGrad, "module", "backward"),
@@ -19,7 +19,7 @@ const SCOPES: [(Kind, &str, &str); 4] = [
     (Kind::GradReduced, "weight_grad", "reduced"),
 ];
 
-/// What the name of the file begins with that has a kind's rows.
+/// The file name prefix of a kind's rows.
 pub(crate) fn prefix_of(dialect: Dialect, kind: Kind) -> &'static str {
     match (dialect, kind) {
         (Dialect::V1, Kind::MgDirection) => MIXED_PREFIX,
@@ -31,19 +31,19 @@ pub(crate) fn prefix_of(dialect: Dialect, kind: Kind) -> &'static str {
     }
 }
 
-/// What V2's rows of a kind have as their scope.
+/// The scope of a kind's rows in V2.
 pub(crate) fn scope_of(kind: Kind) -> &'static str {
     SCOPES.iter().find(|(of, ..)| *of == kind).map_or(kind.name(), |(.., scope)| scope)
 }
 
-/// The kinds that rows of a file may be of, in either layout.
+/// The kinds that rows of a file may have, in either layout.
 pub fn kinds_of(prefix: &str) -> impl Iterator<Item = Kind> {
     let is_of =
         move |kind: &Kind| [Dialect::V1, Dialect::V2].iter().any(|&dialect| prefix_of(dialect, *kind) == prefix);
     Kind::ALL.into_iter().filter(is_of)
 }
 
-/// What the files are called by, in either layout, that rows of a kind may be in; of one that is unknown, an optimizer's state's.
+/// The file name prefixes of a kind's rows, in either layout; an unknown kind counts as an optimizer's state.
 pub fn prefixes_of(kind: &str) -> [&str; 2] {
     match Kind::from_name(kind) {
         Some(kind) => [Dialect::V1, Dialect::V2].map(|dialect| prefix_of(dialect, kind)),
@@ -51,7 +51,7 @@ pub fn prefixes_of(kind: &str) -> [&str; 2] {
     }
 }
 
-/// The kind a row is of: what a file of it is called in V1, `mg_direction` for [`MIXED_PREFIX`]. `scope`: V2's.
+/// The kind of a row: the prefix of its V1 file, `mg_direction` for [`MIXED_PREFIX`]. `scope`: the scope in V2.
 pub(crate) fn kind_of_row<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a str {
     match (prefix, scope) {
         (MIXED_PREFIX, None) => Kind::MgDirection.name(),
@@ -65,18 +65,18 @@ pub(crate) fn kind_of_row<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a st
     }
 }
 
-/// The name of a row's tensor, without what V2 adds to it: `fc.weight` of `fc.weight.exp_avg`.
+/// The name of a row's tensor, without V2's suffix: `fc.weight` of `fc.weight.exp_avg`.
 pub(crate) fn name_of_row<'a>(prefix: &str, name: &'a str, scope: Option<&str>) -> &'a str {
     let of_state = scope.filter(|_| is_optimizer(prefix)).and_then(|scope| name.strip_suffix(scope)?.strip_suffix('.'));
     of_state.unwrap_or(name)
 }
 
-/// Whether it is V2's file of an optimizer's state, some of which has names that no kind has.
+/// Whether it is V2's file of an optimizer's state, which may contain names that no kind has.
 pub fn is_optimizer(prefix: &str) -> bool {
     prefix == OPTIMIZER
 }
 
-/// Scopes come out of the file and may become directories.
+/// Scopes come from the file and may become directory names.
 fn is_directory_name(scope: &str) -> bool {
     !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -1,5 +1,5 @@
-//! Rows that are left out since others say the same: the file that tells readers, and people, which, and the rows put in
-//! again as [`trainmon_core::Repeats`] left them out.
+//! Rows that are omitted because they repeat other rows: the file that lists their kinds, and the reader that inserts
+//! the rows that [`trainmon_core::Repeats`] omitted.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,10 +14,10 @@ use trainmon_core::{Kind, LeftOut};
 use crate::cursor::{ReadRow, TableFacts};
 use crate::error::RunError;
 
-/// Its name, in a rank's directory.
+/// The name of the file in a rank's directory.
 pub const LEFT_OUT_FILE: &str = "left_out.json";
 
-/// Writes the file into a rank's directory, which is made if it is not there.
+/// Writes the file into a rank's directory, which is created if necessary.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -27,10 +27,10 @@ pub fn write_left_out(directory: &Path, left_out: LeftOut) -> io::Result<()> {
     fs::write(directory.join(LEFT_OUT_FILE), format!("{:#}\n", Value::Object(told)))
 }
 
-/// What the file says in a rank's directory; nothing is left out where there is none.
+/// Reads the file in a rank's directory. Without a file, no rows are omitted.
 ///
 /// # Errors
-/// The file cannot be read, or is no object.
+/// The file cannot be read, or is not a JSON object.
 pub fn read_left_out(directory: &Path) -> io::Result<LeftOut> {
     match fs::read(directory.join(LEFT_OUT_FILE)) {
         Ok(text) => {
@@ -43,7 +43,7 @@ pub fn read_left_out(directory: &Path) -> io::Result<LeftOut> {
     }
 }
 
-/// Which rows of a kind are left out.
+/// A description of the omitted rows of a kind.
 fn in_words(kind: Kind) -> &'static str {
     match kind {
         Kind::GradUnreduced => "rows that equal those of grad_reduced in the same step",
@@ -51,56 +51,56 @@ fn in_words(kind: Kind) -> &'static str {
     }
 }
 
-/// A row that may be left out: kind, model chunk and tensor.
+/// The key of a row that may be omitted: kind, model chunk and tensor.
 type RowKey = (Kind, u32, String);
 
-/// A row that says the same as one that may be left out.
-struct Twin<F> {
-    /// Of the one that may be left out.
+/// A row that equals one that may be omitted.
+struct RepeatedRow<F> {
+    /// The key of the row that may be omitted.
     key: RowKey,
     is_empty: bool,
     facts: Arc<TableFacts<F>>,
     cells: StringRecord,
 }
 
-/// What the rows of a rank are read with.
+/// Inserts the omitted rows while a rank is read.
 pub(crate) struct LeftOutRows<F> {
     left_out: LeftOut,
-    /// The rows that the step has after all, or that it says it has not.
-    there: HashSet<RowKey>,
-    /// Of the step.
-    twins: Vec<Twin<F>>,
-    /// What the parameters became in the step read last.
-    updated: HashMap<RowKey, Twin<F>>,
+    /// Rows that the step contains after all, or that are marked as absent.
+    present: HashSet<RowKey>,
+    /// The rows of this step that omitted rows repeat.
+    repeated: Vec<RepeatedRow<F>>,
+    /// The updated parameters of the previous step.
+    updated: HashMap<RowKey, RepeatedRow<F>>,
     of_step: Option<u64>,
 }
 
 impl<F> LeftOutRows<F> {
     pub(crate) fn new(left_out: LeftOut) -> Self {
-        Self { left_out, there: HashSet::new(), twins: Vec::new(), updated: HashMap::new(), of_step: None }
+        Self { left_out, present: HashSet::new(), repeated: Vec::new(), updated: HashMap::new(), of_step: None }
     }
 
-    /// Whether reading a step needs the rows of the step before.
+    /// Whether reading a step requires the rows of the previous step.
     pub(crate) fn looks_back(&self) -> bool {
         self.left_out.parameters
     }
 
-    /// Looks at a row of the step. Whether it says no more than that there is none.
+    /// Examines a row of the step; returns whether it only marks an absent row.
     pub(crate) fn takes(&mut self, row: &ReadRow<'_, F>) -> bool {
         let Some(kind) = Kind::from_name(row.of.kind) else { return false };
         let key = |kind| (kind, row.of.vpp_stage, row.of.name.to_owned());
         if self.left_out.has(kind) {
-            self.there.insert(key(kind));
+            self.present.insert(key(kind));
             return row.of.is_empty;
         }
         if let Some(left_out) = self.left_out.kinds().find(|left_out| LeftOut::twin_of(*left_out) == Some(kind)) {
             let (is_empty, facts, cells) = (row.of.is_empty, Arc::clone(row.facts), row.cells.cells.clone());
-            self.twins.push(Twin { key: key(left_out), is_empty, facts, cells });
+            self.repeated.push(RepeatedRow { key: key(left_out), is_empty, facts, cells });
         }
         false
     }
 
-    /// Hands out what was left out of the step, all of whose rows were looked at.
+    /// Passes on the omitted rows of the step, after all its other rows.
     pub(crate) fn hand_out(
         &mut self,
         step: u64,
@@ -108,20 +108,22 @@ impl<F> LeftOutRows<F> {
         read: &mut impl FnMut(&mut ReadRow<'_, F>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let follows = self.of_step.is_some_and(|before| before.checked_add(1) == Some(step));
-        for twin in self.twins.iter().filter(|twin| !self.there.contains(&twin.key)) {
-            let said_by = match twin.key {
-                // Of a parameter that is measured in this step, too.
-                (Kind::ParamOrigin, ..) => self.updated.get(&twin.key).filter(|_| follows),
-                _ => Some(twin),
+        for repeated in self.repeated.iter().filter(|repeated| !self.present.contains(&repeated.key)) {
+            let source = match repeated.key {
+                // Only for a parameter that is measured in this step, too.
+                (Kind::ParamOrigin, ..) => self.updated.get(&repeated.key).filter(|_| follows),
+                _ => Some(repeated),
             };
-            if let Some(Twin { key: (kind, ..), facts, cells, .. }) = said_by.filter(|twin| !twin.is_empty) {
+            if let Some(RepeatedRow { key: (kind, ..), facts, cells, .. }) =
+                source.filter(|repeated| !repeated.is_empty)
+            {
                 facts.hand_out(cells, Some(kind.name()), warn, read)?;
             }
         }
-        let updated = self.twins.drain(..).filter(|twin| twin.key.0 == Kind::ParamOrigin);
-        self.updated = updated.map(|twin| (twin.key.clone(), twin)).collect();
+        let updated = self.repeated.drain(..).filter(|repeated| repeated.key.0 == Kind::ParamOrigin);
+        self.updated = updated.map(|repeated| (repeated.key.clone(), repeated)).collect();
         self.of_step = Some(step);
-        self.there.clear();
+        self.present.clear();
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
-//! The CSV files of a run, in msprobe's two layouts and with trainmon's own `steps.csv`: everything that is known of them, both ways.
+//! The CSV files of a run, in msprobe's two layouts and with trainmon's own `steps.csv`, for reading and writing.
 //!
 //! ```text
 //! written: columns (which table, its name, its header) ─▶ lines: records as cells ─▶ line_file: appended whole
-//! read:    directory: the ranks' tables in order ─▶ table: rows ─▶ rows: what a row is about ─▶ cursor: the tables of one prefix
+//! read:    directory: the ranks' tables in order ─▶ table: rows ─▶ rows: the meaning of a row ─▶ cursor: the tables of
+//! one prefix
 //!          ─▶ rank: all tables, step by step ─▶ readings: cells as the reading that was written
 //! ```
 //!
-//! `names` has the names of files and directories, `kinds` which table and scope a kind has, `steps` the columns of `steps.csv`,
-//! `left_out` which rows are left out and those rows, `thin` takes steps out of a table.
+//! `names` has the names of files and directories, `kinds` the table and scope of each kind, and `steps` the columns of
+//! `steps.csv`. `left_out` handles omitted rows, and `thin` removes steps from a table.
 
 #![forbid(unsafe_code)]
 

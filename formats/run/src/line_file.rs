@@ -1,4 +1,4 @@
-//! A file that grows by whole lines only.
+//! A file that grows only by whole lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
@@ -9,9 +9,8 @@ use trainmon_core::end_of_last_line;
 use crate::error::WriteError;
 use crate::names::unused_aside;
 
-/// An append-only file of complete lines. What is in it survives SIGKILL; a full disk leaves no torn line. A kill that
-/// falls into the write itself may cut it at a page boundary (the kernel's own grain): then the last line is torn, and
-/// taken off when the file is next opened.
+/// An append-only file of complete lines. Its content survives SIGKILL, and a full disk leaves no partial line. A kill
+/// during a write may cut it at a page boundary; the partial last line is removed when the file is next opened.
 #[derive(Debug)]
 pub struct LineFile {
     path: PathBuf,
@@ -21,11 +20,11 @@ pub struct LineFile {
 }
 
 impl LineFile {
-    /// Opens or makes the file and its directory; a new file starts with `header`. A file of other columns is set aside under a new name,
-    /// not mixed with ours.
+    /// Opens or creates the file and its directory; a new file starts with `header`. A file with other columns is
+    /// renamed, not mixed with ours.
     ///
     /// # Errors
-    /// The file or its directory cannot be made, or not be written.
+    /// The file or its directory cannot be created or written.
     pub fn open(path: PathBuf, header: &[u8]) -> Result<Self, WriteError> {
         if let Some(directory) = path.parent() {
             create_directory(directory)?;
@@ -41,7 +40,7 @@ impl LineFile {
             .map_err(|source| WriteError::Write { path, source })
     }
 
-    /// The file, without a torn last line, and its length.
+    /// Opens the file, removes a partial last line, and returns its length.
     fn open_whole(path: &Path, header: &[u8]) -> io::Result<(File, u64)> {
         let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = open()?;
@@ -58,11 +57,11 @@ impl LineFile {
         Ok((file, whole))
     }
 
-    /// Appends complete lines with one write, so that a kill between writes tears none. If the disk is full, the part
-    /// that was written is taken back.
+    /// Appends complete lines with one write, so that a kill between writes leaves no partial line. If the disk is
+    /// full, the written part is removed.
     ///
     /// # Errors
-    /// The lines are not in the file.
+    /// The lines were not written.
     pub fn append(&mut self, lines: &[u8]) -> Result<(), WriteError> {
         self.append_raw(lines).map_err(|source| WriteError::Write { path: self.path.clone(), source })
     }
@@ -71,24 +70,23 @@ impl LineFile {
         let written = self.file.write_all(lines);
         match &written {
             Ok(()) => self.good_length += lines.len() as u64,
-            // Taking back the torn part can itself fail; the error that matters is the first.
+            // Removing the partial write can fail too; only the first error matters.
             Err(_) => drop(self.file.set_len(self.good_length)),
         }
         written
     }
 
-    /// Where the file lies.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the file lies now.
+    /// Sets the path after the file was moved.
     pub fn move_to(&mut self, path: PathBuf) {
         self.path = path;
     }
 
-    /// Whether this is the file at `path` and has these columns. One that was deleted under us is not: it would swallow
-    /// rows unseen.
+    /// Whether this is the file at `path` with these columns. A file that was deleted is not: its rows would be lost.
     pub fn continues(&self, path: &Path, header: &[u8]) -> bool {
         self.path == path && self.header == header && path.exists()
     }
@@ -100,7 +98,7 @@ fn begins_with(file: &File, header: &[u8]) -> io::Result<bool> {
     Ok(first == header)
 }
 
-/// Makes a directory and its parents.
+/// Creates a directory and its parents.
 fn create_directory(path: &Path) -> Result<(), WriteError> {
     std::fs::create_dir_all(path)
         .map_err(|source: io::Error| WriteError::CreateDirectory { path: path.to_path_buf(), source })

@@ -1,4 +1,4 @@
-//! Records to lines, through the `csv` crate: it quotes where a cell needs it and refuses rows of unequal length.
+//! Writes records as lines with the `csv` crate, which quotes cells where necessary and refuses rows of unequal length.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -17,13 +17,13 @@ use crate::number::{push_float, round_decimals};
 pub struct Style {
     /// The layout.
     pub dialect: Dialect,
-    /// Decimals that numbers are rounded to, if they are.
+    /// Decimals to which numbers are rounded, if any.
     pub ndigits: Option<u32>,
-    /// V2 writes -1 for a model that is not split into chunks.
+    /// Whether the model is split into chunks; if not, V2 writes -1.
     pub has_chunks: bool,
 }
 
-/// Lines in the making, all of one file.
+/// Lines of one file.
 pub struct Lines {
     csv: csv::Writer<Vec<u8>>,
     cell: Vec<u8>,
@@ -31,16 +31,16 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// No lines yet.
+    /// Starts without lines.
     pub fn new(style: Style) -> Self {
         let csv = csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(Vec::new());
         Self { csv, cell: Vec::new(), style }
     }
 
-    /// The lines written so far, complete.
+    /// The complete lines written so far.
     ///
     /// # Errors
-    /// A cell could not be written.
+    /// A cell cannot be written.
     pub fn into_bytes(self) -> Result<Vec<u8>, csv::Error> {
         self.csv.into_inner().map_err(|error| csv::Error::from(std::io::Error::from(error.error().kind())))
     }
@@ -48,7 +48,7 @@ impl Lines {
     /// Adds one record.
     ///
     /// # Errors
-    /// A cell could not be written.
+    /// A cell cannot be written.
     pub fn push(
         &mut self,
         columns: &Columns,
@@ -60,7 +60,7 @@ impl Lines {
         let reading = record.reading.as_ref();
         for column in 0..columns.values.len() {
             let value = reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN);
-            // What a script tells is written as it was told, as the loss is.
+            // A script's numbers are written unrounded, like the loss.
             if record.kind == Kind::Scalar { self.exact(value)? } else { self.number(value)? }
         }
         if columns.values.is_empty() {
@@ -73,7 +73,7 @@ impl Lines {
     /// Adds all calls of a collective operation in this step, or of one of its arguments.
     ///
     /// # Errors
-    /// A cell could not be written.
+    /// A cell cannot be written.
     pub fn push_calls(
         &mut self,
         columns: &Columns,
@@ -119,7 +119,7 @@ impl Lines {
         }
     }
 
-    /// What a row is of.
+    /// Writes the columns that identify a row.
     fn start(&mut self, columns: &Columns, step: Step, info: &TensorInfo, record: &Record) -> Result<(), csv::Error> {
         match self.style.dialect {
             Dialect::V1 => {
@@ -231,7 +231,7 @@ impl Lines {
         self.csv.write_field(&self.cell)
     }
 
-    /// A name, whatever it begins with.
+    /// Writes a name without interpreting its first character.
     fn text(&mut self, text: &str) -> Result<(), csv::Error> {
         self.csv.write_field(cell_of(text).as_bytes())
     }

@@ -1,4 +1,4 @@
-//! The names of a run's files and directories, both ways: made by who writes, read by who looks for them.
+//! The names of a run's files and directories, for writing and reading.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,34 +6,34 @@ use std::path::{Path, PathBuf};
 use trainmon_core::Rank;
 use trainmon_core::config::{Dialect, TimeTag};
 
-/// A line per step about the run and the monitor; msprobe has no such file.
+/// The file with one line per step about the run and the monitor; msprobe has no such file.
 pub const STEPS_FILE: &str = "steps.csv";
-/// What msprobe's files of call stacks are called by: they have no numbers.
+/// The prefix of msprobe's files of call stacks, which contain no numbers.
 pub const STACKS: &str = "stack_info";
 pub(crate) const STACKS_FILE: &str = "stack_info.csv";
 const EXTENSION: &str = ".csv";
-/// What a file is called that has other columns than the one that takes its place.
+/// The suffix of a file that was renamed because its columns differ from those of its replacement.
 const SET_ASIDE: &str = ".old";
 const RANK: &str = "rank_";
 
-/// The name of a table: `grad_reduced_0-9999.csv` in V1, `weight_grad_step0-99.csv` in V2, `grad_reduced_0-9999.csv.old.2` of one
-/// that was set aside.
+/// The name of a table: `grad_reduced_0-9999.csv` in V1, `weight_grad_step0-99.csv` in V2,
+/// `grad_reduced_0-9999.csv.old.2` if it was renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableName<'a> {
     /// The kind of its rows in V1, the monitor in V2.
     pub prefix: &'a str,
-    /// The layout that calls it so.
+    /// The layout of the name.
     pub dialect: Dialect,
-    /// The first step that it may hold.
+    /// The first step that the table may hold.
     pub first: u64,
-    /// The last step that it may hold.
+    /// The last step that the table may hold.
     pub last: u64,
-    /// Of one that was set aside its number, from 1.
+    /// The number of a renamed table, from 1.
     pub set_aside: Option<u32>,
 }
 
 impl<'a> TableName<'a> {
-    /// Reads the name of a file; `None` for one that is no table's.
+    /// Parses the name of a file; `None` if it is not a table.
     pub fn of(path: &'a Path) -> Option<Self> {
         let (stem, rest) = file_name(path).split_once(EXTENSION)?;
         let set_aside = match rest.strip_prefix(SET_ASIDE) {
@@ -64,7 +64,7 @@ fn set_aside_suffix(number: u32) -> String {
     if number == 1 { SET_ASIDE.to_owned() } else { format!("{SET_ASIDE}.{number}") }
 }
 
-/// What a file may be called to be set aside: `x.csv.old`, or `x.csv.old.2` if that is taken.
+/// An unused name for a file to rename: `x.csv.old`, or `x.csv.old.2` if that is taken.
 pub(crate) fn unused_aside(path: &Path) -> PathBuf {
     let named = |number| {
         let mut name = path.as_os_str().to_owned();
@@ -79,7 +79,7 @@ pub fn rank_directory(rank: Rank) -> String {
     format!("{RANK}{rank}")
 }
 
-/// Whether a directory is called as [`rank_directory`] says.
+/// Whether a directory has a name as returned by [`rank_directory`].
 pub fn is_rank_directory(name: &str) -> bool {
     name.strip_prefix(RANK).is_some_and(|rank| rank.parse::<u32>().is_ok())
 }
@@ -89,14 +89,14 @@ pub fn v1_directory(time: impl fmt::Display, rank: Rank, unique: u32) -> String 
     format!("{time}-rank{rank}-{unique:08x}")
 }
 
-/// Time and rank in the name of a V1 directory.
+/// The time and rank in the name of a V1 directory.
 pub fn parse_v1_directory(name: &str) -> Option<(TimeTag, u32)> {
     let (time, rest) = name.split_once("-rank")?;
     let (rank, _unique) = rest.split_once('-')?;
     Some((TimeTag::parse(time).ok()?, rank.parse().ok()?))
 }
 
-/// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.
+/// The rank in `Nov20_16-05-09-rank3-1f0a9c42` or `rank_3`.
 pub fn rank_of(path: &Path) -> Option<u32> {
     let name = file_name(path);
     match name.strip_prefix(RANK) {
@@ -105,7 +105,7 @@ pub fn rank_of(path: &Path) -> Option<u32> {
     }
 }
 
-/// The last part of a path, empty if it is no text.
+/// The last part of a path; empty if it is not UTF-8.
 pub fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
 }

@@ -7,8 +7,8 @@ pub(crate) fn push_float(out: &mut Vec<u8>, value: f64) {
     write_python_float(value, |part| out.extend_from_slice(part.as_bytes()));
 }
 
-/// `value` rounded to `ndigits` decimals as numpy's `round` does it: scale, round half to even, scale back. Values that
-/// the scaling would overflow stay as they are.
+/// Rounds `value` to `ndigits` decimals like numpy's `round`: scale, round half to even, scale back. Values that would
+/// overflow are unchanged.
 pub(crate) fn round_decimals(value: f64, ndigits: u32) -> f64 {
     let scale = 10f64.powi(ndigits as i32);
     let scaled = value * scale;

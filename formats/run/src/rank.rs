@@ -1,7 +1,8 @@
-//! A rank's files, a step at a time.
+//! Reads a rank's files, one step at a time.
 //!
 //! ```text
-//! one cursor per kind of file, one for steps.csv ─▶ the lowest step any of them stands at ─▶ its rows, of all of them
+//! one cursor per kind of file, one for steps.csv ─▶ the lowest step of all cursors ─▶ the rows of that step from all
+//! cursors
 //! ```
 
 use trainmon_core::StepBatch;
@@ -15,20 +16,20 @@ use crate::rows::RowLayout;
 use crate::steps::{StepColumn, StepsReader};
 use crate::table::Table;
 
-/// What is read of a rank's files.
+/// The part of a rank's files to read.
 pub struct Selection<'a> {
-    /// By prefix, whether tables are read.
+    /// Whether the tables of a prefix are read.
     pub tables: &'a dyn Fn(&str) -> bool,
-    /// Whether V1's rows for hooks that were given no tensor are handed out.
+    /// Whether V1's rows for hooks without a tensor are passed on.
     pub empty_rows: bool,
-    /// The columns of `steps.csv`; without any the file is not opened.
+    /// The columns of `steps.csv`; if empty, the file is not opened.
     pub steps: &'a [StepColumn],
     /// Whether files stay open between reads.
     pub file_use: FileUse,
 }
 
-/// Reads a rank's tables and `steps.csv`, with the rows that were left out since others say the same. Memory holds a row of each
-/// table, and of those others the rows of two steps. `F` is what a reader keeps of each table.
+/// Reads a rank's tables and `steps.csv`, including omitted rows. Memory holds one row of each table, and two steps'
+/// rows of the kinds that omitted rows repeat. `F` is the reader's data about each table.
 pub struct RankFiles<F> {
     cursors: Vec<TableCursor<F>>,
     steps: Option<StepsReader>,
@@ -36,7 +37,8 @@ pub struct RankFiles<F> {
 }
 
 impl<F> RankFiles<F> {
-    /// Before the first step. `keep` makes what is kept of a table when it is opened; `warn` hears what is left out.
+    /// A reader before the first step. `keep` creates the reader's data when a table is opened; `warn` receives
+    /// warnings about ignored content.
     ///
     /// # Errors
     /// `steps.csv` cannot be read or has no column `step`.
@@ -47,7 +49,7 @@ impl<F> RankFiles<F> {
         warn: &mut dyn FnMut(String),
     ) -> Result<Self, RunError> {
         let tables = run.tables.iter().filter(|(prefix, _)| (selection.tables)(prefix));
-        // A row without numbers says that what is left out is missing.
+        // A row without numbers marks an omitted row as absent.
         let with_empty_rows =
             |prefix: &str| selection.empty_rows || run.left_out.kinds().any(|kind| kind.name() == prefix);
         let cursors = tables
@@ -65,10 +67,10 @@ impl<F> RankFiles<F> {
         Ok(Self { cursors, steps, left_out: LeftOutRows::new(run.left_out) })
     }
 
-    /// Opens the first table of each prefix; `each` hears the prefix and what is kept of it.
+    /// Opens the first table of each prefix; calls `each` with the prefix and the reader's data.
     ///
     /// # Errors
-    /// A table cannot be read or has not the columns that every table has.
+    /// A table cannot be read or lacks a column that every table has.
     pub fn begin(&mut self, warn: &mut dyn FnMut(String), mut each: impl FnMut(&str, &F)) -> Result<(), RunError> {
         for cursor in &mut self.cursors {
             let prefix = cursor.prefix().to_owned();
@@ -84,7 +86,7 @@ impl<F> RankFiles<F> {
         self.steps.is_some()
     }
 
-    /// The number of the next step; `None` at the end.
+    /// The next step; `None` at the end.
     ///
     /// # Errors
     /// A table cannot be read, or a row is damaged.
@@ -96,10 +98,10 @@ impl<F> RankFiles<F> {
         Ok(lowest)
     }
 
-    /// Hands the rows of the step that [`Self::peek`] found to `read`, table by table, then those that were left out.
+    /// Passes the rows of the step that [`Self::peek`] found to `read`, table by table, then the omitted rows.
     ///
     /// # Errors
-    /// As [`Self::peek`]; `read` refuses a row.
+    /// As [`Self::peek`], or `read` refuses a row.
     pub fn rows(
         &mut self,
         step: u64,
@@ -116,7 +118,7 @@ impl<F> RankFiles<F> {
         left_out.hand_out(step, warn, &mut read)
     }
 
-    /// Puts what `steps.csv` says of the step into a batch that was reset before. Whether it told the time.
+    /// Adds the step's numbers in `steps.csv` to a batch that was reset before; returns whether they include the time.
     ///
     /// # Errors
     /// The line is damaged.
@@ -125,18 +127,18 @@ impl<F> RankFiles<F> {
         if steps.peek()? == Some(step) { steps.take(batch) } else { Ok(false) }
     }
 
-    /// What is said of lines of `steps.csv` whose steps came again, once.
+    /// The warning about lines of `steps.csv` whose steps occurred again; returned once.
     pub fn steps_came_again(&mut self) -> Option<String> {
         self.steps.as_mut().and_then(StepsReader::came_again)
     }
 
-    /// Goes on behind the tables that end before a step, and before the one that is read with it, as their names say.
+    /// Skips the tables that end before a step, and before the step that is read with it, according to their names.
     pub fn pass_over(&mut self, step: u64) {
         let step = if self.left_out.looks_back() { step.saturating_sub(1) } else { step };
         self.cursors.iter_mut().for_each(|cursor| cursor.pass_over(step));
     }
 
-    /// Bytes that were read or passed over so far.
+    /// The number of bytes read or skipped so far.
     pub fn bytes_read(&self) -> u64 {
         let of_steps = self.steps.as_ref().map_or(0, StepsReader::bytes_read);
         self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_steps

@@ -1,4 +1,4 @@
-//! A row's cells as the reading that was written.
+//! Converts a row's cells to the reading that was written.
 
 use trainmon_core::{Dtype, Kind, Reading, Scalar, Shape, Statistic, StatisticSet, TensorStats, Values};
 
@@ -6,21 +6,21 @@ use crate::error::RunError;
 use crate::rows::{MonitorRow, RowLayout};
 use crate::table::Row;
 
-/// Where the file does not tell how many elements a tensor has, shares of elements are kept as parts of so many.
+/// The assumed number of elements for shares of elements if the file does not contain the number.
 pub const UNKNOWN_ELEMENTS: u64 = 1 << 30;
 
-/// The number columns of one file, by what they are.
+/// The number columns of one file, by their meaning.
 #[derive(Debug)]
 pub struct NumberColumns {
     statistics: Vec<(usize, Statistic)>,
-    /// By the names of [`Kind::value_columns`].
+    /// Columns named in [`Kind::value_columns`].
     named: Vec<(usize, String)>,
-    /// Whether rows tell the number of elements.
+    /// Whether rows contain the number of elements.
     has_elements: bool,
 }
 
 impl NumberColumns {
-    /// Those of a table.
+    /// The columns of a table.
     pub fn of(layout: &RowLayout) -> Self {
         let statistic = |(place, name): &(usize, String)| Some((*place, Statistic::from_name(name)?));
         let statistics: Vec<_> = layout.values.iter().filter_map(statistic).collect();
@@ -33,20 +33,20 @@ impl NumberColumns {
         self.statistics.iter().map(|&(_, statistic)| statistic).collect()
     }
 
-    /// The statistics a summary over several tensors can be made of.
+    /// The statistics that allow a summary over several tensors.
     pub fn measured(&self) -> StatisticSet {
         let own: StatisticSet = self.statistics.iter().map(|&(_, statistic)| statistic).collect();
         let has_extremes = own.contains(Statistic::Min) && own.contains(Statistic::Max);
         let with_abs_max = if has_extremes { own.with(Statistic::AbsMax) } else { own };
-        // Without numbers of elements neither means nor shares can be put together.
+        // Without numbers of elements, neither means nor shares can be combined.
         let needs_elements = |statistic: &Statistic| matches!(statistic, Statistic::Mean | Statistic::Zeros);
         with_abs_max.iter().filter(|statistic| self.has_elements || !needs_elements(statistic)).collect()
     }
 
-    /// What a row says.
+    /// The reading in a row.
     ///
     /// # Errors
-    /// A cell is no number.
+    /// A cell is not a number.
     pub fn reading(&self, kind: Kind, of: &MonitorRow<'_>, row: &Row<'_>) -> Result<Option<Reading>, RunError> {
         if of.is_empty {
             return Ok(None);
@@ -67,7 +67,7 @@ impl NumberColumns {
 
     fn stats(&self, dtype: Dtype, of: &MonitorRow<'_>, row: &Row<'_>) -> Result<TensorStats, RunError> {
         let shape = of.shape.and_then(parse_shape);
-        // What has no column stays NaN: it must not pass for a measured zero.
+        // Statistics without a column stay NaN: they must not look like a measured zero.
         let mut stats = TensorStats { norm: f64::NAN, ..TensorStats::empty(dtype, Shape::default()) };
         let (mut zeros, mut count) = (0.0, shape.map(|shape| shape.elements() as u64));
         for &(place, statistic) in &self.statistics {
@@ -82,7 +82,7 @@ impl NumberColumns {
                 Statistic::Norm => stats.norm = value,
                 Statistic::AbsMax => stats.abs_max = value,
                 Statistic::Std => stats.std = value,
-                // Of what is no count, the nearest: a negative one is none.
+                // A value that is not a count becomes the nearest count: a negative one becomes zero.
                 Statistic::Nans => stats.nans = value as u64,
                 Statistic::Infs => stats.infs = value as u64,
                 Statistic::Zeros => zeros = value,
@@ -109,7 +109,7 @@ impl NumberColumns {
     }
 }
 
-/// The sizes in `[3, 4]`, of however many dimensions; `None` for what is no shape.
+/// The sizes in `[3, 4]`, with any number of dimensions; `None` if it is not a shape.
 pub fn sizes_of(text: &str) -> Option<Vec<i64>> {
     match text.strip_prefix('[')?.strip_suffix(']')?.trim() {
         "" => Some(Vec::new()),
@@ -117,7 +117,7 @@ pub fn sizes_of(text: &str) -> Option<Vec<i64>> {
     }
 }
 
-/// `[3, 4]`; `None` for what is no shape.
+/// The shape in `[3, 4]`; `None` if it is not a shape.
 fn parse_shape(text: &str) -> Option<Shape> {
     Shape::new(&sizes_of(text)?).ok()
 }

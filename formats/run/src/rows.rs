@@ -1,4 +1,4 @@
-//! What the rows of a monitor's tables say, in either of its two layouts.
+//! The meaning of rows in a monitor's tables, in either layout.
 
 use trainmon_core::is_number_column;
 
@@ -7,12 +7,12 @@ use crate::error::RunError;
 use crate::kinds::{MIXED_PREFIX, kind_of_row, name_of_row};
 use crate::table::{Row, Table};
 
-/// Where a table has what.
+/// The columns of a table.
 pub struct RowLayout {
     vpp_stage: usize,
     step: usize,
     name: usize,
-    /// V2: which of the file's kinds a row is of.
+    /// V2: the column with a row's kind.
     scope: Option<usize>,
     micro_step: Option<usize>,
     shape: Option<usize>,
@@ -21,24 +21,24 @@ pub struct RowLayout {
     pub values: Vec<(usize, String)>,
 }
 
-/// What a row is about; its numbers are at the places of [`RowLayout::values`].
+/// The name columns of a row; its numbers are in the columns [`RowLayout::values`].
 #[derive(Clone, Copy, Debug)]
 pub struct MonitorRow<'a> {
     /// The step.
     pub step: u64,
     /// The model chunk.
     pub vpp_stage: u32,
-    /// What a file of it is called in V1.
+    /// The kind: the prefix of its V1 file.
     pub kind: &'a str,
     /// The tensor.
     pub name: &'a str,
-    /// As the file counts: from 0 in V1, from 1 in V2.
+    /// The micro-batch as the file counts it: from 0 in V1, from 1 in V2.
     pub micro_step: Option<u32>,
-    /// Whether it is V1's row for a hook that was given no tensor.
+    /// Whether it is V1's row for a hook without a tensor.
     pub is_empty: bool,
-    /// As the file shows it: `[3, 4]`.
+    /// The shape as in the file: `[3, 4]`.
     pub shape: Option<&'a str>,
-    /// As the file shows it: `torch.float32`.
+    /// The dtype as in the file: `torch.float32`.
     pub dtype: Option<&'a str>,
 }
 
@@ -61,21 +61,21 @@ impl RowLayout {
         Ok(Self { vpp_stage, step, name, scope, micro_step, shape, dtype, values })
     }
 
-    /// Whether it is the layout of msprobe's V2.
+    /// Whether it is msprobe's V2 layout.
     pub fn is_v2(&self) -> bool {
         self.scope.is_some()
     }
 
-    /// Whether rows tell the shape of their tensor.
+    /// Whether rows contain the shape of their tensor.
     pub fn has_shape(&self) -> bool {
         self.shape.is_some()
     }
 
-    /// What a row of the tables with this prefix is about. `None` for a row of msprobe's collectives, which has other
-    /// columns than its header says.
+    /// Reads the name columns of a row of a table with this prefix. `None` for a row of msprobe's collectives, whose
+    /// columns differ from the header.
     ///
     /// # Errors
-    /// The row is longer or shorter than the header, or a cell is not what its column holds.
+    /// The row is longer or shorter than the header, or a cell does not fit its column.
     pub fn read<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<Option<MonitorRow<'a>>, RunError> {
         match self.meaning(prefix, row) {
             Ok(found) => Ok(Some(found)),
@@ -87,7 +87,7 @@ impl RowLayout {
     fn meaning<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<MonitorRow<'a>, RunError> {
         row.check_length()?;
         let step = row.integer(self.step)?;
-        // -1 is V2's word for a model that is not split, an empty cell that of its collectives.
+        // V2 writes -1 for a model that is not split into chunks, and an empty cell for collectives.
         let vpp_stage = match row.text(self.vpp_stage) {
             "" | "-1" => 0,
             _ => row.integer(self.vpp_stage)?,
@@ -101,7 +101,7 @@ impl RowLayout {
     }
 }
 
-/// Whether a row is wrong as msprobe's rows of collectives are: too long, their first cell the operation.
+/// Whether a row has the form of msprobe's rows of collectives: too long, with the operation in its first cell.
 fn is_of_collective(error: &RunError) -> bool {
     match error {
         RunError::RowLength { .. } => true,

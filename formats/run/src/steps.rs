@@ -1,5 +1,5 @@
-//! `steps.csv`, a line per step about the run and about the monitor itself: what its columns are, how they are written of a batch
-//! and read back into one.
+//! `steps.csv`, a line per step about the run and the monitor itself: its columns, writing them from a batch, and
+//! reading them back.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,54 +14,54 @@ use crate::names::STEPS_FILE;
 use crate::number::push_float;
 use crate::table::{Row, Table, ToldNumbers, widen};
 
-/// A column of the file, behind that of the step.
+/// A column of the file after the step column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepColumn {
-    /// When the step ended.
+    /// The time at which the step ended.
     UnixSeconds,
-    /// Since the end of the step before.
+    /// The time since the end of the previous step.
     StepSeconds,
-    /// As the script told it.
+    /// The loss that the script logged.
     Loss,
-    /// As the script told it.
+    /// The learning rate that the script logged.
     LearningRate,
-    /// Of all gradients.
+    /// The norm of all gradients.
     GradNorm,
-    /// As the framework has it.
+    /// The framework's gradient norm.
     FrameworkGradNorm,
-    /// Of ours to the framework's.
+    /// The ratio of trainmon's gradient norm to the framework's.
     GradNormRatio,
-    /// What measuring cost.
+    /// The time spent on measuring.
     MeasureSeconds,
-    /// What measuring on a device cost.
+    /// The time spent on measuring on a device.
     LaunchSeconds,
-    /// What handing the step over cost.
+    /// The time spent on handing the step to the worker.
     OfferSeconds,
-    /// Bytes of tensors.
+    /// Bytes of measured tensors.
     BytesRead,
     /// Records of the step.
     Records,
-    /// Of the ledger.
+    /// The ledger's observed records.
     Observed,
-    /// Of the ledger.
+    /// The ledger's records that were not sampled.
     NotSampled,
-    /// Of the ledger, for whatever reason.
+    /// The ledger's dropped records, for all reasons.
     Dropped,
-    /// Steps that the optimizer left out since the step before.
+    /// Steps that the optimizer skipped since the previous step.
     SkippedSteps,
-    /// The share of steps that are measured, where a budget leaves some out.
+    /// The share of steps that are measured within the overhead budget.
     SamplingRatio,
 }
 
-/// A cell.
+/// The content of a cell.
 enum Cell {
-    /// Empty if nobody told it: `nan` is a number that is none.
+    /// Empty if the number was not logged, because `nan` is a number.
     Real(Option<f64>),
     Count(u64),
 }
 
 impl StepColumn {
-    /// Every column, in the file's order.
+    /// All columns, in the file's order.
     pub const ALL: [Self; 17] = [
         Self::UnixSeconds,
         Self::StepSeconds,
@@ -82,7 +82,7 @@ impl StepColumn {
         Self::SamplingRatio,
     ];
 
-    /// Its name in the header.
+    /// The column's name in the header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UnixSeconds => "unix_seconds",
@@ -105,12 +105,12 @@ impl StepColumn {
         }
     }
 
-    /// Whether it is about the training, not about the monitor.
+    /// Whether the column describes the training, not the monitor.
     pub const fn is_of_training(self) -> bool {
         (self as u8) < Self::MeasureSeconds as u8
     }
 
-    /// Its number of a step; `None` if nobody told it.
+    /// The column's number for a step; `None` if it was not logged.
     pub fn number(self, batch: &StepBatch) -> Option<f64> {
         match self.cell(batch) {
             Cell::Real(number) => number,
@@ -143,7 +143,7 @@ impl StepColumn {
         }
     }
 
-    /// Puts what a row says into a batch; what follows from others is passed over.
+    /// Sets the column's value in a batch; a value that follows from others is ignored.
     fn set(self, batch: &mut StepBatch, value: f64, row: &Row<'_>, place: usize) -> Result<(), RunError> {
         match self {
             Self::UnixSeconds => {
@@ -161,7 +161,7 @@ impl StepColumn {
             Self::BytesRead => batch.bytes_read = row.integer(place)?,
             Self::Observed => batch.books.observed = row.integer(place)?,
             Self::NotSampled => batch.books.not_sampled = row.integer(place)?,
-            // The file has their sum alone.
+            // The file contains only the sum over all reasons.
             Self::Dropped => batch.books.dropped[DropReason::QueueFull as usize] = row.integer(place)?,
             Self::SkippedSteps => batch.skipped_steps = row.integer(place)?,
             Self::SamplingRatio if value > 0.0 => batch.sampling_stride = (1.0 / value).round().max(1.0) as u32,
@@ -171,12 +171,12 @@ impl StepColumn {
     }
 }
 
-/// `None` for what is no length of time.
+/// The duration; `None` if it is negative or not finite.
 fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Writes the file; msprobe's tools pass over names they do not know.
+/// Writes the file; msprobe's tools ignore unknown file names.
 pub struct StepsWriter {
     path: PathBuf,
     header: Vec<u8>,
@@ -184,7 +184,7 @@ pub struct StepsWriter {
 }
 
 impl StepsWriter {
-    /// For a rank's directory. The file is made with the first line.
+    /// A writer for a rank's directory. The file is created with the first line.
     pub fn new(directory: &Path) -> Self {
         let columns = StepColumn::ALL.map(StepColumn::name).join(",");
         Self { path: directory.join(STEPS_FILE), header: format!("{STEP},{columns}\n").into_bytes(), file: None }
@@ -193,7 +193,7 @@ impl StepsWriter {
     /// Appends the step's line.
     ///
     /// # Errors
-    /// The file cannot be made or written; the next line is tried all the same.
+    /// The file cannot be created or written. The next call tries again.
     pub fn append(&mut self, batch: &StepBatch) -> Result<(), WriteError> {
         let file = match self.file.take().filter(|file| file.continues(&self.path, &self.header)) {
             Some(file) => self.file.insert(file),
@@ -221,7 +221,7 @@ fn line(batch: &StepBatch) -> Vec<u8> {
     out
 }
 
-/// Reads the file line by line. Of steps that come again the first are read.
+/// Reads the file line by line. If steps occur again, the first ones are read.
 pub struct StepsReader {
     table: Table,
     step: usize,
@@ -229,12 +229,13 @@ pub struct StepsReader {
     told: ToldNumbers,
     pending: Option<u64>,
     last: Option<u64>,
-    /// First and last of the steps that came again.
+    /// The first and last of the steps that occurred again.
     again: Option<(u64, u64)>,
 }
 
 impl StepsReader {
-    /// For these of its columns, as far as it has them. `None` for a file without even a header. `warn` hears what is left out.
+    /// Opens the file for those of these columns that it has. `None` for a file without a header. `warn` receives
+    /// warnings about ignored content.
     ///
     /// # Errors
     /// The file cannot be read, or has no column `step`.
@@ -247,14 +248,14 @@ impl StepsReader {
         let Some(table) = Table::open(path, how)? else { return Ok(None) };
         table.torn_line_in_words().into_iter().for_each(warn);
         let step = table.place(STEP)?;
-        // What follows from others is not read: whether its cells are numbers is nobody's business.
+        // Columns that follow from others are not read, so their cells are not checked.
         let known = wanted.iter().filter(|column| !matches!(column, StepColumn::GradNormRatio | StepColumn::Records));
         let columns = known.filter_map(|column| Some((table.place_of(column.name())?, *column))).collect();
         let told = ToldNumbers::default();
         Ok(Some(Self { table, step, columns, told, pending: None, last: None, again: None }))
     }
 
-    /// The step of the line that comes next; `None` at the end.
+    /// The step of the next line; `None` at the end.
     ///
     /// # Errors
     /// The line is damaged.
@@ -272,10 +273,10 @@ impl StepsReader {
         Ok(self.pending)
     }
 
-    /// Puts the line that [`Self::peek`] found into a batch, which was reset before. Whether it told the time.
+    /// Adds the line that [`Self::peek`] found to a batch that was reset before; returns whether it includes the time.
     ///
     /// # Errors
-    /// A cell is not what its column holds.
+    /// A cell does not fit its column.
     pub fn take(&mut self, batch: &mut StepBatch) -> Result<bool, RunError> {
         self.last = self.pending.take();
         let row = self.table.row();
@@ -293,13 +294,13 @@ impl StepsReader {
         Ok(has_time)
     }
 
-    /// What is said of steps that were trained twice, once.
+    /// The warning about steps that were trained twice; returned once.
     pub fn came_again(&mut self) -> Option<String> {
         let range = self.again.take()?;
         Some(self.table.came_again(range))
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub fn bytes_read(&self) -> u64 {
         self.table.bytes_read()
     }

@@ -1,4 +1,4 @@
-//! One CSV file, row by row.
+//! Reads a CSV file row by row.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, Read, Seek as _, SeekFrom};
@@ -11,26 +11,26 @@ use trainmon_core::{end_of_last_line, text_of_cell};
 use crate::error::RunError;
 use crate::file_use::{FileUse, TableFile};
 
-/// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
+/// The longest line. A sparse file or one of another kind may be a single line of any length.
 const MAX_LINE: u64 = 16 << 20;
-/// What is read at once of a file that is opened for it: opening one takes as long as a few of its kilobytes, and the tables of a
-/// thousand ranks are read side by side.
+/// The buffer size of a reopened file: opening takes as long as reading a few kilobytes, and the tables of a thousand
+/// ranks are read together.
 const REOPENED_BUFFER: usize = 16 << 10;
 
-/// A file of complete lines, its header read.
+/// A file of complete lines, with its header read.
 pub struct Table {
     path: PathBuf,
     header: StringRecord,
-    /// The row read last.
+    /// The row that was read last.
     cells: StringRecord,
     rows: csv::Reader<ShortLines<io::Take<TableFile>>>,
-    /// The line that is cut off at the end, if one is: a killed training leaves such.
+    /// The number of the truncated last line, if any: a killed training can leave one.
     torn_line: Option<u64>,
-    /// When the file was last written, for rows whose time nobody kept.
+    /// When the file was last written; the time of rows without their own.
     pub unix_seconds: f64,
 }
 
-/// One row.
+/// A row of a table.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     pub(crate) table: &'a Path,
@@ -38,27 +38,27 @@ pub struct Row<'a> {
     pub(crate) cells: &'a StringRecord,
 }
 
-/// Which numbers of a `steps.csv` were told. An empty cell was not. Older versions wrote `nan` there instead: a file without an
-/// empty cell so far may be one of theirs, and its `nan` is no number until the column has had one. Files of today have an empty
-/// cell in their first row, the duration of the process's first step.
+/// Tracks which numbers of a `steps.csv` were logged. An empty cell means that the number was not logged. Older
+/// versions wrote `nan` instead: in a file without an empty cell so far, `nan` counts as not logged until the column
+/// has had a number. Current files have an empty cell in their first row, the duration of the process's first step.
 #[derive(Debug, Default)]
 pub struct ToldNumbers {
     has_empty_cell: bool,
-    /// By place of the column.
+    /// By column index.
     has_had_number: Vec<bool>,
 }
 
 impl ToldNumbers {
-    /// Goes on to a row, before its numbers are asked for.
+    /// Starts a row, before its numbers are read.
     pub fn begin(&mut self, row: &Row<'_>) {
         self.has_empty_cell |= row.cells.iter().any(str::is_empty);
         self.has_had_number.resize(row.cells.len(), false);
     }
 
-    /// The number at a place of the row that was begun; `None` for one that nobody told.
+    /// The number in a column of the current row; `None` if it was not logged.
     ///
     /// # Errors
-    /// There is something else.
+    /// The cell is not a number.
     pub fn number(&mut self, row: &Row<'_>, place: usize) -> Result<Option<f64>, RunError> {
         let Some(value) = row.told_number(place)? else { return Ok(None) };
         let Some(has_had_number) = self.has_had_number.get_mut(place) else { return Ok(Some(value)) };
@@ -67,17 +67,17 @@ impl ToldNumbers {
     }
 }
 
-/// Widens a range of steps, its first and its last, to one more.
+/// Extends a range of steps to include `step`.
 pub fn widen(steps: &mut Option<(u64, u64)>, step: u64) {
     let (first, last) = steps.unwrap_or((step, step));
     *steps = Some((first.min(step), last.max(step)));
 }
 
 impl Table {
-    /// Opens a table. `None` if it has not even a header: it was made, and nothing could be written.
+    /// Opens a table. `None` if it has no header because nothing could be written.
     ///
     /// # Errors
-    /// The file cannot be read, or its header is no row of a CSV file.
+    /// The file cannot be read, or its header is not a CSV row.
     pub fn open(path: &Path, how: FileUse) -> Result<Option<Self>, RunError> {
         let failed = |source| RunError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
@@ -99,43 +99,44 @@ impl Table {
         Ok(Some(Self { path: path.to_path_buf(), header, cells: StringRecord::new(), rows, torn_line, unix_seconds }))
     }
 
-    /// The place of a column every such table has.
+    /// The index of a column that every such table has.
     ///
     /// # Errors
-    /// It is missing.
+    /// The column is missing.
     pub fn place(&self, column: &'static str) -> Result<usize, RunError> {
         let found = || self.header.iter().collect::<Vec<_>>().join(",");
         self.place_of(column).ok_or_else(|| RunError::MissingColumn { path: self.path.clone(), column, found: found() })
     }
 
-    /// The place of a column that may be missing.
+    /// The index of a column that may be missing.
     pub fn place_of(&self, column: &str) -> Option<usize> {
         self.header.iter().position(|name| name == column)
     }
 
-    /// The names of its columns.
+    /// The names of the columns.
     pub fn header(&self) -> &StringRecord {
         &self.header
     }
 
-    /// How far it has been read.
+    /// The number of bytes read so far.
     pub fn bytes_read(&self) -> u64 {
         self.rows.position().byte()
     }
 
-    /// What is said of a line that is cut off.
+    /// The warning about a truncated last line.
     pub fn torn_line_in_words(&self) -> Option<String> {
         let line = self.torn_line?;
-        Some(format!("`{}` line {line}: torn off at the file's end: left out", self.path.display()))
+        Some(format!("`{}` line {line}: ignored the truncated last line", self.path.display()))
     }
 
-    /// What is said of steps that were trained twice.
+    /// The warning about steps that were trained twice.
     pub fn came_again(&self, (first, last): (u64, u64)) -> String {
-        let steps = if first == last { format!("step {first} comes") } else { format!("steps {first} to {last} come") };
-        format!("`{}`: {steps} again: what came first is read", self.path.display())
+        let steps =
+            if first == last { format!("step {first} occurs") } else { format!("steps {first} to {last} occur") };
+        format!("`{}`: {steps} again: reading the first occurrence", self.path.display())
     }
 
-    /// Where it lies.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -148,7 +149,7 @@ impl Table {
     /// Reads the next row.
     ///
     /// # Errors
-    /// The file cannot be read, or the row is not one of a CSV file.
+    /// The file cannot be read, or the row is not valid CSV.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, RunError> {
         let line = self.rows.position().line();
         let malformed = |source| RunError::Malformed { path: self.path.clone(), line, source };
@@ -158,10 +159,10 @@ impl Table {
 }
 
 impl<'a> Row<'a> {
-    /// Refuses a row that is longer or shorter than the header.
+    /// Checks that the row has as many cells as the header.
     ///
     /// # Errors
-    /// It is.
+    /// It is longer or shorter.
     pub fn check_length(&self) -> Result<(), RunError> {
         let (expected, found) = (self.header.len(), self.cells.len());
         if expected == found {
@@ -170,23 +171,23 @@ impl<'a> Row<'a> {
         Err(RunError::RowLength { path: self.table.to_path_buf(), line: self.line(), expected, found })
     }
 
-    /// The text at a place.
+    /// The text in a column.
     pub fn text(&self, place: usize) -> &'a str {
         text_of_cell(self.cells.get(place).unwrap_or(""))
     }
 
-    /// The integer at a place.
+    /// The integer in a column.
     ///
     /// # Errors
-    /// There is none.
+    /// The cell is not an integer.
     pub fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, RunError> {
         self.text(place).parse().map_err(|_refused| self.fault(place, "an integer"))
     }
 
-    /// The number at a place: as Python writes floats and bools.
+    /// The number in a column, in Python's notation of floats and bools.
     ///
     /// # Errors
-    /// There is none.
+    /// The cell is not a number.
     pub fn number(&self, place: usize) -> Result<f64, RunError> {
         match self.text(place) {
             "True" => Ok(1.0),
@@ -195,15 +196,15 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// As [`Self::number`]; `None` for an empty cell, which is a number that nobody told.
+    /// As [`Self::number`]; `None` for an empty cell, which means that the number was not logged.
     ///
     /// # Errors
-    /// There is something else.
+    /// The cell is not a number.
     fn told_number(&self, place: usize) -> Result<Option<f64>, RunError> {
         if self.text(place).is_empty() { Ok(None) } else { self.number(place).map(Some) }
     }
 
-    /// The error that the cell at a place is not what its column holds.
+    /// The error for a cell that does not fit its column.
     pub fn fault(&self, place: usize, expected: &'static str) -> RunError {
         RunError::Cell {
             path: self.table.to_path_buf(),
@@ -219,7 +220,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// How many bytes are complete lines, and the number of the line that is not, if there is one.
+/// The number of bytes in complete lines, and the number of the truncated last line, if any.
 fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
     let length = file.metadata()?.len();
     let whole = match end_of_last_line(file, MAX_LINE)? {
@@ -233,7 +234,7 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
     Ok((whole, Some(newlines(file, whole)? + 1)))
 }
 
-/// The lines in the first `length` bytes, which end with one.
+/// The number of lines in the first `length` bytes, which end with a line end.
 fn newlines(file: &mut File, length: u64) -> io::Result<u64> {
     file.seek(SeekFrom::Start(0))?;
     let mut rest = io::BufReader::new(Read::by_ref(file).take(length));
@@ -248,10 +249,10 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {} MiB", MAX_LINE >> 20))
 }
 
-/// Ends with an error in a line that is too long, before anything holds it in memory.
+/// Returns an error for a line that is too long before it is held in memory.
 struct ShortLines<R> {
     inner: R,
-    /// Bytes of the line so far.
+    /// The bytes of the current line so far.
     length: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A table in which fewer steps are left: rows that stay, stay byte for byte.
+//! Thins out a table by steps. Remaining rows are unchanged byte for byte.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,15 +9,15 @@ use csv::{ByteRecord, Reader, ReaderBuilder, Terminator, WriterBuilder};
 
 use crate::columns::named;
 
-/// What the name of a file ends with until it takes the place of another.
+/// The extension of the new file until it replaces the old one.
 pub const IN_THE_MAKING: &str = "thinning";
 
-/// A table that is read row by row, with the places of what a row is of.
+/// Reads a table row by row, with the columns that identify a row.
 struct Rows {
     reader: Reader<fs::File>,
     header: ByteRecord,
     step: usize,
-    /// Of what tells series apart.
+    /// The columns that identify a series.
     series: Vec<usize>,
 }
 
@@ -50,10 +50,10 @@ impl Rows {
     }
 }
 
-/// The least distance between two steps of a table.
+/// The smallest distance between two steps of a table.
 ///
 /// # Errors
-/// The file cannot be read, or is no table.
+/// The file cannot be read, or is not a table.
 pub fn interval_of(path: &Path) -> io::Result<u64> {
     let (mut rows, mut row) = (Rows::open(path)?, ByteRecord::new());
     let (mut last, mut least): (Option<u64>, Option<u64>) = (None, None);
@@ -66,11 +66,11 @@ pub fn interval_of(path: &Path) -> io::Result<u64> {
     Ok(least.unwrap_or(1))
 }
 
-/// Keeps the first row of each series in every so many steps, in a file that takes the place of this one; gives the bytes that
-/// went.
+/// Keeps the first row of each series in every `every` steps, in a file that replaces this one; returns the number of
+/// bytes removed.
 ///
 /// # Errors
-/// The file cannot be read or written; it is as it was.
+/// The file cannot be read or written; it is unchanged.
 pub fn thin(path: &Path, every: u64) -> io::Result<u64> {
     let thinned = keep(path, every);
     if thinned.is_err() {
@@ -90,7 +90,7 @@ fn keep(path: &Path, every: u64) -> io::Result<u64> {
     let mut row = ByteRecord::new();
     while rows.next(&mut row)? {
         let part = rows.step_of(&row).map(|step| step / every);
-        // Several rows of one step, as calls of a module have them, stay or go together.
+        // Several rows of one step, as for a module that is called several times, stay or go together.
         let step = rows.step_of(&row).unwrap_or(0);
         let is_kept = part.is_none_or(|part| {
             let kept = last.entry(rows.series_of(&row)).or_insert(step);

@@ -74,7 +74,7 @@ fn write(config: &Config, directory: &Path, steps: u64, per_file: u64) -> Vec<St
 fn read_back(config: &Config, base: &Path, steps: u64) {
     let runs = runs_in(base).unwrap();
     let [run] = &runs[..] else { panic!("{runs:?}") };
-    assert!(run.name == "rank3" && run.strangers.is_empty(), "{run:?}");
+    assert!(run.name == "rank3" && run.other_files.is_empty(), "{run:?}");
     let selection = Selection { tables: &|_| true, empty_rows: true, steps: &StepColumn::ALL, file_use: FileUse::Held };
     let mut warn = |warning| panic!("{warning}");
     let mut files = RankFiles::open(run, &selection, |_, layout| NumberColumns::of(layout), &mut warn).unwrap();

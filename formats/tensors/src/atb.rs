@@ -8,10 +8,10 @@ use super::stored::StoredTensor;
 
 pub(super) const MAGIC: &[u8] = b"$Version=";
 const END: &str = "$End=1\n";
-/// A header has some ten short lines.
+/// The largest header, which has about ten short lines.
 const MAX_HEADER: usize = 1 << 16;
 
-/// The one tensor of a file.
+/// Reads the only tensor of a file.
 pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     let wrong = |found: &str| FormatError::malformed("the header of a .bin file", 0, found);
     let front = &bytes[..bytes.len().min(MAX_HEADER)];
@@ -31,7 +31,7 @@ pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     let dtype = code.first().and_then(|&code| dtype_of(code));
     let dtype = dtype.ok_or_else(|| FormatError::unsupported("a tensor of this dtype", format!("code {code:?}")))?;
     let shape = Shape::new(&numbers("dims")?)?;
-    let [offset, length] = numbers("$Object.data")?[..] else { return Err(wrong("`$Object.data` is no pair")) };
+    let [offset, length] = numbers("$Object.data")?[..] else { return Err(wrong("`$Object.data` is not a pair")) };
     let (Ok(offset), Ok(length)) = (u64::try_from(offset), u64::try_from(length)) else {
         return Err(wrong("`$Object.data` is negative"));
     };
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     StoredTensor::new(dtype, shape, bytes.part("the tensor", begin.saturating_add(offset), length)?)
 }
 
-/// The codes of Ascend's computing language.
+/// The dtype of an Ascend Computing Language code.
 fn dtype_of(code: i64) -> Option<Dtype> {
     Some(match code {
         0 => Dtype::F32,

@@ -6,10 +6,10 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// From here on memory is taken from the kernel directly: a multiple of pages, which it gives as zeros when they are touched.
+/// The size from which on memory is mapped directly: whole pages, which the kernel zeroes when they are touched.
 const MAPPED_FROM: usize = 128 << 10;
 
-/// So many bytes of memory, to be written.
+/// A buffer of fixed size for writing.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
@@ -23,11 +23,11 @@ enum Memory {
 }
 
 impl Buffer {
-    /// Zeros. Those of a large one cost nothing before they are written. They are of small pages: beside a full page cache the
-    /// kernel takes milliseconds to find a huge one, and no less time to clear it.
+    /// Allocates zeros. The zeros of a large buffer cost nothing before they are written. It uses small pages: with a
+    /// full page cache, the kernel takes milliseconds to find a huge page, and as long to clear it.
     ///
     /// # Errors
-    /// There is not so much memory.
+    /// There is not enough memory.
     pub fn zeros(len: usize) -> io::Result<Self> {
         if len < MAPPED_FROM {
             let mut bytes = Vec::new();
@@ -38,13 +38,13 @@ impl Buffer {
             return Ok(Self { memory: Memory::Heap(bytes), len });
         }
         let pages = MmapMut::map_anon(len)?;
-        // Where the system gives huge pages to whoever does not refuse them. A kernel without them has nothing to refuse.
+        // For systems that use huge pages by default. A kernel without them returns an error, which is ignored.
         #[cfg(target_os = "linux")]
         drop(pages.advise(memmap2::Advice::NoHugePage));
         Ok(Self { memory: Memory::Pages(pages), len })
     }
 
-    /// How many bytes it has room for.
+    /// The capacity in bytes.
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Heap(bytes) => bytes.len(),
@@ -52,10 +52,10 @@ impl Buffer {
         }
     }
 
-    /// As one of so many bytes, whatever is in them; itself if it has no room for them.
+    /// Changes the length without changing the content; returns the buffer itself if its capacity is too small.
     ///
     /// # Errors
-    /// It is smaller.
+    /// The capacity is too small.
     pub fn with_len(mut self, len: usize) -> Result<Self, Self> {
         if len > self.capacity() {
             return Err(self);

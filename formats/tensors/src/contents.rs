@@ -1,4 +1,4 @@
-//! What a reader finds in a file, whatever its format.
+//! The contents of a file, in any format.
 
 use trainmon_core::{Dtype, Shape};
 
@@ -7,40 +7,40 @@ use super::pickle::{Id, Pickled};
 use super::stored::StoredTensor;
 use super::strided::Strided;
 
-/// A tensor a file lists.
+/// A tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands: the keys and indices that lead to it, joined by dots; empty if it is all there is.
+    /// The keys and indices that lead to it, joined by dots; empty if the file is just this tensor.
     pub name: String,
     /// The element type.
     pub dtype: Dtype,
-    /// The sizes.
+    /// The sizes of the dimensions.
     pub shape: Shape,
 }
 
-/// A tensor that is there and cannot be read.
+/// A tensor that cannot be read.
 #[derive(Debug)]
 pub struct Unreadable {
-    /// As for [`Entry`].
+    /// The name, as in [`Entry`].
     pub name: String,
-    /// Why.
-    pub trouble: FormatError,
+    /// The reason.
+    pub error: FormatError,
 }
 
-/// Where a tensor's elements are.
+/// The location of a tensor's elements.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Row by row from this byte of the file on.
+    /// Row by row, from this byte of the file on.
     Contiguous { from: u64 },
-    /// In a storage, a part of the file.
+    /// A view into a storage, which is a part of the file.
     View { from: u64, length: u64, view: Strided },
-    /// Read already.
+    /// Already read.
     Ready(StoredTensor),
-    /// In the pickle: an array of numpy, or bytes.
+    /// In the pickle: a numpy array, or bytes.
     Pickled(Id),
 }
 
-/// What a reader finds in a file.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) tensors: Vec<(Entry, Place)>,

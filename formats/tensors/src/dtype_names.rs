@@ -1,9 +1,9 @@
-//! What each format calls a dtype; read back by the same names.
+//! The names of dtypes in each format, for writing and reading.
 
 use safetensors::Dtype as SafeName;
 use trainmon_core::Dtype;
 
-/// The dtype that a format calls so.
+/// The dtype with this name in a format.
 pub(super) fn dtype_called<N: PartialEq<W>, W: Copy>(name_of: impl Fn(Dtype) -> Option<N>, name: W) -> Option<Dtype> {
     Dtype::ALL.into_iter().find(|dtype| name_of(*dtype).is_some_and(|own| own == name))
 }
@@ -33,7 +33,7 @@ pub(super) fn safetensors_name(dtype: Dtype) -> Option<SafeName> {
     })
 }
 
-/// numpy's `descr`, of the byte order that is written.
+/// numpy's `descr`, with the byte order that is written.
 pub(super) fn numpy_descr(dtype: Dtype) -> Option<&'static str> {
     Some(match dtype {
         Dtype::F64 => "<f8",
@@ -54,7 +54,7 @@ pub(super) fn numpy_descr(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-/// The storage class of a dtype; younger dtypes have none and take storages of bytes.
+/// The storage class of a dtype; newer dtypes have none and use byte storages.
 pub(super) fn storage_class(dtype: Dtype) -> Option<&'static str> {
     Some(match dtype {
         Dtype::F64 => "DoubleStorage",

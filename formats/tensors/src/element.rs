@@ -1,20 +1,20 @@
-//! Elements as `f64`.
+//! Decodes elements as `f64`.
 
 use half::{bf16, f16};
 use trainmon_core::Dtype;
 
 type Decode = fn(&[u8], &mut [f64]);
 
-/// How the bytes of one dtype become numbers.
+/// The decoder of a dtype's bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Decoder {
-    /// Bytes of one number; of a complex element one part.
+    /// Bytes per number; for a complex dtype, per part.
     pub(super) width: usize,
-    /// Decodes as many numbers as the second slice has room for.
+    /// Decodes as many numbers as the second slice can hold.
     pub(super) decode: Decode,
 }
 
-/// A number that lies in a file little-endian.
+/// A little-endian number.
 trait Number<const WIDTH: usize> {
     fn number(bytes: [u8; WIDTH]) -> f64;
 }
@@ -88,14 +88,14 @@ fn by_table(table: &[f64; 256], bytes: &[u8], numbers: &mut [f64]) {
     }
 }
 
-/// How an 8-bit format spends its bits, and which of them are no numbers.
+/// The bit layout of an 8-bit format, and its NaN encodings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
-    /// As IEEE 754 has it: the highest exponent is infinity and NaN.
+    /// As in IEEE 754: the highest exponent means infinity or NaN.
     Ieee,
-    /// Finite: all ones is NaN, there is no infinity.
+    /// Finite: all ones is NaN, and there is no infinity.
     Finite,
-    /// Finite, one zero: what would be -0 is NaN.
+    /// Finite with a single zero: the encoding of -0 is NaN.
     FiniteOneZero,
 }
 
@@ -127,7 +127,7 @@ const fn value(code: u8, fraction_bits: u32, bias: i32, special: Special) -> f64
         Special::FiniteOneZero if code == 0x80 => return f64::NAN,
         _ => {}
     }
-    // A subnormal has the exponent of the smallest normal and no hidden bit.
+    // A subnormal has the exponent of the smallest normal number and no hidden bit.
     let (significand, exponent) =
         if exponent == 0 { (fraction as u32, 1) } else { ((1 << fraction_bits) + fraction as u32, exponent) };
     sign * significand as f64 * power_of_two(exponent - bias - fraction_bits as i32)

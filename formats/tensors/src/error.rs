@@ -1,53 +1,51 @@
-//! Why a file of tensors cannot be read.
+//! Errors of reading a file of tensors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::ShapeError;
 
-/// A file, and what is wrong with it.
+/// An error with the path of the file.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TensorFileError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// It is a directory, a pipe or a device.
-    #[error("`{}` is no regular file", path.display())]
+    /// The path is a directory, a pipe or a device.
+    #[error("`{}` is not a regular file", path.display())]
     NotAFile { path: PathBuf },
-    /// Its content is damaged, hostile, or of a kind that is not read.
+    /// The content is damaged, malicious or unsupported.
     #[error("cannot read the tensors of `{}`", path.display())]
     Content { path: PathBuf, source: FormatError },
     /// No tensor has this name.
-    #[error("`{}` holds no tensor `{name}`", path.display())]
+    #[error("`{}` has no tensor `{name}`", path.display())]
     NoSuchTensor { path: PathBuf, name: String },
-    /// One tensor is damaged or of a kind that is not read.
+    /// One tensor is damaged or unsupported.
     #[error("cannot read tensor `{name}` of `{}`", path.display())]
     Tensor { path: PathBuf, name: String, source: FormatError },
-    /// One tensor was asked for, and there are others or none.
-    #[error("`{}` holds {found} tensors, expected one", path.display())]
+    /// The file does not have exactly one tensor.
+    #[error("`{}` has {found} tensors instead of one", path.display())]
     NotOne { path: PathBuf, found: usize },
 }
 
 impl TensorFileError {
-    /// What a person can do about it.
+    /// How to fix the error.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path; it is relative to the current directory"
             }
-            Self::Read { .. } => "the file's permissions, or its disk, do not let it be read",
-            Self::NotAFile { .. } => "name a .npy, .safetensors or .pt file",
+            Self::Read { .. } => "check the permissions of the file, and its disk",
+            Self::NotAFile { .. } => "pass a `.npy`, `.safetensors` or `.pt` file",
             Self::Content { source, .. } | Self::Tensor { source, .. } => source.hint(),
-            Self::NoSuchTensor { .. } => "the names are those of the file's own structure, joined by dots",
-            Self::NotOne { .. } => {
-                "this is a checkpoint, or holds no tensor: compare it with `trainmon compare-checkpoint`"
-            }
+            Self::NoSuchTensor { .. } => "use a name from the file's structure, with its parts joined by dots",
+            Self::NotOne { .. } => "to compare a checkpoint, use `trainmon compare-checkpoint`",
         }
     }
 }
 
-/// What a file of no known format begins with.
+/// A description of the first bytes of a file in an unknown format.
 fn beginning(first: &[u8]) -> String {
     match first {
         [] => "an empty file".to_owned(),
@@ -58,33 +56,33 @@ fn beginning(first: &[u8]) -> String {
     }
 }
 
-/// What is wrong with bytes. Offsets count from the beginning of the file, or of the part of it that `what` names.
+/// A format error. Offsets count from the beginning of the file, or of the part of it that `what` names.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum FormatError {
-    /// It begins like no format there is.
-    #[error("expected .npy, .safetensors or torch's .pt, found {}", beginning(first))]
+    /// The format is unknown.
+    #[error("expected `.npy`, `.safetensors` or torch's `.pt`, found {}", beginning(first))]
     UnknownFormat { first: Vec<u8> },
-    /// It ends too early.
-    #[error("{what} needs bytes {from}..{to}, the file has {available}")]
+    /// The content is truncated.
+    #[error("cannot read {what}: it requires bytes {from}..{to}, but the file has only {available}")]
     Truncated { what: &'static str, from: u64, to: u64, available: u64 },
-    /// Something is not as the format has it.
+    /// The content violates the format.
     #[error("{what} at byte {offset}: {found}")]
     Malformed { what: &'static str, offset: u64, found: String },
-    /// It is well-formed, but of a kind that is not read.
-    #[error("{what} is not read: {found}")]
+    /// The content is well-formed but unsupported.
+    #[error("{what} is not supported: {found}")]
     Unsupported { what: &'static str, found: String },
-    /// A bound that keeps hostile files from using up the machine.
-    #[error("{what}: {found}, at most {limit} are read")]
+    /// A limit that keeps malicious files from exhausting the machine is exceeded.
+    #[error("exceeded the limit of {limit} for {what}: found {found}")]
     TooMuch { what: &'static str, found: u64, limit: u64 },
-    /// A shape and its bytes disagree.
-    #[error("a tensor of shape {shape} and dtype {dtype} takes {expected} bytes, there are {found}")]
+    /// The shape and the number of bytes disagree.
+    #[error("a tensor of shape {shape} and dtype {dtype} requires {expected} bytes, found {found}")]
     WrongSize { shape: String, dtype: String, expected: u64, found: u64 },
-    /// A shape cannot be had.
-    #[error("a shape is refused")]
+    /// The shape is invalid.
+    #[error("invalid shape")]
     Shape(#[from] ShapeError),
-    /// The header of a safetensors file.
-    #[error("not a safetensors header")]
+    /// The header of a safetensors file is invalid.
+    #[error("invalid safetensors header")]
     Safetensors(#[source] safetensors::SafeTensorError),
 }
 
@@ -103,19 +101,19 @@ impl FormatError {
 
     fn hint(&self) -> &'static str {
         match self {
-            Self::UnknownFormat { .. } => "name a file that numpy, safetensors or torch wrote",
+            Self::UnknownFormat { .. } => "pass a file that numpy, safetensors or torch wrote",
             Self::Unsupported { .. } | Self::Shape(_) => {
                 "load it with the program that wrote it and save plain tensors"
             }
-            Self::TooMuch { .. } => "no training writes such a file: do not load it with torch either",
+            Self::TooMuch { .. } => "do not load this file with torch: no training writes such a file",
             Self::Truncated { .. } | Self::Malformed { .. } | Self::WrongSize { .. } | Self::Safetensors(_) => {
-                "the file is damaged, or was not written to its end: copy or save it again"
+                "copy or save the file again: it is damaged or incomplete"
             }
         }
     }
 }
 
-/// The part `from..from + length` of `bytes`, whatever the two numbers are.
+/// The part `from..from + length` of `bytes`, checked for any values.
 pub(super) fn part<'a>(bytes: &'a [u8], what: &'static str, from: u64, length: u64) -> Result<&'a [u8], FormatError> {
     let to = from.saturating_add(length);
     let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());

@@ -1,4 +1,4 @@
-//! A file of tensors, whatever its format.
+//! A file of tensors in any format.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use super::stored::{StoredTensor, byte_length};
 use super::strided::gather;
 use super::{atb, npy, numpy, safe, torch, tree};
 
-/// How a file is laid out.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// numpy's.
+    /// numpy's `.npy`.
     Npy,
-    /// Ascend's transformer library's.
+    /// The format of Ascend's transformer library.
     Atb,
     /// safetensors.
     Safetensors,
-    /// torch's, an archive.
+    /// torch's archive format.
     Torch,
-    /// torch's before 1.6.
+    /// torch's format before 1.6.
     TorchLegacy,
 }
 
-/// An open file of tensors. Opening reads names, dtypes and shapes; elements are read when asked for.
+/// An open file of tensors. Opening reads names, dtypes and shapes; elements are read on request.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
@@ -46,13 +46,13 @@ impl TensorFile {
         Self::of_bytes(path, FileBytes::open(path)?)
     }
 
-    /// A file that lies in memory, or within another (a distributed checkpoint keeps many in one). `path` is what
-    /// messages call it.
+    /// Opens a file that is in memory or embedded in another (a distributed checkpoint embeds many). `path` is used in
+    /// messages.
     ///
     /// # Errors
-    /// The bytes are of no known format, or damaged.
+    /// The bytes have an unknown format, or are damaged.
     pub fn of_bytes(path: &Path, bytes: FileBytes) -> Result<Self, TensorFileError> {
-        let (format, contents) = read(&bytes).map_err(|trouble| trouble.of(path))?;
+        let (format, contents) = read(&bytes).map_err(|error| error.of(path))?;
         let Contents { tensors, unreadable, metadata, pickled } = contents;
         let (entries, places): (Vec<Entry>, Vec<Place>) = tensors.into_iter().unzip();
         let by_name = entries.iter().enumerate().map(|(index, entry)| (entry.name.clone(), index)).collect();
@@ -60,47 +60,47 @@ impl TensorFile {
         Ok(Self { path, bytes, format, entries, places, by_name, unreadable, metadata, pickled })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its bytes.
+    /// The bytes of the file.
     pub fn bytes(&self) -> &FileBytes {
         &self.bytes
     }
 
-    /// Its format.
+    /// The format of the file.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The tensors that can be read, in the file's order. Names are unique.
+    /// The readable tensors, in file order. Names are unique.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The tensors that cannot: sparse and quantised ones, unknown dtypes, damaged ones.
+    /// The unreadable tensors: sparse and quantized ones, unknown dtypes, damaged ones.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
 
-    /// The texts a safetensors file carries beside its tensors, sorted by key.
+    /// The metadata texts of a safetensors file, sorted by key.
     pub fn metadata(&self) -> &[(String, String)] {
         &self.metadata
     }
 
-    /// The structure of a `.pt` file, tensors and all.
+    /// The structure of a `.pt` file, including tensors.
     pub fn root(&self) -> Option<Item<'_>> {
         self.pickled.as_ref().map(Pickled::root)
     }
 
-    /// See [`Pickled::harmful_note`]; `None` for a file that holds no pickle.
+    /// See [`Pickled::harmful_note`]; `None` for a file without a pickle.
     pub fn harmful_note(&self) -> Option<String> {
         self.pickled.as_ref()?.harmful_note(&self.path)
     }
 
-    /// What of a `.pt` file is no tensor, by name: strings, numbers, classes, persistent references.
+    /// The values of a `.pt` file that are not tensors, by name: strings, numbers, classes, persistent references.
     ///
     /// # Errors
     /// The structure is too deep or too large. Opening the file would have failed for the same reason.
@@ -112,14 +112,14 @@ impl TensorFile {
                 leaves.push((name.to_owned(), item));
             }
         };
-        tree::walk(root, keep).map_err(|trouble| trouble.of(&self.path))?;
+        tree::walk(root, keep).map_err(|error| error.of(&self.path))?;
         Ok(leaves)
     }
 
     /// Reads a tensor by its name.
     ///
     /// # Errors
-    /// There is none of this name, or its bytes are not there.
+    /// No tensor has this name, or its bytes are missing.
     pub fn read(&self, name: &str) -> Result<StoredTensor, TensorFileError> {
         if let Some(&index) = self.by_name.get(name) {
             return self.read_at(index);
@@ -129,13 +129,13 @@ impl TensorFile {
 
     /// Reads a tensor by its index in [`entries`](Self::entries).
     ///
-    /// Cost: nothing if its elements lie row by row in the file; else they are copied together.
+    /// Cost: nothing if its elements are row by row in the file; otherwise they are copied.
     ///
     /// # Errors
-    /// Its bytes are not there.
+    /// Its bytes are missing.
     ///
     /// # Panics
-    /// There is no such index.
+    /// The index is out of range.
     pub fn read_at(&self, index: usize) -> Result<StoredTensor, TensorFileError> {
         let Entry { name, dtype, shape } = &self.entries[index];
         let read = || match &self.places[index] {
@@ -164,15 +164,15 @@ impl TensorFile {
         read().map_err(|source| TensorFileError::Tensor { path: self.path.clone(), name: name.clone(), source })
     }
 
-    /// Reads the tensor of a file that holds one.
+    /// Reads the tensor of a file that contains exactly one.
     ///
     /// # Errors
-    /// It holds none, or several, or it cannot be read.
+    /// The file contains no tensor or several, or the tensor cannot be read.
     pub fn only(mut self) -> Result<StoredTensor, TensorFileError> {
         match (self.entries.len(), self.unreadable.len()) {
             (1, 0) => self.read_at(0),
             (0, 1) => {
-                let Unreadable { name, trouble: source } = self.unreadable.remove(0);
+                let Unreadable { name, error: source } = self.unreadable.remove(0);
                 Err(TensorFileError::Tensor { path: self.path, name, source })
             }
             (readable, unreadable) => Err(TensorFileError::NotOne { path: self.path, found: readable + unreadable }),

@@ -1,4 +1,4 @@
-//! A file's bytes: read, or mapped if there are many.
+//! A file's bytes: read, or mapped if the file is large.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,12 +11,12 @@ use memmap2::Mmap;
 use super::buffer::Buffer;
 use super::error::{FormatError, TensorFileError, part};
 
-/// From this size on a file is mapped: below, a mapping's page faults cost more than the copy.
+/// The size from which on a file is mapped: for smaller files, a mapping's page faults cost more than the copy.
 const MAPPED_FROM: u64 = 1 << 20;
 
 /// A file's bytes, or a part of them. Cheap to clone; the file stays mapped while there is a clone.
 ///
-/// A mapped file that is cut short while it is mapped ends the process with SIGBUS when its lost part is read.
+/// If a mapped file is truncated, reading its lost part ends the process with SIGBUS.
 #[derive(Clone, Debug)]
 pub struct FileBytes {
     whole: Arc<Storage>,
@@ -42,10 +42,10 @@ impl FileBytes {
     /// The bytes of a regular file.
     ///
     /// # Errors
-    /// It cannot be opened or read, or is no regular file.
+    /// The file cannot be opened or read, or is not a regular file.
     pub fn open(path: &Path) -> Result<Self, TensorFileError> {
         let failed = |source| TensorFileError::Read { path: path.to_path_buf(), source };
-        // Asked before opening: a pipe would wait for its other end.
+        // Checked before opening: opening a pipe would block.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(TensorFileError::NotAFile { path: path.to_path_buf() });
         }
@@ -53,7 +53,7 @@ impl FileBytes {
         let length = file.metadata().map_err(failed)?.len();
         if length < MAPPED_FROM {
             let mut bytes = Vec::new();
-            // One that grows meanwhile is read as it was.
+            // A file that grows meanwhile is read up to its original length.
             file.by_ref().take(length).read_to_end(&mut bytes).map_err(failed)?;
             return Ok(bytes.into());
         }
@@ -62,21 +62,21 @@ impl FileBytes {
 
     #[expect(unsafe_code, reason = "a mapping is memory that other processes may change")]
     fn map(file: &File) -> std::io::Result<Self> {
-        // SAFETY: the mapping is read-only and lives as long as its `Arc`. Its bytes are plain numbers: every pattern is
-        // valid. Nothing is concluded from a byte and then assumed of it later: what must be valid (UTF-8) is copied
-        // first and checked in the copy. That no other process writes to the file meanwhile cannot be had by any lock;
+        // SAFETY: the mapping is read-only and lives as long as its `Arc`. Its bytes are plain numbers: every pattern
+        // is valid. No code derives a property from a byte and relies on it later: data that must be valid (UTF-8) is
+        // copied first and checked in the copy. No lock can prevent other processes from writing to the file meanwhile;
         // such a write changes numbers that are read, or ends the process (see the type).
         let map = unsafe { Mmap::map(file)? };
         let range = 0..map.len();
         Ok(Self { whole: Arc::new(Storage::Mapped(map)), range })
     }
 
-    /// The length of the file these are bytes of.
+    /// The length of the file that contains these bytes.
     pub fn file_length(&self) -> u64 {
         self.whole.bytes().len() as u64
     }
 
-    /// The memory that they are in; `None` if others share it, or a file is mapped.
+    /// The buffer of the bytes; `None` if it is shared, or the file is mapped.
     pub fn into_buffer(self) -> Option<Buffer> {
         match Arc::into_inner(self.whole)? {
             Storage::Held(bytes) => Some(bytes),
@@ -84,10 +84,10 @@ impl FileBytes {
         }
     }
 
-    /// A part of these bytes, which shares them.
+    /// A part of these bytes, without copying.
     ///
     /// # Errors
-    /// The part does not lie within.
+    /// The part is out of range.
     pub fn part(&self, what: &'static str, from: u64, length: u64) -> Result<Self, FormatError> {
         let inner = part(self, what, from, length)?;
         let from = self.range.start + from as usize;

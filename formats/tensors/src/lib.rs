@@ -1,20 +1,20 @@
-//! Files of tensors, read without torch, without Python and without trust: `.npy`, `.safetensors`, torch's `.pt`, and
-//! the `.bin` of Ascend's transformer library. [`mod@write`] makes the first three.
+//! Reads files of tensors without torch and without Python, and does not trust their content: `.npy`, `.safetensors`,
+//! torch's `.pt`, and the `.bin` of Ascend's transformer library. [`mod@write`] writes the first three.
 //!
-//! [`read_one`] reads the one tensor of a file, [`open`] lists what a file holds and reads tensors by name. A checkpoint
-//! is a structure of dicts and lists; its tensors get dotted names (`model.decoder.final_layernorm.weight`), and what is
-//! no tensor (the arguments Megatron keeps there, say) is there as [`Item`]s.
+//! [`read_one`] reads the only tensor of a file; [`open`] lists a file's content and reads tensors by name. A
+//! checkpoint is a structure of dicts and lists. Its tensors get dotted names (`model.decoder.final_layernorm.weight`),
+//! and its other values (such as Megatron's arguments) are [`Item`]s.
 //!
-//! **A pickle is never executed.** `pickle` is a small machine that knows the opcodes and builds values; a function a
-//! pickle calls becomes an inert object with its arguments, and only the handful torch itself writes for tensors are
-//! understood (`torch`), and those of numpy for arrays (`numpy`).
+//! **A pickle is never executed.** `pickle` is a small machine that knows the opcodes and builds values. A function
+//! call in a pickle becomes an inert object with its arguments. Only the few calls that torch itself writes for tensors
+//! are interpreted (`torch`), and those of numpy for arrays (`numpy`).
 //!
-//! **No number in a file is believed.** Every length and offset is checked against the file's size, memory is taken for
-//! what is there and never for what a header promises, depth and the number of objects are bounded (`pickle::limits`).
+//! **No number in a file is trusted.** Every length and offset is checked against the file's size. Memory is allocated
+//! for existing data, never for the size in a header. Depth and the number of objects are limited (`pickle::limits`).
 //!
-//! **Memory.** Files from a mebibyte on are mapped, so opening a checkpoint costs its structure alone, and a tensor that
-//! lies contiguous in its file is borrowed from the mapping. A file that is cut short while it is mapped ends the process
-//! with SIGBUS, as it does with every program that maps files: do not compare a checkpoint that is being written.
+//! **Memory.** Files of at least one mebibyte are mapped, so opening a checkpoint reads only its structure, and a
+//! contiguous tensor is borrowed from the mapping. If a file is truncated while it is mapped, the process ends with
+//! SIGBUS, as with every program that maps files: do not compare a checkpoint that is being written.
 
 mod atb;
 mod buffer;
@@ -47,27 +47,28 @@ pub use stored::{StoredTensor, TensorRef};
 
 use std::path::Path;
 
-/// Opens a file of tensors. The format is told by the first bytes, not by the name.
+/// Opens a file of tensors. The format is detected from the first bytes, not from the name.
 ///
 /// # Errors
-/// The file cannot be read, is of no known format, or is damaged.
+/// The file cannot be read, has an unknown format, or is damaged.
 pub fn open(path: &Path) -> Result<TensorFile, TensorFileError> {
     TensorFile::open(path)
 }
 
-/// Reads the tensor of a file that holds one: a `.npy`, a `.pt` of one tensor, a `.safetensors` of one entry.
+/// Reads the tensor of a file that contains exactly one: a `.npy`, a `.pt` of one tensor, a `.safetensors` of one
+/// entry.
 ///
 /// # Errors
-/// As for [`open`], and if the file holds no tensor, several, or one of a kind that cannot be read.
+/// As for [`open`], and if the file has no tensor, several, or an unsupported one.
 pub fn read_one(path: &Path) -> Result<StoredTensor, TensorFileError> {
     open(path)?.only()
 }
 
-/// Reads a file that is one pickle and no archive, as torch's distributed checkpoints have for their metadata.
+/// Reads a file that is a single pickle without an archive, like the metadata of torch's distributed checkpoints.
 ///
 /// # Errors
-/// The file cannot be read, or is no pickle, or a damaged one.
+/// The file cannot be read, is not a pickle, or is damaged.
 pub fn read_pickle(path: &Path) -> Result<Pickled, TensorFileError> {
     let bytes = FileBytes::open(path)?;
-    pickle::read(&bytes).map(|(pickled, _)| pickled).map_err(|trouble| trouble.of(path))
+    pickle::read(&bytes).map(|(pickled, _)| pickled).map_err(|error| error.of(path))
 }

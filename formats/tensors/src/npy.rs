@@ -10,10 +10,10 @@ use super::stored::{StoredTensor, byte_length};
 use super::strided::{Strided, gather};
 
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
-/// numpy's own headers take less than 200 bytes, those of wide records some thousand.
+/// The largest header: numpy's own take less than 200 bytes, those of wide records a few thousand.
 const MAX_HEADER: u64 = 1 << 20;
 
-/// The one array of a file, its bytes made row-major and little-endian.
+/// Reads the only array of a file as row-major and little-endian.
 pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     let (header, begin) = header(bytes)?;
     let Header { dtype, is_big_endian, is_fortran, shape } = header;
@@ -22,7 +22,7 @@ pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     row_major(dtype, is_big_endian, is_fortran, shape, elements)
 }
 
-/// An array of these bytes, made row-major and little-endian.
+/// Converts an array to row-major and little-endian.
 pub(super) fn row_major(
     dtype: Dtype,
     is_big_endian: bool,
@@ -57,7 +57,7 @@ struct Header {
     shape: Shape,
 }
 
-/// The header, and where the elements begin.
+/// The header, and the offset of the elements.
 fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
     let fixed = part(bytes, "a .npy header", 0, 10)?;
     let (length, begin) = match fixed[6] {
@@ -77,7 +77,7 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
     let wrong = |found: &str| FormatError::malformed("a .npy header", begin as usize, found);
     let text = String::from_utf8(text.to_vec()).map_err(|error| wrong(&error.to_string()))?;
     let Literal::Dict(pairs) = python_literal::parse(&text).map_err(|found| wrong(&found))? else {
-        return Err(wrong("it is no dict"));
+        return Err(wrong("it is not a dict"));
     };
     let get = |name: &str| {
         let found = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
@@ -87,15 +87,15 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
         Literal::Text(descr) => dtype_of(descr)?,
         _ => return Err(FormatError::unsupported("an array of records", "descr is a list of fields")),
     };
-    let Literal::Bool(is_fortran) = *get("fortran_order")? else { return Err(wrong("`fortran_order` is no bool")) };
-    let Literal::Tuple(sizes) = get("shape")? else { return Err(wrong("`shape` is no tuple")) };
+    let Literal::Bool(is_fortran) = *get("fortran_order")? else { return Err(wrong("`fortran_order` is not a bool")) };
+    let Literal::Tuple(sizes) = get("shape")? else { return Err(wrong("`shape` is not a tuple")) };
     let sizes: Option<Vec<i64>> =
         sizes.iter().map(|size| if let Literal::Int(size) = size { Some(*size) } else { None }).collect();
-    let shape = Shape::new(&sizes.ok_or_else(|| wrong("`shape` has an entry that is no number"))?)?;
+    let shape = Shape::new(&sizes.ok_or_else(|| wrong("`shape` has an entry that is not a number"))?)?;
     Ok((Header { dtype, is_big_endian, is_fortran, shape }, begin + length))
 }
 
-/// The dtype of `<f4`, and whether its bytes are the other way round.
+/// The dtype of a `descr` such as `<f4`, and whether its byte order must be reversed.
 pub(super) fn dtype_of(descr: &str) -> Result<(Dtype, bool), FormatError> {
     let code = descr.get(1..).unwrap_or_default();
     let dtype = dtype_called(|dtype| numpy_descr(dtype)?.get(1..), code).ok_or_else(|| match code {

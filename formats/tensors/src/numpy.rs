@@ -1,4 +1,4 @@
-//! The calls by which pickles make numpy's arrays and scalars, and Python's bytes, understood without making them.
+//! Interprets, without executing them, the calls by which pickles build numpy's arrays and scalars, and Python's bytes.
 
 use std::borrow::Cow;
 
@@ -9,22 +9,22 @@ use super::npy;
 use super::pickle::{Item, Kind};
 use super::stored::StoredTensor;
 
-/// `bytearray(bytes(...))`; no more is real, and a pickle may contain itself.
+/// The largest nesting, for example `bytearray(bytes(...))`; real files have no more, and a pickle may contain itself.
 const MAX_WRAPPERS: usize = 4;
 
-/// An array whose elements stand in the pickle.
+/// An array whose elements are in the pickle.
 pub(super) struct Array<'a> {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
     is_big_endian: bool,
     is_fortran: bool,
     elements: Item<'a>,
-    /// Bytes of the pickle that were looked at to find this out, where they are many.
+    /// The number of pickle bytes examined to detect this, if it is large.
     pub(super) scanned: u64,
 }
 
-/// The array this is, or why it is one that cannot be read; `None` if it is none. Bytes are an array of `uint8`. An array
-/// of Python objects is none, but a container.
+/// The array, or why it cannot be read; `None` if the item is not one. Bytes are an array of `uint8`. An array of
+/// Python objects is a container instead.
 pub(super) fn array_of(item: Item<'_>) -> Option<Result<Array<'_>, FormatError>> {
     if let Some(bytes) = Bytes::of(item, 0) {
         return Some(Array::of_bytes(item, &bytes));
@@ -52,7 +52,7 @@ fn reconstructed(item: Item<'_>) -> Option<Result<Array<'_>, FormatError>> {
     Some(made(shape, dtype, is_fortran.as_bool() == Some(true), elements))
 }
 
-/// `scalar(dtype, elements)`; of a Python object it is that.
+/// `scalar(dtype, elements)`; for a Python object, the object itself.
 fn scalar(args: Item<'_>) -> Option<Result<Array<'_>, FormatError>> {
     let mut args = args.items();
     let (dtype, elements) = (args.next()?, args.next()?);
@@ -73,14 +73,16 @@ fn from_buffer(args: Item<'_>) -> Result<Array<'_>, FormatError> {
 fn made<'a>(shape: Item<'_>, dtype: Item<'_>, is_fortran: bool, elements: Item<'a>) -> Result<Array<'a>, FormatError> {
     let (dtype, is_big_endian) = dtype_of(dtype)?;
     let sizes: Option<Vec<i64>> = shape.items().map(Item::as_int).collect();
-    let shape = Shape::new(&sizes.ok_or_else(|| wrong("its sizes are no numbers"))?)?;
+    let shape = Shape::new(&sizes.ok_or_else(|| wrong("its sizes are not numbers"))?)?;
     Ok(Array { dtype, shape, is_big_endian, is_fortran, elements, scanned: 0 })
 }
 
 /// `dtype('f4', False, True)`, filled with `(version, byte order, subarray, names of fields, …)`.
 fn dtype_of(item: Item<'_>) -> Result<(Dtype, bool), FormatError> {
     let code = item.args().and_then(|args| args.items().next());
-    let (Some(("numpy", "dtype")), Some(code)) = (item.class(), code) else { return Err(wrong("its dtype is none")) };
+    let (Some(("numpy", "dtype")), Some(code)) = (item.class(), code) else {
+        return Err(wrong("its dtype is not a dtype"));
+    };
     let code = match code.kind() {
         Kind::Text(code) => Cow::Borrowed(code),
         Kind::Bytes(code) => String::from_utf8_lossy(code),
@@ -104,16 +106,16 @@ impl<'a> Array<'a> {
 
     /// The elements, copied.
     pub(super) fn read(&self) -> Result<StoredTensor, FormatError> {
-        let bytes = Bytes::in_numpy(self.elements).ok_or_else(|| wrong("its elements are no bytes"))?;
+        let bytes = Bytes::in_numpy(self.elements).ok_or_else(|| wrong("its elements are not bytes"))?;
         let bytes = bytes.to_vec().into();
         npy::row_major(self.dtype, self.is_big_endian, self.is_fortran, self.shape, bytes)
     }
 }
 
-/// Bytes, as pickles have them.
+/// Bytes in the forms that pickles have for them.
 enum Bytes<'a> {
     Plain(&'a [u8]),
-    /// Protocol 2 has no bytes in Python 3: each is a character of this text.
+    /// Protocol 2 has no bytes in Python 3: each byte is a character of this text.
     Characters(&'a str),
 }
 
@@ -139,7 +141,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// As numpy has them, also in Python 2, whose strings are either.
+    /// Bytes in numpy's form, including Python 2, whose strings are both bytes and text.
     fn in_numpy(item: Item<'a>) -> Option<Self> {
         item.as_text().map(|text| Self::Plain(text.as_bytes())).or_else(|| Self::of(item, 0))
     }

@@ -1,6 +1,6 @@
-//! The few Python literals of a `.npy` header: a dict of strings, booleans, numbers and tuples, none of them deep.
+//! Parses the Python literals of a `.npy` header: a dict of strings, booleans, numbers and tuples, with little nesting.
 
-/// A value.
+/// A literal value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Literal {
     Text(String),
@@ -10,15 +10,15 @@ pub(super) enum Literal {
     Dict(Vec<(String, Literal)>),
 }
 
-/// A list of record fields is three deep.
+/// The largest nesting: a list of record fields has three levels.
 const MAX_DEPTH: usize = 16;
 
-/// The value of the whole text, or what is wrong with it.
+/// Parses the whole text; returns a description of an error.
 pub(super) fn parse(text: &str) -> Result<Literal, String> {
     let mut reader = Reader { rest: text.trim() };
     let value = reader.value(0)?;
     reader.skip();
-    if reader.rest.is_empty() { Ok(value) } else { Err(format!("more after its end: {:?}", reader.near())) }
+    if reader.rest.is_empty() { Ok(value) } else { Err(format!("unexpected text after the end: {:?}", reader.near())) }
 }
 
 struct Reader<'a> {
@@ -78,7 +78,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A comma, unless the end follows.
+    /// Reads a comma, unless the end follows.
     fn comma(&mut self, close: &str) -> Result<(), String> {
         self.skip();
         if self.rest.starts_with(close) { Ok(()) } else { self.expect(",") }
@@ -87,7 +87,7 @@ impl Reader<'_> {
     fn text(&mut self) -> Result<String, String> {
         let quote = self.rest.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
         let quote = quote.ok_or_else(|| format!("expected a string, found {:?}", self.near()))?;
-        let (text, rest) = self.rest[1..].split_once(quote).ok_or("a string without end")?;
+        let (text, rest) = self.rest[1..].split_once(quote).ok_or("unterminated string")?;
         if text.contains('\\') {
             return Err(format!("a string with escapes: {text:?}"));
         }

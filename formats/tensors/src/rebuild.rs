@@ -1,4 +1,4 @@
-//! The calls by which torch's pickles make tensors, understood without making them.
+//! Interprets, without executing them, the calls by which torch's pickles build tensors.
 
 use trainmon_core::{Dtype, Shape};
 
@@ -7,29 +7,29 @@ use super::error::FormatError;
 use super::pickle::{Item, Kind};
 use super::strided::Strided;
 
-/// A parameter wraps a tensor, a subclass wraps that; no more is real, and a pickle may contain itself.
+/// The largest nesting: a parameter wraps a tensor, and a subclass wraps that. A pickle may contain itself.
 const MAX_WRAPPERS: usize = 8;
-/// torch's own bound.
+/// torch's own limit.
 const MAX_SIZES: usize = 64;
 
 /// A tensor: a view into a storage.
 pub(super) struct View<'a> {
     /// The storage's key in the file.
     pub(super) key: &'a str,
-    /// The storage's size, as the pickle says.
+    /// The storage's size according to the pickle.
     pub(super) storage_bytes: u64,
     pub(super) strided: Strided,
 }
 
-/// A storage, as a pickle refers to it.
+/// A storage, as referenced in a pickle.
 pub(super) struct Storage<'a> {
     pub(super) key: &'a str,
-    /// `None` for one of bytes.
+    /// `None` for a byte storage.
     dtype: Option<Dtype>,
     count: u64,
 }
 
-/// The tensor this is, or why it is one that cannot be read; `None` if it is none.
+/// The tensor, or why it cannot be read; `None` if the item is not one.
 pub(super) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>> {
     let (module, name) = item.class()?;
     call(module, name, item.args()?, 0)
@@ -37,9 +37,9 @@ pub(super) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>>
 
 fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option<Result<View<'a>, FormatError>> {
     if wrappers > MAX_WRAPPERS {
-        let trouble =
+        let error =
             FormatError::TooMuch { what: "wrappers of a tensor", found: wrappers as u64, limit: MAX_WRAPPERS as u64 };
-        return Some(Err(trouble));
+        return Some(Err(error));
     }
     let unsupported = || Some(Err(FormatError::unsupported("a tensor of this kind", format!("{module}.{name}"))));
     let mut argument = args.items();
@@ -75,7 +75,7 @@ fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, FormatError> {
     let wrong = |found: &str| FormatError::malformed("a tensor", 0, found);
     let arguments: Vec<Item<'_>> = args.items().take(8).collect();
     let [storage, offset, sizes, strides, ..] = arguments[..] else { return Err(wrong("too few arguments")) };
-    let storage = Storage::of(storage).ok_or_else(|| wrong("its storage is none"))??;
+    let storage = Storage::of(storage).ok_or_else(|| wrong("its storage is not a storage"))??;
     let dtype = if has_dtype {
         let named = arguments.get(6).ok_or_else(|| wrong("no dtype"))?;
         match named.kind() {
@@ -86,23 +86,26 @@ fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, FormatError> {
     } else {
         storage.dtype.ok_or_else(|| wrong("its storage has no dtype"))?
     };
-    // Marks of conjugation and negation, which torch carries out when it reads the elements.
+    // Marks of conjugation and negation, which torch applies when it reads the elements.
     if let Some(marks) = arguments.get(6 + usize::from(has_dtype))
         && let Some((mark, _)) = marks.pairs().find(|(_, value)| value.as_bool() == Some(true))
     {
-        return Err(FormatError::unsupported("a lazily changed tensor", format!("mark {:?}", mark.kind())));
+        return Err(FormatError::unsupported(
+            "a tensor with lazy conjugation or negation",
+            format!("mark {:?}", mark.kind()),
+        ));
     }
     let numbers = |item: Item<'_>, what: &str| -> Result<Vec<i64>, FormatError> {
         if item.items().len() > MAX_SIZES {
             return Err(wrong(&format!("{} {what}", item.items().len())));
         }
         let numbers: Option<Vec<i64>> = size_tuple(item).items().map(Item::as_int).collect();
-        numbers.ok_or_else(|| wrong(&format!("its {what} are no numbers")))
+        numbers.ok_or_else(|| wrong(&format!("its {what} are not numbers")))
     };
     let shape = Shape::new(&numbers(sizes, "sizes")?)?;
     let strides = numbers(strides, "strides")?;
     let offset = offset.as_int().and_then(|offset| u64::try_from(offset).ok());
-    let offset = offset.ok_or_else(|| wrong("its offset is no number"))?;
+    let offset = offset.ok_or_else(|| wrong("its offset is not a number"))?;
     let storage_bytes = storage.count.saturating_mul(storage.width());
     let strided = Strided { dtype, shape, strides, offset };
     Ok(View { key: storage.key, storage_bytes, strided })
@@ -115,8 +118,8 @@ fn size_tuple(item: Item<'_>) -> Item<'_> {
 }
 
 impl<'a> Storage<'a> {
-    /// The storage a persistent reference names: `("storage", class, key, device, count)`, in old files with what it is a
-    /// view of. `None` if this is no reference to one.
+    /// The storage that a persistent reference names: `("storage", class, key, device, count)`, in old files with the
+    /// storage it is a view of. `None` if it does not reference a storage.
     pub(super) fn of(item: Item<'a>) -> Option<Result<Self, FormatError>> {
         let parts: Vec<Item<'a>> = item.persistent()?.items().take(6).collect();
         if parts.first()?.as_text() != Some("storage") {
@@ -131,10 +134,10 @@ impl<'a> Storage<'a> {
         if rest.first().is_some_and(|view| view.kind() != Kind::None) {
             return Err(FormatError::unsupported("a storage that is a view of another", "torch before 0.4"));
         }
-        let key = key.as_text().ok_or_else(|| wrong("its key is no string"))?;
+        let key = key.as_text().ok_or_else(|| wrong("its key is not a string"))?;
         let count = count.as_int().and_then(|count| u64::try_from(count).ok());
-        let count = count.ok_or_else(|| wrong("its size is no number"))?;
-        let Kind::Global { name, .. } = class.kind() else { return Err(wrong("its class is none")) };
+        let count = count.ok_or_else(|| wrong("its size is not a number"))?;
+        let Kind::Global { name, .. } = class.kind() else { return Err(wrong("its class is not a class")) };
         let dtype = match name {
             "UntypedStorage" => None,
             name => Some(
@@ -145,7 +148,7 @@ impl<'a> Storage<'a> {
         Ok(Self { key, dtype, count })
     }
 
-    /// All its elements, one after another.
+    /// A view of all its elements.
     pub(super) fn into_view(self) -> Result<View<'a>, FormatError> {
         let storage_bytes = self.count.saturating_mul(self.width());
         let shape = Shape::new(&[i64::try_from(self.count).unwrap_or(i64::MAX)])?;
@@ -153,13 +156,13 @@ impl<'a> Storage<'a> {
         Ok(View { key: self.key, storage_bytes, strided })
     }
 
-    /// Bytes of what the size is counted in.
+    /// The bytes per unit of its size.
     pub(super) fn width(&self) -> u64 {
         self.dtype.map_or(1, |dtype| dtype.size() as u64)
     }
 }
 
-/// The key of a storage that is referred to, and the bytes of what its size is counted in; of one that is not read, too.
+/// The key of a referenced storage and the bytes per unit of its size, also for unsupported classes.
 pub(super) fn key_and_width(item: Item<'_>) -> Option<(&str, u64)> {
     let mut parts = item.persistent()?.items();
     let is_storage = parts.next()?.as_text() == Some("storage");

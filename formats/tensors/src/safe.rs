@@ -1,4 +1,4 @@
-//! `.safetensors`: the header is read by the crate of its authors, which checks that the tensors cover the file exactly.
+//! `.safetensors`: the authors' crate reads the header and checks that the tensors cover the file exactly.
 
 use safetensors::SafeTensors;
 use trainmon_core::Shape;
@@ -7,12 +7,12 @@ use super::contents::{Contents, Entry, Place, Unreadable};
 use super::dtype_names::{dtype_called, safetensors_name};
 use super::error::FormatError;
 
-/// The header's length is a number of 8 bytes, then comes JSON.
+/// Whether the file begins with an 8-byte header length and JSON.
 pub(super) fn looks_like_it(bytes: &[u8]) -> bool {
     bytes.len() > 8 && bytes[8] == b'{'
 }
 
-/// What the file holds, in the order of the tensors' places.
+/// The contents of the file, in the order of the tensors' offsets.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
     let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(FormatError::Safetensors)?;
     let begin = 8 + header as u64;
@@ -27,10 +27,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
                 contents.tensors.push((Entry { name, dtype, shape }, place));
             }
             (None, _) => {
-                let trouble = FormatError::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
-                contents.unreadable.push(Unreadable { name, trouble });
+                let error = FormatError::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
+                contents.unreadable.push(Unreadable { name, error });
             }
-            (_, Err(error)) => contents.unreadable.push(Unreadable { name, trouble: error.into() }),
+            (_, Err(error)) => contents.unreadable.push(Unreadable { name, error: error.into() }),
         }
     }
     if let Some(texts) = metadata.metadata() {

@@ -1,4 +1,4 @@
-//! A tensor out of a file.
+//! A tensor from a file.
 
 use trainmon_core::{Dtype, Shape};
 
@@ -6,8 +6,8 @@ use super::element::Decoder;
 use super::error::FormatError;
 use super::file_bytes::FileBytes;
 
-/// A tensor: dtype, shape, and its elements row by row, little-endian, borrowed from the file's mapping where they lie so
-/// there. Their address has no alignment: read numbers by [`read_f64`](Self::read_f64) or from bytes.
+/// A tensor: dtype, shape, and its elements row by row, little-endian, borrowed from the file's mapping if they are
+/// stored that way. Their address is not aligned: read numbers with [`read_f64`](Self::read_f64) or from bytes.
 #[derive(Clone, Debug)]
 pub struct StoredTensor {
     dtype: Dtype,
@@ -16,10 +16,10 @@ pub struct StoredTensor {
 }
 
 impl StoredTensor {
-    /// A tensor of these bytes.
+    /// A tensor with these bytes.
     ///
     /// # Errors
-    /// Shape and dtype take another number of bytes.
+    /// The number of bytes does not match the shape and dtype.
     pub fn new(dtype: Dtype, shape: Shape, bytes: FileBytes) -> Result<Self, FormatError> {
         check_length(dtype, &shape, &bytes)?;
         Ok(Self { dtype, shape, bytes })
@@ -30,7 +30,7 @@ impl StoredTensor {
         self.dtype
     }
 
-    /// The sizes.
+    /// The sizes of the dimensions.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -50,16 +50,16 @@ impl StoredTensor {
         &self.bytes
     }
 
-    /// How many real numbers there are: one per element, two if it is complex.
+    /// The number of real numbers: one per element, two for a complex dtype.
     pub fn numbers(&self) -> usize {
         TensorRef::from(self).numbers()
     }
 
-    /// Fills `numbers` with those from index `first` on, as `f64`; a complex element is its real part, then its imaginary.
-    /// Exact for every dtype but integers beyond 2^53, which are rounded.
+    /// Fills `numbers` with those from index `first` on, as `f64`; a complex element is its real part, then its
+    /// imaginary part. Exact for every dtype except integers beyond 2^53, which are rounded.
     ///
     /// # Panics
-    /// There are not so many.
+    /// The range is out of bounds.
     pub fn read_f64(&self, first: usize, numbers: &mut [f64]) {
         TensorRef::from(self).read_f64(first, numbers);
     }
@@ -71,7 +71,7 @@ impl StoredTensor {
         numbers
     }
 
-    /// The same elements in another shape.
+    /// The same elements with another shape.
     ///
     /// # Errors
     /// The shape has another number of elements.
@@ -80,7 +80,7 @@ impl StoredTensor {
     }
 }
 
-/// A tensor whose elements are somebody else's: what is written to a file. Row by row, little-endian.
+/// A tensor with borrowed elements, for writing. Row by row, little-endian.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRef<'t> {
     dtype: Dtype,
@@ -89,10 +89,10 @@ pub struct TensorRef<'t> {
 }
 
 impl<'t> TensorRef<'t> {
-    /// A tensor of these bytes.
+    /// A tensor with these bytes.
     ///
     /// # Errors
-    /// Shape and dtype take another number of bytes.
+    /// The number of bytes does not match the shape and dtype.
     pub fn new(dtype: Dtype, shape: Shape, bytes: &'t [u8]) -> Result<Self, FormatError> {
         check_length(dtype, &shape, bytes)?;
         Ok(Self { dtype, shape, bytes })
@@ -140,7 +140,7 @@ fn check_length(dtype: Dtype, shape: &Shape, bytes: &[u8]) -> Result<(), FormatE
     Err(FormatError::WrongSize { shape, dtype, expected, found: bytes.len() as u64 })
 }
 
-/// The bytes a tensor takes.
+/// The number of bytes of a tensor.
 pub(super) fn byte_length(dtype: Dtype, shape: &Shape) -> Result<u64, FormatError> {
     let elements = shape.elements() as u64;
     elements.checked_mul(dtype.size() as u64).ok_or(FormatError::TooMuch {

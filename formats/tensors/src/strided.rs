@@ -1,12 +1,12 @@
-//! Views into a storage, made row-major.
+//! Views into a storage, and their conversion to row-major.
 
 use trainmon_core::{Dtype, Shape};
 
 use super::error::FormatError;
 use super::stored::byte_length;
 
-/// A view that repeats elements (a mask of one row expanded to many) may grow to this much, or to sixteen times its
-/// storage; what wants more was made to use up the machine.
+/// The largest size of a view that repeats elements (such as a mask of one row expanded to many), unless it is within
+/// sixteen times its storage. A larger one was built to exhaust the machine.
 const MAX_REPEATED_BYTES: u64 = 256 << 20;
 const MAX_REPETITION: u64 = 16;
 
@@ -20,7 +20,7 @@ pub(super) struct Strided {
 }
 
 impl Strided {
-    /// Whether its elements lie one after another, row by row.
+    /// Whether its elements are adjacent, row by row.
     pub(super) fn is_contiguous(&self) -> bool {
         if self.shape.elements() == 0 {
             return true;
@@ -30,7 +30,7 @@ impl Strided {
         (0..dims.len()).all(|axis| dims[axis] == 1 || self.strides[axis] == expected[axis])
     }
 
-    /// Elements of the storage up to the last this view reaches, or `None` if that is no number there can be.
+    /// The number of storage elements up to the last one of this view; `None` on overflow.
     fn reach(&self) -> Option<u64> {
         if self.shape.elements() == 0 {
             return Some(0);
@@ -43,7 +43,7 @@ impl Strided {
         last.checked_add(1)
     }
 
-    /// Checks that the view lies in a storage of so many bytes.
+    /// Checks that the view fits into a storage of this many bytes.
     pub(super) fn check(&self, storage_bytes: u64) -> Result<(), FormatError> {
         if self.strides.len() != self.shape.dims().len() {
             let found = format!("{} strides for shape {}", self.strides.len(), self.shape);
@@ -62,7 +62,7 @@ impl Strided {
     }
 }
 
-/// The elements row by row, copied. Cost: one copy per run of the last axis if that is dense, else per element.
+/// Copies the elements row by row. Cost: one copy per run of the last axis if it is dense, otherwise per element.
 pub(super) fn gather(storage: &[u8], view: &Strided) -> Result<Vec<u8>, FormatError> {
     view.check(storage.len() as u64)?;
     let length = byte_length(view.dtype, &view.shape)?;
@@ -94,7 +94,7 @@ pub(super) fn gather(storage: &[u8], view: &Strided) -> Result<Vec<u8>, FormatEr
                 out.extend_from_slice(&storage[at..at + width]);
             }
         }
-        // The next row, as a counter whose wheels are the outer axes.
+        // The next row: counts up the indices of the outer axes.
         let Some(axis) = (0..outer.len()).rev().find(|&axis| index[axis] + 1 < outer[axis]) else { return Ok(out) };
         index[axis] += 1;
         index[axis + 1..].fill(0);

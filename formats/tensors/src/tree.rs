@@ -5,23 +5,23 @@ use super::numpy::{Array, array_of};
 use super::pickle::{Id, Item, Kind};
 use super::rebuild::{Storage, View, tensor_of};
 
-/// Real structures are some ten deep.
+/// The largest depth: real structures have about ten levels.
 const MAX_DEPTH: usize = 64;
-/// Values may be shared, so that a small pickle can unfold into any number of places.
+/// The largest number of places: values may be shared, so a small pickle can unfold into any number of places.
 const MAX_PLACES: u64 = 16 << 20;
 const MAX_NAME: usize = 4096;
-/// Bytes of the pickle that are looked at anew cost as much as a place.
+/// Examining this many pickle bytes again counts as one place.
 const SCANNED_PER_PLACE: u64 = 64;
 
-/// What is found under a name.
+/// The value under a name.
 pub(super) enum TreeEntry<'a> {
     /// A tensor.
     Tensor(View<'a>),
-    /// An array of numpy, or bytes, and what finds it again.
+    /// A numpy array, or bytes, and the id to find it again.
     Array(Array<'a>, Id),
-    /// A tensor of a kind that is not read, or another thing whose contents are not.
+    /// An unsupported tensor, or another value with unsupported content.
     Unreadable(FormatError),
-    /// Anything else that holds nothing.
+    /// Any other value without content.
     Leaf(Item<'a>),
 }
 
@@ -68,14 +68,14 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// An object of any class: what it holds, in whichever of the ways a pickle fills one.
+    /// Visits the content of an object of any class, in each way that a pickle can fill one.
     fn object(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         self.pairs(item, depth)?;
         self.items(item, depth)?;
         match (item.class(), item.args()) {
             (Some(class), Some(args)) if is_mapping(class) => self.given_pairs(args, depth)?,
             (Some(class), Some(args)) if is_sequence(class) => {
-                // What is no plain list or tuple holds things in ways of its own.
+                // Other classes than plain lists and tuples store their content in other ways.
                 let is_set = class.1.ends_with("set");
                 args.items().take(1).try_for_each(|given| match given.kind() {
                     Kind::Tuple | Kind::List | Kind::Set if is_set => self.members(given, depth),
@@ -88,7 +88,7 @@ impl<'a> Walk<'_, 'a> {
         }
         let is_ordered = item.class() == Some(("collections", "OrderedDict"));
         match item.state() {
-            // Its attributes, but for torch's note of module versions.
+            // Its attributes, except torch's module versions.
             Some(state) if is_ordered => state
                 .pairs()
                 .filter(|(key, _)| key.as_text() != Some("_metadata"))
@@ -105,7 +105,8 @@ impl<'a> Walk<'_, 'a> {
         Ok(())
     }
 
-    /// What a set holds. Its order depends on the process that made it, and on how often it was saved and loaded.
+    /// Visits the members of a set. Their order depends on the process that created it, and on how often it was saved
+    /// and loaded.
     fn members(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         let mut members: Vec<Item<'a>> = item.items().collect();
         members.sort_by_cached_key(|&member| shown(member));
@@ -129,7 +130,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// What a mapping was made of: another one, or pairs. `defaultdict` is given its factory before.
+    /// Visits the initial content of a mapping: another mapping, or pairs. `defaultdict` has its factory before it.
     fn given_pairs(&mut self, args: Item<'a>, depth: usize) -> Result<(), FormatError> {
         for given in args.items() {
             match given.kind() {
@@ -160,7 +161,7 @@ impl<'a> Walk<'_, 'a> {
     }
 }
 
-/// What is no container, but for plain values.
+/// The entry of a value that is not a container, unless it is a plain value.
 fn found(item: Item<'_>) -> Option<Result<TreeEntry<'_>, FormatError>> {
     if let Some(tensor) = tensor_of(item) {
         return Some(tensor.map(TreeEntry::Tensor));
@@ -171,20 +172,22 @@ fn found(item: Item<'_>) -> Option<Result<TreeEntry<'_>, FormatError>> {
     if item.kind() != Kind::Persistent {
         return None;
     }
-    // A storage that is no tensor's.
-    let outside = || Some(Err(FormatError::unsupported("a reference to what is no storage", "outside of the pickle")));
+    // A storage that belongs to no tensor.
+    let outside = || {
+        Some(Err(FormatError::unsupported("a reference to something other than a storage", "outside of the pickle")))
+    };
     Storage::of(item).or_else(outside).map(|storage| storage?.into_view().map(TreeEntry::Tensor))
 }
 
 const MAPPINGS: [&str; 4] = ["dict", "OrderedDict", "Counter", "defaultdict"];
 const SEQUENCES: [&str; 5] = ["list", "tuple", "set", "frozenset", "deque"];
 
-/// Whether a class of Python's makes a dict of what it is given.
+/// Whether a Python class builds a dict from its arguments.
 fn is_mapping((module, name): (&str, &str)) -> bool {
     is_pythons(module) && MAPPINGS.contains(&name)
 }
 
-/// Whether it makes a list of what it is given first.
+/// Whether a Python class builds a list from its first argument.
 fn is_sequence((module, name): (&str, &str)) -> bool {
     is_pythons(module) && SEQUENCES.contains(&name)
 }
@@ -193,7 +196,7 @@ fn is_pythons(module: &str) -> bool {
     matches!(module, "builtins" | "__builtin__" | "collections")
 }
 
-/// A key that is no string.
+/// A description of a key that is not a string.
 fn shown(item: Item<'_>) -> String {
     match item.kind() {
         Kind::Text(text) => text.chars().take(MAX_NAME).collect(),

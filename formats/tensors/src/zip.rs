@@ -1,8 +1,8 @@
-//! Where the entries of a zip archive lie.
+//! Finds the entries of a zip archive.
 //!
-//! A reader of our own, because the `zip` crate reserves memory for as many entries as a header claims (a sparse file of
-//! some gigabytes then ends the process), and because nothing of it is needed beyond places: torch stores its entries
-//! uncompressed, and what would have to be inflated is refused.
+//! This is our own reader because the `zip` crate reserves memory for as many entries as a header claims (a sparse file
+//! of a few gigabytes then ends the process). Only the places of entries are needed: torch stores its entries
+//! uncompressed, and compressed ones are refused.
 
 use super::error::{FormatError, part};
 
@@ -15,13 +15,13 @@ const CENTRAL: [u8; 4] = *b"PK\x01\x02";
 const CENTRAL_BYTES: u64 = 46;
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
 const LOCAL_BYTES: u64 = 30;
-/// An archive's comment has a length of 16 bits.
+/// The largest comment of an archive: its length has 16 bits.
 const MAX_COMMENT: usize = 0xffff;
-/// In an extra field: sizes that do not fit 32 bits.
+/// The id of the extra field with sizes beyond 32 bits.
 const LONG_SIZES: u16 = 1;
 const IN_LONG_SIZES: u64 = 0xffff_ffff;
 
-/// One entry. Its local header is looked at when its place is asked for.
+/// An entry. Its local header is read when its place is requested.
 #[derive(Debug)]
 pub(super) struct ZipEntry {
     pub(super) name: String,
@@ -31,7 +31,7 @@ pub(super) struct ZipEntry {
     header_at: u64,
 }
 
-/// The entries, as the archive's directory lists them.
+/// The entries in the archive's directory.
 pub(super) fn entries(archive: &[u8]) -> Result<Vec<ZipEntry>, FormatError> {
     let (mut at, length) = directory(archive)?;
     let directory = part(archive, "the archive's directory", 0, at.saturating_add(length))?;
@@ -60,12 +60,12 @@ pub(super) fn entries(archive: &[u8]) -> Result<Vec<ZipEntry>, FormatError> {
 }
 
 impl ZipEntry {
-    /// Where the entry's bytes begin, and how many there are: always within the archive.
+    /// The offset and length of the entry's bytes: always within the archive.
     pub(super) fn place(&self, archive: &[u8]) -> Result<(u64, u64), FormatError> {
         if self.is_encrypted || self.method != 0 {
             let how = if self.is_encrypted { "encrypted" } else { "compressed" };
             return Err(FormatError::unsupported(
-                "an archive torch did not write",
+                "an archive that torch did not write",
                 format!("`{}` is {how}", self.name),
             ));
         }
@@ -80,7 +80,7 @@ impl ZipEntry {
         Ok((begin, self.size))
     }
 
-    /// Numbers that do not fit 32 bits stand in an extra field, those of them alone, in this order.
+    /// Reads sizes beyond 32 bits from an extra field, which contains only those, in this order.
     fn take_long_sizes(&mut self, packed: u64, mut extra: &[u8]) {
         while let [id0, id1, length0, length1, rest @ ..] = extra {
             let length = usize::from(u16::from_le_bytes([*length0, *length1]));
@@ -103,10 +103,10 @@ impl ZipEntry {
     }
 }
 
-/// Where the directory begins, and its length.
+/// The offset and length of the directory.
 fn directory(archive: &[u8]) -> Result<(u64, u64), FormatError> {
     let missing = || FormatError::Truncated {
-        what: "the archive's directory, which stands at its end,",
+        what: "the directory at the archive's end",
         from: archive.len() as u64,
         to: archive.len() as u64 + END_BYTES as u64,
         available: archive.len() as u64,

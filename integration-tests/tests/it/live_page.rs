@@ -181,7 +181,7 @@ fn assert_zoom(zoom: &Value) {
 
 /// While the agent is away the page says so and shows what it has; when it answers again, the page goes on by itself.
 fn assert_reconnect(reconnect: &Value) {
-    assert_eq!(reconnect["lost"]["state"], "disconnected: retrying", "{reconnect}");
+    assert_eq!(reconnect["lost"]["state"], "disconnected, reconnecting", "{reconnect}");
     assert_eq!(reconnect["back"]["state"], "live", "{reconnect}");
     for state in ["lost", "back"] {
         assert!(reconnect[state]["curve"].as_u64() > Some(100), "{reconnect}");

@@ -94,7 +94,7 @@ fn an_alert_is_shown_although_the_filter_hides_what_it_names() -> Result<()> {
 #[test]
 fn alerts_that_go_on_come_first_and_keys_walk_those_only() -> Result<()> {
     let Some(seen) = probe("alerts_that_go_on_come_first_and_keys_walk_those_only", "alerts")? else { return Ok(()) };
-    assert_eq!(seen["figure"]["text"], "3 ongoing, 9 over");
+    assert_eq!(seen["figure"]["text"], "3 ongoing, 9 ended");
     assert_eq!(seen["figure"]["color"], seen["critical"], "what goes on is red: {seen}");
     let is_over = |list: &Value| -> Vec<bool> {
         list.as_array().into_iter().flatten().map(|alert| alert["isOver"] == true).collect()
@@ -122,7 +122,7 @@ fn alerts_of_one_incident_stand_behind_its_headline() -> Result<()> {
 fn when_all_alerts_are_over_none_is_red() -> Result<()> {
     const TEST: &str = "when_all_alerts_are_over_none_is_red";
     let Some(seen) = probe(TEST, "over")? else { return Ok(()) };
-    assert_eq!(seen["figure"]["text"], "3 alerts, all over");
+    assert_eq!(seen["figure"]["text"], "3 alerts, all ended");
     assert_eq!(seen["figure"]["color"], seen["text"], "{seen}");
     assert_eq!(
         (seen["list"].as_array().map(Vec::len), &seen["chosen"]),
@@ -142,7 +142,7 @@ fn noise_of_2002_tensors_is_not_listed_as_far_and_a_change_is() -> Result<()> {
     };
     assert_eq!(texts(&seen["noise"]["names"]), Vec::<&str>::new(), "40 tensors at 3.6 deviations or less");
     let noise = seen["noise"]["text"].as_str().unwrap_or_default();
-    assert!(noise.contains("Nothing is far from its usual value"), "{noise}");
+    assert!(noise.contains("No tensor is far from its usual value"), "{noise}");
     assert_eq!(texts(&seen["far"]["names"]), [TENSOR]);
     assert!(seen["far"]["text"].as_str().is_some_and(|text| text.contains("×17.6")), "{seen}");
     assert!(seen["clicked"]["row"].as_str().is_some_and(|title| title.starts_with(TENSOR)), "{seen}");
@@ -167,7 +167,7 @@ fn what_trainmon_costs_stands_last_and_folded() -> Result<()> {
     }
     assert_eq!((&seen["last"], &seen["isOpen"]), (&"trainmon's own cost".into(), &false.into()), "{seen}");
     let opened = seen["opened"].as_str().unwrap_or_default();
-    assert!(opened.contains("of the step time3.2%") && opened.contains("4,004,000"), "{opened}");
+    assert!(opened.contains("share of step time3.2%") && opened.contains("4,004,000"), "{opened}");
     assert_eq!(seen["curve"], true, "its curve is drawn when it is opened");
     Ok(())
 }
@@ -214,7 +214,7 @@ fn numbers_and_plurals_are_written_as_people_write_them() -> Result<()> {
         for foreign in ['\u{2212}', '\u{2009}'] {
             assert!(!text.contains(foreign), "{name}: {foreign:?} in {text}");
         }
-        assert!(!text.contains("0 over"), "{name}: nothing is folded away: {text}");
+        assert!(!text.contains("0 ended"), "{name}: nothing is folded away: {text}");
         let words: Vec<&str> = text.split_whitespace().collect();
         for pair in words.windows(2) {
             let noun = pair[1].trim_end_matches([',', '.', ';']);

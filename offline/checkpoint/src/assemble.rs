@@ -1,20 +1,21 @@
-//! Pieces to a tensor.
+//! Assembles tensors from pieces.
 
 use trainmon_core::Shape;
 use trainmon_tensor_files::StoredTensor;
 
-use super::error::PieceTrouble;
+use super::error::PieceError;
 use super::recipe::{Piece, Recipe};
 
-/// Up to so many pieces each is compared with each other for lying on it; beyond, their number of elements must do.
+/// The largest number of pieces for which all pairs are checked for overlap; beyond it, only the number of elements is
+/// checked.
 const PAIRS_CHECKED: usize = 1024;
 
-/// Puts a tensor together. One whole piece costs nothing, several are copied once.
-pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<StoredTensor, PieceTrouble> {
+/// Assembles a tensor. A single whole piece is not copied, several are copied once.
+pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<StoredTensor, PieceError> {
     for part in parts {
         if part.dtype() != recipe.dtype {
             let (first, other) = (recipe.dtype.to_string(), part.dtype().to_string());
-            return Err(PieceTrouble::Dtypes { first, other });
+            return Err(PieceError::Dtypes { first, other });
         }
     }
     let selected: Vec<StoredTensor> =
@@ -33,8 +34,8 @@ pub(super) fn assemble(recipe: &Recipe, parts: &[StoredTensor]) -> Result<Stored
     Ok(StoredTensor::new(recipe.dtype, recipe.shape, whole.into())?)
 }
 
-/// The elements of a source that a piece means, in the piece's shape.
-fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTrouble> {
+/// The elements of a source that a piece covers, in the piece's shape.
+fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceError> {
     let Some((first, count)) = piece.elements else {
         return Ok(part.clone().reshaped(piece.shape)?);
     };
@@ -43,8 +44,8 @@ fn select(piece: &Piece, part: &StoredTensor) -> Result<StoredTensor, PieceTroub
     Ok(StoredTensor::new(part.dtype(), piece.shape, bytes)?)
 }
 
-/// The pieces fill the tensor, each element once.
-fn check(recipe: &Recipe) -> Result<(), PieceTrouble> {
+/// Checks that the pieces cover each element of the tensor exactly once.
+fn check(recipe: &Recipe) -> Result<(), PieceError> {
     let whole = recipe.cut_as;
     for piece in &recipe.pieces {
         let dims = piece.shape.dims();
@@ -56,17 +57,17 @@ fn check(recipe: &Recipe) -> Result<(), PieceTrouble> {
             });
         if !fits {
             let (shape, at) = (piece.shape.to_string(), piece.at.clone());
-            return Err(PieceTrouble::Outside { piece: shape, at, whole: whole.to_string() });
+            return Err(PieceError::Outside { piece: shape, at, whole: whole.to_string() });
         }
     }
     let found = recipe.pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(piece.shape.elements() as u64));
     if found != whole.elements() as u64 {
-        return Err(PieceTrouble::Elements { found, expected: whole.elements() as u64 });
+        return Err(PieceError::Elements { found, expected: whole.elements() as u64 });
     }
     if recipe.pieces.len() <= PAIRS_CHECKED {
         for (index, first) in recipe.pieces.iter().enumerate() {
             if let Some(second) = recipe.pieces[..index].iter().find(|second| overlap(first, second)) {
-                return Err(PieceTrouble::Overlap { first: first.at.clone(), second: second.at.clone() });
+                return Err(PieceError::Overlap { first: first.at.clone(), second: second.at.clone() });
             }
         }
     }
@@ -83,7 +84,8 @@ fn overlap(first: &Piece, second: &Piece) -> bool {
     })
 }
 
-/// Copies a piece to its place, run by run: the last axis, and as many before it as the piece has whole.
+/// Copies a piece to its place in contiguous runs: the last axis, and the axes before it that the piece covers
+/// completely.
 fn place(part: &[u8], piece: &Piece, whole: &Shape, width: usize, out: &mut [u8]) {
     let (dims, full) = (piece.shape.dims(), whole.dims());
     if part.is_empty() {
@@ -112,15 +114,15 @@ fn place(part: &[u8], piece: &Piece, whole: &Shape, width: usize, out: &mut [u8]
     }
 }
 
-/// Pieces joined along an axis, as tensor-parallel ranks have them: each its place, and the shape of the whole.
-pub(super) fn joined(shapes: &[Shape], axis: usize) -> Result<(Shape, Vec<Vec<i64>>), PieceTrouble> {
+/// Joins pieces along an axis, as tensor-parallel ranks hold them: returns each piece's place and the whole shape.
+pub(super) fn joined(shapes: &[Shape], axis: usize) -> Result<(Shape, Vec<Vec<i64>>), PieceError> {
     let Some((first, others)) = shapes.split_first() else { return Ok((Shape::default(), Vec::new())) };
     let fits = |other: &Shape| {
         let (a, b) = (first.dims(), other.dims());
         a.len() == b.len() && axis < a.len() && (0..a.len()).all(|at| at == axis || a[at] == b[at])
     };
     if let Some(other) = shapes.iter().find(|other| !fits(other)).or_else(|| others.iter().find(|other| !fits(other))) {
-        return Err(PieceTrouble::Join { first: first.to_string(), other: other.to_string(), axis });
+        return Err(PieceError::Join { first: first.to_string(), other: other.to_string(), axis });
     }
     let mut whole = first.dims().to_vec();
     whole[axis] = 0;
@@ -141,7 +143,7 @@ mod tests {
     use trainmon_core::Dtype;
     use trainmon_tensor_files::FileBytes;
 
-    use super::super::recipe::Source;
+    use super::super::recipe::PieceSource;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {
@@ -149,7 +151,7 @@ mod tests {
     }
 
     fn piece(at: &[i64], dims: &[i64]) -> Piece {
-        let source = Source::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
+        let source = PieceSource::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
         Piece { source, elements: None, shape: shape(dims), at: at.to_vec() }
     }
 
@@ -175,11 +177,11 @@ mod tests {
     fn pieces_that_leave_holes_or_lie_on_each_other_are_refused() {
         let one = || bytes(&[2], &[1, 2]);
         let hole = assemble(&recipe(&[5], vec![piece(&[0], &[2]), piece(&[2], &[2])]), &[one(), one()]);
-        assert!(matches!(hole, Err(PieceTrouble::Elements { found: 4, expected: 5 })), "{hole:?}");
+        assert!(matches!(hole, Err(PieceError::Elements { found: 4, expected: 5 })), "{hole:?}");
         let twice = assemble(&recipe(&[4], vec![piece(&[0], &[2]), piece(&[1], &[2])]), &[one(), one()]);
-        assert!(matches!(twice, Err(PieceTrouble::Overlap { .. })), "{twice:?}");
+        assert!(matches!(twice, Err(PieceError::Overlap { .. })), "{twice:?}");
         let outside = assemble(&recipe(&[4], vec![piece(&[0], &[2]), piece(&[3], &[2])]), &[one(), one()]);
-        assert!(matches!(outside, Err(PieceTrouble::Outside { .. })), "{outside:?}");
+        assert!(matches!(outside, Err(PieceError::Outside { .. })), "{outside:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Two checkpoints, tensor by tensor.
+//! Compares two checkpoints, tensor by tensor.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use super::detect;
 use super::error::CheckpointError;
 use super::layout::{Dialect, Layout};
 
-/// Tensors of so many bytes are compared at the same time, on all cores.
+/// The size of a batch of tensors that is compared in parallel on all cores.
 const BATCH_BYTES: u64 = 256 << 20;
 
-/// How two tensors of one name compare.
+/// The comparison result of two tensors of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The same numbers, all of them.
+pub enum TensorVerdict {
+    /// All elements are equal.
     Identical,
     /// No element differs by more than one unit in the last place of the coarser dtype.
     Rounding,
     /// Some element differs by more.
     Different,
-    /// The shapes differ: there is nothing to measure.
+    /// The shapes differ: nothing can be measured.
     Shape,
 }
 
@@ -38,108 +38,108 @@ pub struct TensorRow {
     /// The name.
     pub name: String,
     /// The outcome.
-    pub verdict: Verdict,
-    /// Of each.
+    pub verdict: TensorVerdict,
+    /// The dtype of each.
     pub dtype: [String; 2],
-    /// Of each.
+    /// The shape of each.
     pub shape: [Vec<i64>; 2],
-    /// Elements of each.
+    /// The number of elements of each.
     pub numel: [u64; 2],
-    /// What was measured; nothing if the shapes differ.
+    /// The measured distances; `None` if the shapes differ.
     pub distance: Option<Measures>,
 }
 
-/// Numbers about two tensors of one shape; what is infinite or no number is `null` in JSON.
+/// Distances between two tensors of one shape; infinite and NaN values are `null` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measures {
     /// Euclidean norm of the difference.
     pub l2: f64,
-    /// The same divided by the second's norm; none if that is zero.
+    /// `l2` divided by the norm of the second tensor; `None` if that norm is zero.
     pub relative_l2: Option<f64>,
-    /// Cosine of the angle; 1 if both are zero, none if one is.
+    /// Cosine of the angle; 1 if both tensors are zero, `None` if one is.
     pub cos: Option<f64>,
-    /// Largest difference of two elements.
+    /// Largest absolute difference of two elements.
     pub max_abs: f64,
     /// Index of that element, one number for each axis.
     pub max_abs_at: Vec<i64>,
-    /// Elements that differ.
+    /// The number of elements that differ.
     pub differing: u64,
-    /// Of these, by more than one unit in the last place.
+    /// Of these, the number that differ by more than one unit in the last place.
     pub beyond_rounding: u64,
-    /// Infinite or NaN elements of each.
+    /// The number of infinite or NaN elements of each.
     pub non_finite: [u64; 2],
     /// Euclidean norms of each.
     pub norms: [f64; 2],
 }
 
-/// One side.
+/// One side of the comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    /// What was given.
+    /// The path that was passed.
     pub path: PathBuf,
-    /// How it is laid out.
+    /// The checkpoint's layout.
     pub layout: Layout,
-    /// Tensors that were read.
+    /// The number of tensors that were read.
     pub tensors: usize,
-    /// What a person should know about how.
+    /// Notes on how the checkpoint was read.
     pub notes: Vec<String>,
     /// Tensors that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Two checkpoints compared.
+/// The comparison of two checkpoints.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The checkpoint in question.
+    /// The checkpoint under test.
     pub target: Side,
-    /// The one it is held against.
+    /// The baseline.
     pub golden: Side,
-    /// Names both have, in order.
+    /// Tensors in both checkpoints, by name.
     pub tensors: Vec<TensorRow>,
-    /// Names only the target has.
+    /// Names only in the target.
     pub target_only: Vec<String>,
-    /// Names only the golden has.
+    /// Names only in the baseline.
     pub golden_only: Vec<String>,
-    /// Numbers and texts that both have.
+    /// The number of numbers and texts in both checkpoints.
     pub values: usize,
-    /// Those that are others.
+    /// Numbers and texts that differ.
     pub other_values: Vec<OtherValue>,
 }
 
-/// A number or text beside the tensors that is another in the golden.
+/// A number or text beside the tensors that differs between the checkpoints.
 #[derive(Clone, Debug, Serialize)]
 pub struct OtherValue {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// As Python writes it.
+    /// The target's value in Python syntax.
     pub target: String,
-    /// As above.
+    /// The baseline's value in Python syntax.
     pub golden: String,
 }
 
 impl Comparison {
-    /// Whether everything is there on both sides and the same within rounding.
+    /// Whether both checkpoints contain the same names and all values are equal within rounding.
     pub fn is_same(&self) -> bool {
         let unreadable = self.target.unreadable.len() + self.golden.unreadable.len();
         unreadable + self.target_only.len() + self.golden_only.len() + self.other_values.len() == 0
-            && self.tensors.iter().all(|row| row.verdict <= Verdict::Rounding)
+            && self.tensors.iter().all(|row| row.verdict <= TensorVerdict::Rounding)
     }
 
-    /// How many rows have this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    /// The number of tensors with this verdict.
+    pub fn count(&self, verdict: TensorVerdict) -> usize {
         self.tensors.iter().filter(|row| row.verdict == verdict).count()
     }
 }
 
-/// Compares two checkpoints. `tell` hears how far it is.
+/// Compares two checkpoints. Calls `progress` with the progress.
 ///
 /// # Errors
-/// One of them is no checkpoint, is incomplete or damaged.
+/// One of them is not a checkpoint, is incomplete or damaged.
 pub fn compare(
     target: &Path,
     golden: &Path,
     dialect: Dialect,
-    tell: &mut (dyn FnMut(Progress) + Send),
+    progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Comparison, CheckpointError> {
     let (mut target, mut golden) = (detect::open(target, dialect)?, detect::open(golden, dialect)?);
     if let Some(empty) = [&target, &golden].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty())
@@ -155,7 +155,7 @@ pub fn compare(
         recipe.shape.elements() as u64 * recipe.dtype.size() as u64
     };
     let total = common.iter().map(|name| bytes(name)).sum();
-    let progress = Mutex::new((0u64, tell));
+    let progress = Mutex::new((0u64, progress));
     let mut tensors = Vec::with_capacity(common.len());
     for batch in batches(&common, &bytes) {
         let rows: Vec<TensorRow> = batch
@@ -188,7 +188,7 @@ pub fn compare(
     Ok(Comparison { target, golden, tensors, target_only, golden_only, values, other_values })
 }
 
-/// Runs of names whose tensors fit in the memory together.
+/// Batches of names whose tensors fit into memory together.
 fn batches<'n>(names: &'n [&'n String], bytes: &dyn Fn(&str) -> u64) -> Vec<&'n [&'n String]> {
     let mut batches = Vec::new();
     let (mut first, mut sum) = (0, 0u64);
@@ -220,16 +220,16 @@ fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Resul
         distance,
     };
     if facts[0].shape != facts[1].shape {
-        return Ok(row(Verdict::Shape, None));
+        return Ok(row(TensorVerdict::Shape, None));
     }
     let (x, y) = (target.read(name)?, golden.read(name)?);
     let found = Distance::measure_on_all_cores(&x, &y, Quotient::Double);
-    // Beyond 2^53 two integers may be one f64.
+    // Beyond 2^53, two different integers may convert to the same f64.
     let is_wide = matches!(x.dtype(), Dtype::I64 | Dtype::U64) && x.dtype() == y.dtype();
     let verdict = match () {
-        () if found.beyond_unit > 0 || (is_wide && x.bytes() != y.bytes()) => Verdict::Different,
-        () if found.differing > 0 => Verdict::Rounding,
-        () => Verdict::Identical,
+        () if found.beyond_unit > 0 || (is_wide && x.bytes() != y.bytes()) => TensorVerdict::Different,
+        () if found.differing > 0 => TensorVerdict::Rounding,
+        () => TensorVerdict::Identical,
     };
     let is_complex = x.numbers() != x.elements();
     let (l2, norms, (max_abs, max_abs_at)) = (found.l2(), found.norms(), found.largest());
@@ -247,25 +247,25 @@ fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Resul
     Ok(row(verdict, Some(measures)))
 }
 
-/// Notes the values that only one has.
+/// Adds a note about values that only one checkpoint has.
 fn note_own_values(one: &mut Checkpoint, other: &Checkpoint) {
-    /// How many names the note shows.
+    /// The number of names in the note.
     const SHOWN: usize = 3;
     let own: Vec<&String> = one.values.keys().filter(|name| !other.values.contains_key(*name)).collect();
-    let (values, are) = if own.len() == 1 { ("value", "is") } else { ("values", "are") };
+    let values = if own.len() == 1 { "non-tensor value" } else { "non-tensor values" };
     let names = first_of(own.iter().copied(), SHOWN);
     if !own.is_empty() {
-        one.notes.push(format!("{} {values} that {are} no tensor {are} here only: {names}", own.len()));
+        one.notes.push(format!("{} {values} only in this checkpoint: {names}", own.len()));
     }
 }
 
-/// The cosine of the angle between two tensors: 1 if both are zero, none if one is, or if an element is no number.
+/// The cosine of the angle between two tensors: 1 if both are zero, `None` if one is zero or an element is not finite.
 fn cosine(found: &Distance) -> Option<f64> {
     match found.norms() {
         _ if found.not_finite != [0, 0] => None,
         [0.0, 0.0] => Some(1.0),
         [a, b] if a == 0.0 || b == 0.0 => None,
-        // Rounding can take it a hair beyond one.
+        // Rounding can push it slightly beyond one.
         [a, b] => Some((found.product / a / b).clamp(-1.0, 1.0)),
     }
 }
@@ -281,11 +281,11 @@ fn place(element: usize, shape: Shape) -> Vec<i64> {
     place
 }
 
-/// What one framework puts before every name and another does not.
+/// Prefixes that some frameworks add to every name.
 const PREFIXES: [&str; 6] = ["model.", "module.", "transformer.", "base_model.model.", "_orig_mod.", "state_dict."];
 
-/// Names that one checkpoint alone has may be the other's but for what a framework puts before them: a model in a wrapper, beside an
-/// optimizer's tensors that have one name in both.
+/// Aligns names that differ only in a framework's prefix, such as those of a wrapped model beside optimizer tensors
+/// with equal names.
 fn align(a: &mut Checkpoint, b: &mut Checkpoint) {
     for prefix in PREFIXES {
         if strip(a, b, prefix) || strip(b, a, prefix) {
@@ -294,7 +294,7 @@ fn align(a: &mut Checkpoint, b: &mut Checkpoint) {
     }
 }
 
-/// Takes a prefix off the names if that gives them one in common with the other's.
+/// Removes a prefix from the names if that gives them a name in common with the other checkpoint.
 fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
     let is_alone = |name: &str| !other.tensors.contains_key(name) && !other.unreadable.contains_key(name);
     let taken: BTreeSet<String> = one.tensors.keys().chain(one.unreadable.keys()).cloned().collect();
@@ -314,9 +314,11 @@ fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
     one.tensors = std::mem::take(&mut one.tensors).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.unreadable = std::mem::take(&mut one.unreadable).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.notes.push(if is_all {
-        format!("`{prefix}` was taken off the names, which have nothing in common otherwise")
+        format!("removed the prefix `{prefix}` from the names: with it, none matches the other checkpoint")
     } else {
-        format!("`{prefix}` was taken off the names of {found} tensors, which the other has without it")
+        format!(
+            "removed the prefix `{prefix}` from the names of {found} tensors, which the other checkpoint has without it"
+        )
     });
     true
 }

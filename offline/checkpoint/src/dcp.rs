@@ -1,5 +1,5 @@
-//! torch's distributed checkpoints: a pickle `.metadata` says which piece of which tensor lies where in which file; each
-//! piece is a file of torch within that file.
+//! torch's distributed checkpoints: a pickle `.metadata` maps each piece of a tensor to a place in a file; each piece
+//! is itself a torch file.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -8,19 +8,19 @@ use trainmon_core::Shape;
 use trainmon_tensor_files::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
 
 use super::contents::Checkpoint;
-use super::error::{CheckpointError, PieceTrouble};
+use super::error::{CheckpointError, PieceError};
 use super::layout::Layout;
-use super::recipe::{Piece, Recipe, Source};
+use super::recipe::{Piece, PieceSource, Recipe};
 
 const METADATA: &str = ".metadata";
-/// What the files of the pieces are called.
+/// The extension of files with pieces.
 pub(super) const ENDING: &str = ".distcp";
 
 pub(super) fn is_one(directory: &Path) -> bool {
     directory.join(METADATA).is_file()
 }
 
-/// Opens the checkpoint in `directory`; `path` is what the user called it.
+/// Opens the checkpoint in `directory`; `path` is the path that the user passed.
 pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, CheckpointError> {
     let metadata_path = directory.join(METADATA);
     let metadata = read_pickle(&metadata_path)?;
@@ -43,21 +43,21 @@ pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, Checkpoi
         for chunk in chunks.items() {
             pieces.push(reader.piece(name, chunk, &places)?);
         }
-        let shape = Shape::new(&shape).map_err(|error| checkpoint.piece_trouble(name, error.into()))?;
+        let shape = Shape::new(&shape).map_err(|error| checkpoint.piece_error(name, error.into()))?;
         match first_dtype(&pieces)? {
             Some(dtype) => {
                 checkpoint.tensors.insert(name.to_owned(), Recipe { dtype, shape, cut_as: shape, pieces });
             }
-            None => drop(checkpoint.unreadable.insert(name.to_owned(), "it has no pieces".to_owned())),
+            None => drop(checkpoint.unreadable.insert(name.to_owned(), "the tensor has no pieces".to_owned())),
         }
     }
     if others > 0 {
-        checkpoint.notes.push(format!("{others} entries are no tensors and are not compared"));
+        checkpoint.notes.push(format!("{others} entries are not tensors and are not compared"));
     }
     Ok(checkpoint)
 }
 
-/// Where a piece lies: file, first byte, length.
+/// The place of a piece: file, first byte, length.
 type Place<'a> = (&'a str, u64, u64);
 type Places<'a> = HashMap<(&'a str, Vec<i64>), Place<'a>>;
 
@@ -70,7 +70,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn places<'m>(&self, metadata: &'m Pickled) -> Result<Places<'m>, CheckpointError> {
         let data = metadata.root().attribute("storage_data");
-        let data = data.ok_or_else(|| self.wrong("the places of the tensors", "none"))?;
+        let data = data.ok_or_else(|| self.wrong("the locations of the tensors", "none"))?;
         let mut places = HashMap::new();
         for (key, place) in data.pairs() {
             let Some(name) = key.attribute("fqn").and_then(Item::as_text) else {
@@ -78,14 +78,14 @@ impl Reader<'_> {
             };
             let transforms = place.attribute("transform_descriptors").map(|list| list.items().len());
             if transforms.is_some_and(|count| count > 0) {
-                return Err(self.wrong("pieces as torch.save writes them", "packed ones"));
+                return Err(self.wrong("uncompressed pieces as `torch.save` writes them", "transformed pieces"));
             }
-            // What is no tensor has no offset.
+            // An entry that is not a tensor has no offset.
             let Some(at) = key.attribute("offset").and_then(sizes) else { continue };
             let number = |field: &str| place.attribute(field)?.as_int().and_then(|number| u64::try_from(number).ok());
             let file = place.attribute("relative_path").and_then(Item::as_text);
             let (Some(file), Some(offset), Some(length)) = (file, number("offset"), number("length")) else {
-                return Err(self.wrong("the place of a piece", name));
+                return Err(self.wrong("the location of a piece", name));
             };
             places.insert((name, at), (file, offset, length));
         }
@@ -97,23 +97,22 @@ impl Reader<'_> {
         let (Some(at), Some(shape)) = (field("offsets"), field("sizes")) else {
             return Err(self.wrong("the offsets and sizes of a piece", name));
         };
-        // A map is looked up by what it owns, so the offsets are moved in and out of the key.
+        // The map is searched by owned keys, so the offsets are moved in and out of the key.
         let key = (name, at);
         let Some(&(file, offset, length)) = places.get(&key) else {
-            return Err(self.wrong("the place of every piece", &format!("none for `{name}` at {:?}", key.1)));
+            return Err(self.wrong("the location of every piece", &format!("none for `{name}` at {:?}", key.1)));
         };
         let path = self.directory.join(file);
         if !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(self.wrong("files beside the metadata", file));
+            return Err(self.wrong("files in the directory of the metadata", file));
         }
         if !self.files.contains_key(file) {
             self.files.insert(file.to_owned(), FileBytes::open(&path)?);
         }
-        let trouble =
-            |source: PieceTrouble| CheckpointError::Piece { path: path.clone(), name: name.to_owned(), source };
-        let bytes = self.files[file].part("a piece", offset, length).map_err(|error| trouble(error.into()))?;
-        let shape = Shape::new(&shape).map_err(|error| trouble(error.into()))?;
-        Ok(Piece { source: Source::Within { path: path.clone(), bytes }, elements: None, shape, at: key.1 })
+        let failed = |source: PieceError| CheckpointError::Piece { path: path.clone(), name: name.to_owned(), source };
+        let bytes = self.files[file].part("a piece", offset, length).map_err(|error| failed(error.into()))?;
+        let shape = Shape::new(&shape).map_err(|error| failed(error.into()))?;
+        Ok(Piece { source: PieceSource::Within { path: path.clone(), bytes }, elements: None, shape, at: key.1 })
     }
 
     fn wrong(&self, expected: &'static str, found: &str) -> CheckpointError {
@@ -121,9 +120,9 @@ impl Reader<'_> {
     }
 }
 
-/// The dtype is what the first piece has: the metadata say it, too, in ways that change with torch's versions.
+/// The dtype of the first piece: the metadata contain it too, but its form changes with torch's versions.
 fn first_dtype(pieces: &[Piece]) -> Result<Option<trainmon_core::Dtype>, CheckpointError> {
-    let Some(Piece { source: Source::Within { path, bytes }, .. }) = pieces.first() else { return Ok(None) };
+    let Some(Piece { source: PieceSource::Within { path, bytes }, .. }) = pieces.first() else { return Ok(None) };
     let file = TensorFile::of_bytes(path, bytes.clone())?;
     Ok(file.entries().first().map(|entry| entry.dtype))
 }

@@ -1,6 +1,7 @@
-//! DeepSpeed's layout: a directory per tag; the weights whole in `mp_rank_00_model_states.pt`, or with ZeRO-3 cut up
-//! among the ranks' `zero_pp_rank_N_mp_rank_00_optim_states.pt`, in fp32; a pipeline has a file per layer, a mixture of experts
-//! one per expert. Each tensor-parallel rank has files of its own, with its number after `mp_rank_` or `model_`.
+//! DeepSpeed's layout: one directory per tag. The weights are complete in `mp_rank_00_model_states.pt`, or with ZeRO-3
+//! partitioned in fp32 among the ranks' `zero_pp_rank_N_mp_rank_00_optim_states.pt`. A pipeline has one file per layer,
+//! a mixture of experts one per expert. Each tensor-parallel rank has its own files, with its number after `mp_rank_`
+//! or `model_`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ const LATEST: &str = "latest";
 const MODEL: &str = "_model_states.pt";
 const OPTIMIZER: &str = "_optim_states.pt";
 
-/// The directory of the tag: `path` itself, the one its file `latest` names, or the last of those in it.
+/// The directory of the tag: `path` itself, the one that the file `latest` names, or the last one in `path`.
 pub(super) fn tag_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, CheckpointError> {
     if names.iter().any(|name| Part::parse(name).is_some()) {
         return Ok(Some(path.to_path_buf()));
@@ -31,14 +32,14 @@ pub(super) fn tag_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, C
     Ok(last.map(|(_, name)| path.join(name)))
 }
 
-/// What a file of a tag holds, by its name, with the tensor-parallel rank.
+/// The content of a tag's file by its name, with the tensor-parallel rank.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {
-    /// A pipeline's layer: its number.
+    /// A pipeline layer with its number.
     Layer(&'a str, u64),
-    /// One expert's weights.
+    /// The weights of one expert.
     Expert(u64),
-    /// The model, with ZeRO-3 that of a data-parallel rank.
+    /// The model; with ZeRO-3, that of a data-parallel rank.
     Model(Option<u64>, u64),
     /// A data-parallel rank's part of the optimizer.
     Optimizer(u64, u64),
@@ -101,7 +102,7 @@ impl Files {
         files
     }
 
-    /// The tensor-parallel ranks. The model's files of a pipeline hold no weights, and are numbered over its stages too.
+    /// The tensor-parallel ranks. A pipeline's model files hold no weights, and their numbers also count the stages.
     fn ranks(&self) -> BTreeSet<u64> {
         if self.layers.is_empty() {
             return self.models.keys().copied().collect();
@@ -162,14 +163,14 @@ fn take_models(
         }
     }
     if is_partitioned {
-        let note = "the weights are those of the optimizer, in fp32: ZeRO-3 keeps no others";
+        let note = "comparing the optimizer's fp32 weights, the only ones that ZeRO-3 stores";
         checkpoint.notes.push(note.to_owned());
     }
     Ok(())
 }
 
-/// A rank whose file is missing would leave a hole that looks like a difference. `first`: the file that says how many there
-/// were.
+/// Checks that the files of all ranks are present: a gap would look like a difference. `first`: the file with the
+/// number of ranks.
 fn check_complete(
     checkpoint: &Checkpoint,
     directory: &Path,

@@ -7,17 +7,17 @@ use trainmon_core::Shape;
 use trainmon_tensor_files::{Item, Kind};
 
 use super::contents::Checkpoint;
-use super::error::{CheckpointError, PieceTrouble};
-use super::recipe::{Piece, Recipe, Source};
+use super::error::{CheckpointError, PieceError};
+use super::recipe::{Piece, PieceSource, Recipe};
 
-/// ZeRO-3: every parameter is cut into as many equal rows of elements as there are ranks, the last one padded, and each
-/// rank's rows lie one after another in its flat tensors.
+/// ZeRO-3 partitions: every parameter is cut into as many equal rows of elements as there are ranks, the last one
+/// padded. Each rank's rows are concatenated in its flat tensors.
 pub(super) struct Partitioned<'a> {
     checkpoint: &'a mut Checkpoint,
     directory: &'a Path,
-    /// The data-parallel ranks' files of what is not in the flat tensors.
+    /// The data-parallel ranks' files with the content outside the flat tensors.
     models: Vec<usize>,
-    /// For each rank its flat tensors: file, index of the entry, elements.
+    /// The flat tensors of each rank: file, index of the entry, number of elements.
     flat: Vec<Vec<(usize, usize, u64)>>,
 }
 
@@ -32,8 +32,8 @@ impl<'a> Partitioned<'a> {
         let partitions = partitions.ok_or_else(|| wrong("files of the optimizer's partitions", "none".to_owned()))?;
         let world = partitions.len() as u64;
         if partitions.keys().next_back().is_none_or(|&last| last + 1 != world) || models.len() as u64 != world {
-            let found = format!("{} of the model, {world} of the optimizer", models.len());
-            return Err(wrong("a file of every rank", found));
+            let found = format!("{} model files, {world} optimizer files", models.len());
+            return Err(wrong("one file per rank", found));
         }
         let mut models = models.to_vec();
         models.sort();
@@ -59,16 +59,16 @@ impl<'a> Partitioned<'a> {
         let shapes = self.shapes("param_shapes")?;
         let mut offset = 0;
         for (name, dims) in shapes {
-            let trouble = |checkpoint: &Checkpoint, source| Err(checkpoint.piece_trouble(&name, source));
+            let failed = |checkpoint: &Checkpoint, source| Err(checkpoint.piece_error(&name, source));
             let shape = match Shape::new(&dims) {
                 Ok(shape) => shape,
-                Err(error) => return trouble(self.checkpoint, PieceTrouble::from(error)),
+                Err(error) => return failed(self.checkpoint, PieceError::from(error)),
             };
             let elements = shape.elements() as u64;
             let fragment = elements.div_ceil(self.flat.len() as u64);
             let pieces = match self.pieces(offset, fragment, elements) {
                 Ok(pieces) => pieces,
-                Err(source) => return trouble(self.checkpoint, source),
+                Err(source) => return failed(self.checkpoint, source),
             };
             offset = offset.saturating_add(fragment);
             let Ok(cut_as) = Shape::new(&[elements as i64]) else { continue };
@@ -82,7 +82,7 @@ impl<'a> Partitioned<'a> {
     }
 
     /// The rows of a parameter: its elements from `offset` on in each rank's flat tensors.
-    fn pieces(&self, offset: u64, fragment: u64, elements: u64) -> Result<Vec<Piece>, PieceTrouble> {
+    fn pieces(&self, offset: u64, fragment: u64, elements: u64) -> Result<Vec<Piece>, PieceError> {
         let mut pieces = Vec::new();
         let mut done = 0;
         for rank in &self.flat {
@@ -98,15 +98,15 @@ impl<'a> Partitioned<'a> {
                     break;
                 }
                 let shape = Shape::new(&[count as i64])?;
-                let source = Source::Entry { file, index };
+                let source = PieceSource::Entry { file, index };
                 pieces.push(Piece { source, elements: Some((at, count)), shape, at: vec![done as i64] });
                 (done, left, at) = (done + count, left - count, 0);
             }
         }
-        if done == elements { Ok(pieces) } else { Err(PieceTrouble::Elements { found: done, expected: elements }) }
+        if done == elements { Ok(pieces) } else { Err(PieceError::Elements { found: done, expected: elements }) }
     }
 
-    /// Buffers, and what else is whole in the first rank's file; a parameter's place there is empty.
+    /// Adds buffers and other tensors that are complete in the first rank's file, where a parameter's entry is empty.
     fn take_whole_ones(&mut self, prefix: &str) {
         let file = self.models[0];
         for index in 0..self.checkpoint.files[file].entries().len() {
@@ -119,7 +119,7 @@ impl<'a> Partitioned<'a> {
         }
     }
 
-    /// Parameters that are not trained have fragments of their own in the ranks' files.
+    /// Adds frozen parameters, which have their own fragments in the ranks' files.
     fn take_frozen(&mut self, prefix: &str) -> Result<(), CheckpointError> {
         for (name, dims) in self.shapes("frozen_param_shapes")? {
             let Ok(shape) = Shape::new(&dims) else { continue };
@@ -133,7 +133,7 @@ impl<'a> Partitioned<'a> {
                 let count = fragment.min(elements - done);
                 let Ok(piece) = Shape::new(&[count as i64]) else { break };
                 dtype = Some(entries[index].dtype);
-                let source = Source::Entry { file, index };
+                let source = PieceSource::Entry { file, index };
                 pieces.push(Piece { source, elements: Some((0, count)), shape: piece, at: vec![done as i64] });
                 done += count;
             }
@@ -143,7 +143,7 @@ impl<'a> Partitioned<'a> {
         Ok(())
     }
 
-    /// Tied parameters are kept once: pairs of a name and that under which it is.
+    /// Adds tied parameters, which are stored once: pairs of a name and the name under which the tensor is stored.
     fn take_aliases(&mut self, prefix: &str) {
         let Some(shared) = self.checkpoint.files[self.models[0]].root().and_then(|root| root.get("shared_params"))
         else {
@@ -163,7 +163,7 @@ impl<'a> Partitioned<'a> {
         }
     }
 
-    /// Names and sizes in the first rank's file, in order: one dict, or a list of one per group of parameters.
+    /// Names and sizes in the first rank's file, in order: one dict, or a list with one dict per parameter group.
     fn shapes(&self, key: &str) -> Result<Vec<(String, Vec<i64>)>, CheckpointError> {
         let Some(value) = self.checkpoint.files[self.models[0]].root().and_then(|root| root.get(key)) else {
             return Ok(Vec::new());
@@ -177,7 +177,7 @@ impl<'a> Partitioned<'a> {
                 };
                 let dims = size.and_then(|size| size.items().map(Item::as_int).collect::<Option<Vec<i64>>>());
                 let (Some(name), Some(dims)) = (name.as_text(), dims) else {
-                    let (expected, found) = ("names and sizes of parameters", format!("something else in `{key}`"));
+                    let (expected, found) = ("names and sizes of parameters", format!("another structure in `{key}`"));
                     return Err(CheckpointError::Structure { path: self.directory.to_path_buf(), expected, found });
                 };
                 shapes.push((name.to_owned(), dims));

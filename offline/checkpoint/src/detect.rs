@@ -1,4 +1,4 @@
-//! Which kind of checkpoint a path is.
+//! Detects the kind of a checkpoint.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::error::CheckpointError;
 use super::layout::Dialect;
 use super::{dcp, deepspeed, hf, megatron, plain};
 
-/// Whether the path is a file that is called as checkpoints are, or a directory laid out as one, be it damaged.
+/// Whether the path is a file with a checkpoint's name, or a directory with a checkpoint's layout, even a damaged one.
 pub fn is_one(path: &Path) -> bool {
     if path.is_file() {
         return hf::is_index(path)
@@ -44,10 +44,10 @@ pub(super) fn open(path: &Path, dialect: Dialect) -> Result<Checkpoint, Checkpoi
         return Ok(checkpoint);
     }
     if names.iter().any(|name| name.ends_with(dcp::ENDING)) {
-        let (path, expected) = (path.to_path_buf(), "`.metadata`, which says what is where in the `.distcp` files");
+        let (path, expected) = (path.to_path_buf(), "`.metadata`, the index of the `.distcp` files");
         return Err(CheckpointError::Structure { path, expected, found: "none".to_owned() });
     }
-    // One file of tensors that nobody else's layout explains.
+    // A single file of tensors that no other layout explains.
     let files: Vec<&String> = names.iter().filter(|name| plain::has_its_ending(name)).collect();
     match files[..] {
         [one] => plain::open(&path.join(one)),

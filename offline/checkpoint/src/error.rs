@@ -1,4 +1,4 @@
-//! Why two checkpoints cannot be compared.
+//! Errors of comparing checkpoints.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use trainmon_core::ShapeError;
 use trainmon_report::Advise;
 use trainmon_tensor_files::{FormatError, TensorFileError};
 
-/// Nothing is left behind: an output file appears whole or not at all.
+/// An error of a comparison. A failed call leaves no file: an output appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CheckpointError {
@@ -17,60 +17,60 @@ pub enum CheckpointError {
     /// A small file beside the tensors cannot be read.
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The directory is no checkpoint of a known kind.
-    #[error("`{}` is no checkpoint: {found}", path.display())]
+    /// The directory is not a checkpoint of a known kind.
+    #[error("`{}` is not a checkpoint: {found}", path.display())]
     NotACheckpoint { path: PathBuf, found: String },
-    /// There is nothing to compare in it.
-    #[error("`{}` holds no tensor", path.display())]
+    /// The checkpoint has no tensors.
+    #[error("`{}` has no tensors", path.display())]
     NoTensors { path: PathBuf },
     /// A file of tensors cannot be read.
     #[error(transparent)]
     File(#[from] TensorFileError),
-    /// A piece of a tensor is not as the checkpoint's structure has it.
-    #[error("`{}`: tensor `{name}` cannot be put together", path.display())]
-    Piece { path: PathBuf, name: String, source: PieceTrouble },
-    /// The checkpoint's own description is not what this version understands.
+    /// A piece of a tensor contradicts the checkpoint's structure.
+    #[error("`{}`: cannot assemble tensor `{name}`", path.display())]
+    Piece { path: PathBuf, name: String, source: PieceError },
+    /// The checkpoint's own description has an unknown form.
     #[error("`{}`: expected {expected}, found {found}", path.display())]
     Structure { path: PathBuf, expected: &'static str, found: String },
-    /// An index is no JSON.
-    #[error("`{}` is no index of a checkpoint", path.display())]
+    /// An index is not valid JSON.
+    #[error("`{}` is not a checkpoint index", path.display())]
     Index { path: PathBuf, source: serde_json::Error },
-    /// The output is to be a directory.
-    #[error("the output: expected a directory, found the name of a file, `{}`", path.display())]
+    /// The output is a file and must be a directory.
+    #[error("the output `{}` is the name of a file, not of a directory", path.display())]
     OutputIsFile { path: PathBuf },
     /// An output exists.
-    #[error("`{}` exists already", path.display())]
+    #[error("`{}` already exists", path.display())]
     OutputExists { path: PathBuf },
     /// An output cannot be written.
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
 
-/// Why pieces do not make a tensor.
+/// Why pieces do not form a tensor.
 #[derive(Debug, thiserror::Error)]
-pub enum PieceTrouble {
-    /// Pieces differ in dtype.
-    #[error("its pieces are of {first} and {other}")]
+pub enum PieceError {
+    /// The pieces differ in dtype.
+    #[error("its pieces have different dtypes: {first} and {other}")]
     Dtypes { first: String, other: String },
-    /// A piece does not lie in the tensor.
-    #[error("a piece of shape {piece} at {at:?} does not lie in shape {whole}")]
+    /// A piece lies outside the tensor.
+    #[error("a piece of shape {piece} at {at:?} is outside shape {whole}")]
     Outside { piece: String, at: Vec<i64>, whole: String },
-    /// Pieces leave a hole, or lie on each other.
+    /// The pieces leave a gap or overlap.
     #[error("its pieces have {found} elements, the tensor {expected}")]
     Elements { found: u64, expected: u64 },
-    /// The tensor is larger than all the files its pieces are in.
-    #[error("it takes {needed} bytes, the files of its pieces have {stored}")]
+    /// The tensor is larger than all files of its pieces.
+    #[error("the tensor has {needed} bytes, the files of its pieces only {stored}")]
     TooLarge { needed: u64, stored: u64 },
-    /// Two pieces lie on each other.
-    #[error("two of its pieces lie on each other, at {first:?} and {second:?}")]
+    /// Two pieces overlap.
+    #[error("two of its pieces overlap, at {first:?} and {second:?}")]
     Overlap { first: Vec<i64>, second: Vec<i64> },
-    /// Pieces that are to be joined differ beside the joined axis.
-    #[error("its pieces of shapes {first} and {other} cannot be joined along axis {axis}")]
+    /// Pieces to join differ in another axis than the joined one.
+    #[error("cannot join its pieces of shapes {first} and {other} along axis {axis}")]
     Join { first: String, other: String, axis: usize },
-    /// Its bytes are not there.
+    /// The bytes cannot be read.
     #[error(transparent)]
     Bytes(#[from] FormatError),
-    /// Its shape is refused.
+    /// The shape is invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
 }
@@ -85,16 +85,16 @@ impl Advise for CheckpointError {
             }
             Self::ReadDirectory { .. } | Self::Read { .. } => "make it readable",
             Self::NotACheckpoint { .. } | Self::NoTensors { .. } => {
-                "give a file of tensors, or the directory of a Megatron, DeepSpeed, torch distributed or Hugging Face \
+                "pass a file of tensors, or the directory of a Megatron, DeepSpeed, torch distributed or Hugging Face \
                  checkpoint"
             }
             Self::File(error) => error.hint(),
             Self::Piece { .. } | Self::Structure { .. } | Self::Index { .. } => {
-                "is the checkpoint complete, with the files of every rank? one that is still being written is not"
+                "check that the checkpoint is complete, with the files of every rank, and is not still being written"
             }
-            Self::OutputIsFile { .. } => "name a directory with -o: what is written to it has its own names",
-            Self::OutputExists { .. } => "name another directory with -o, or remove this file",
-            Self::Write { .. } => "see that the disk has room and the directory can be written",
+            Self::OutputIsFile { .. } => "pass a directory to `-o`; trainmon names the files in it",
+            Self::OutputExists { .. } => "pass another directory to `-o`, or remove this file",
+            Self::Write { .. } => "check that the disk has free space and that the directory is writable",
         }
     }
 }

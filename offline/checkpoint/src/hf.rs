@@ -1,4 +1,4 @@
-//! Hugging Face's layout: one file of weights, or several with an index that says which tensor is where.
+//! Hugging Face's layout: one file of weights, or several with an index that maps tensors to files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,19 +18,19 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Whether the file is the index of a checkpoint in several files, by its name.
+/// Whether the file's name is that of an index of several files.
 pub(super) fn is_index(path: &Path) -> bool {
     path.file_name().is_some_and(|name| INDEXES.iter().any(|index| name == *index))
 }
 
-/// The checkpoint of an index: the files beside it.
+/// Opens the checkpoint of an index: the files in its directory.
 pub(super) fn open_index(index: &Path) -> Result<Checkpoint, CheckpointError> {
     let mut checkpoint = Checkpoint::new(index.parent().unwrap_or(Path::new("")), Layout::HuggingFace);
     sharded(&mut checkpoint, index)?;
     Ok(checkpoint)
 }
 
-/// The checkpoint in a directory with these names, if it is one.
+/// Opens the checkpoint in a directory with these names, if it is one.
 pub(super) fn open(path: &Path, names: &[String]) -> Result<Option<Checkpoint>, CheckpointError> {
     let has = |name: &str| names.iter().any(|found| found == name);
     let mut checkpoint = Checkpoint::new(path, Layout::HuggingFace);
@@ -52,7 +52,7 @@ fn sharded(checkpoint: &mut Checkpoint, index_path: &Path) -> Result<(), Checkpo
     let files: BTreeSet<&String> = index.weight_map.values().collect();
     for name in files {
         if Path::new(name).components().count() != 1 || name.contains("..") {
-            return Err(wrong("names of files beside the index", format!("{name:?}")));
+            return Err(wrong("names of files in the directory of the index", format!("{name:?}")));
         }
         let file = checkpoint.open(&checkpoint.path.join(name))?;
         checkpoint.take_all(file, &|tensor| (index.weight_map.get(tensor) == Some(name)).then(|| tensor.to_owned()));

@@ -1,25 +1,25 @@
-//! How checkpoints are laid out, and whose habits are followed in reading them.
+//! Layouts of checkpoints, and the conventions used for reading them.
 
 use serde::Serialize;
 
-/// How a checkpoint is laid out.
+/// The layout of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// One file.
     Plain,
-    /// Megatron-LM's, a file per tensor, pipeline and expert rank.
+    /// Megatron-LM's layout, with one file per tensor, pipeline and expert rank.
     Megatron,
-    /// DeepSpeed's.
+    /// DeepSpeed's layout.
     Deepspeed,
     /// torch's distributed checkpoint, as FSDP and Megatron's `torch_dist` write it.
     Distributed,
-    /// Hugging Face's, in one file or several with an index.
+    /// Hugging Face's layout, in one file or in several with an index.
     HuggingFace,
 }
 
 impl Layout {
-    /// For people.
+    /// The layout's name for people.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Plain => "a file of tensors",
@@ -31,11 +31,11 @@ impl Layout {
     }
 }
 
-/// Whose habits are followed where there are two.
+/// The conventions to follow where trainmon and msprobe differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// What the tensors are in truth.
+    /// The correct tensors.
     Ours,
-    /// msprobe's re-assembly of Megatron's ranks, faults and all.
+    /// msprobe's re-assembly of Megatron's ranks, including its faults.
     Msprobe,
 }

@@ -1,11 +1,12 @@
-//! `trainmon compare-checkpoint`: two checkpoints, tensor by tensor, whatever their layouts.
+//! `trainmon compare-checkpoint`: compares two checkpoints of any layout, tensor by tensor.
 //!
 //! ```text
-//! path ─▶ detect ─▶ plain | hf | megatron | deepspeed | dcp ─▶ contents: names, recipes ─▶ assemble ─▶ measure ─▶ report
+//! path ─▶ detect ─▶ plain | hf | megatron | deepspeed | dcp ─▶ contents: names, recipes ─▶ assemble ─▶ measure ─▶
+//! report
 //! ```
 //!
-//! Opening reads structures alone; a tensor is put together when it is compared, some at a time, so memory holds
-//! 256 MiB of tensors (or two of the largest) beyond the mapped files.
+//! Opening reads only structures. Tensors are assembled in batches when they are compared, so memory holds 256 MiB of
+//! tensors (or two of the largest) in addition to the mapped files.
 
 #![forbid(unsafe_code)]
 

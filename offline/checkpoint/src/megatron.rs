@@ -1,5 +1,6 @@
-//! Megatron-LM's own layout: `iter_0000005/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt`, a file per tensor, pipeline and
-//! expert rank. A rank numbers its layers and experts from 0, and holds its slice of each tensor that is cut up.
+//! Megatron-LM's own layout: `iter_0000005/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt`, with one file per tensor,
+//! pipeline and expert rank. A rank numbers its layers and experts from 0 and holds its slice of each partitioned
+//! tensor.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::megatron_split::{Shard, join};
 const LATEST: &str = "latest_checkpointed_iteration.txt";
 const FILES: [&str; 2] = ["model_optim_rng.pt", "model_rng.pt"];
 
-/// The directory with the ranks' directories: `path` itself, or the one it points to, or the last of those in it.
+/// The directory with the ranks' directories: `path` itself, the one it points to, or the last one in it.
 pub(super) fn iteration_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, CheckpointError> {
     if names.iter().any(|name| RankName::parse(name).is_some_and(|_| holds_a_file(&path.join(name)))) {
         return Ok(Some(path.to_path_buf()));
@@ -37,7 +38,7 @@ fn holds_a_file(directory: &Path) -> bool {
     FILES.iter().any(|file| directory.join(file).is_file())
 }
 
-/// The numbers in a rank's directory name: tensor rank, then pipeline and expert rank where there is more than one.
+/// The numbers in a rank's directory name: the tensor rank, then the pipeline and expert ranks if there are several.
 struct RankName {
     tensor: u32,
     others: Vec<u32>,
@@ -60,7 +61,7 @@ struct RankFile {
     file: usize,
 }
 
-/// Puts the ranks together.
+/// Assembles the checkpoint from its ranks.
 pub(super) fn open(path: &Path, directory: &Path, dialect: Dialect) -> Result<Checkpoint, CheckpointError> {
     let mut checkpoint = Checkpoint::new(path, Layout::Megatron);
     let ranks = open_ranks(&mut checkpoint, directory)?;
@@ -90,7 +91,7 @@ pub(super) fn open(path: &Path, directory: &Path, dialect: Dialect) -> Result<Ch
     Ok(checkpoint)
 }
 
-/// The tensors of a pipeline rank's virtual stage, by their names in the whole model.
+/// Collects the tensors of a pipeline rank's virtual stage, by their names in the whole model.
 fn collect_stage(
     checkpoint: &mut Checkpoint,
     ranks: &[&RankFile],
@@ -107,13 +108,13 @@ fn collect_stage(
         for (index, name) in local_names(checkpoint, rank.file, virtual_stage) {
             let global = with_layer(&name, numbering);
             let with_expert = with_expert(&global, u64::from(rank.expert).saturating_mul(experts_per_rank));
-            // What is no expert's is the same on every expert rank.
+            // Tensors outside experts are equal on every expert rank.
             if with_expert.is_none() && rank.expert != ranks[0].expert {
                 continue;
             }
             let shard = Shard { tensor_rank: rank.tensor, stage, file: rank.file, index };
             let shards = grouped.entry(with_expert.unwrap_or(global)).or_default();
-            // A tied embedding lies on the first and on the last stage: once is enough.
+            // A tied embedding is stored on the first and the last stage: one copy is enough.
             if shards.first().is_none_or(|first: &Shard| first.stage == stage) {
                 shards.push(shard);
             }
@@ -122,21 +123,21 @@ fn collect_stage(
         let unreadable: Vec<(String, String)> = checkpoint.files[rank.file]
             .unreadable()
             .iter()
-            .filter_map(|one| Some((core_name(one.name.strip_prefix(&prefix)?), one.trouble.to_string())))
+            .filter_map(|one| Some((core_name(one.name.strip_prefix(&prefix)?), one.error.to_string())))
             .collect();
-        for (name, trouble) in unreadable {
-            checkpoint.unreadable.insert(with_layer(&name, numbering), trouble);
+        for (name, reason) in unreadable {
+            checkpoint.unreadable.insert(with_layer(&name, numbering), reason);
         }
     }
 }
 
-/// The model's tensors in a file, under the names of Megatron-Core, numbered as in the file.
+/// The model's tensors in a file, with their Megatron-Core names and the file's numbering.
 fn local_names(checkpoint: &Checkpoint, file: usize, virtual_stage: usize) -> Vec<(usize, String)> {
     let prefix = prefix_of(checkpoint, virtual_stage);
     let entries = checkpoint.files[file].entries().iter().enumerate();
     entries
         .filter_map(|(index, entry)| Some((index, entry.name.strip_prefix(&prefix)?)))
-        // Scales of 8-bit kernels, packed in a way that is theirs.
+        // Scales of 8-bit kernels, in a private packed format.
         .filter(|(_, name)| !name.ends_with("_extra_state"))
         .map(|(index, name)| (index, core_name(name)))
         .collect()
@@ -160,7 +161,7 @@ fn virtual_stages(checkpoint: &Checkpoint) -> usize {
     stages.len()
 }
 
-/// An argument of the training, as the first rank's file has it.
+/// A training argument, as stored in the first rank's file.
 fn argument<'a>(checkpoint: &'a Checkpoint, ranks: &[RankFile], name: &str) -> Option<Item<'a>> {
     checkpoint.files[ranks.first()?.file].root()?.get("args")?.attribute(name)
 }
@@ -183,7 +184,7 @@ fn open_ranks(checkpoint: &mut Checkpoint, directory: &Path) -> Result<Vec<RankF
             let args = checkpoint.files[file].root().and_then(|root| root.get("args"));
             args.and_then(|args| args.attribute(name)).and_then(Item::as_int).unwrap_or(1)
         };
-        // One more number is the pipeline's unless the training had experts' ranks and no pipeline.
+        // A second number is the pipeline rank, unless the training had expert ranks and no pipeline.
         let is_expert = size("expert_model_parallel_size") > 1 && size("pipeline_model_parallel_size") == 1;
         let (pipeline, expert) = match others[..] {
             [] => (0, 0),
@@ -198,7 +199,7 @@ fn open_ranks(checkpoint: &mut Checkpoint, directory: &Path) -> Result<Vec<RankF
     Ok(ranks)
 }
 
-/// A rank whose directory is missing would leave a hole that looks like a difference.
+/// Checks that the directories of all ranks are present: a gap would look like a difference.
 fn check_complete(directory: &Path, ranks: &[RankFile]) -> Result<(), CheckpointError> {
     let mut tensors: HashMap<(u32, u32), u32> = HashMap::new();
     for rank in ranks {
@@ -213,6 +214,6 @@ fn check_complete(directory: &Path, ranks: &[RankFile]) -> Result<(), Checkpoint
     if ranks.len() as u64 == expected && !ranks.is_empty() {
         return Ok(());
     }
-    let found = format!("{} of {expected} directories mp_rank_*", ranks.len());
-    Err(CheckpointError::Structure { path: directory.to_path_buf(), expected: "a directory of every rank", found })
+    let found = format!("{} of {expected} directories `mp_rank_*`", ranks.len());
+    Err(CheckpointError::Structure { path: directory.to_path_buf(), expected: "one directory per rank", found })
 }

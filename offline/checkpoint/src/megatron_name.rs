@@ -1,4 +1,4 @@
-//! Names in Megatron's checkpoints: layers and experts numbered in the whole model, old names as the new ones.
+//! Names in Megatron's checkpoints: renumbers layers and experts for the whole model and translates old names.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ const EXPERTS: &str = "local_experts.";
 const GROUPED: [&str; 4] =
     ["experts.linear_fc1.weight", "experts.linear_fc2.weight", "experts.linear_fc1.bias", "experts.linear_fc2.bias"];
 
-/// What Megatron-LM called things before Megatron-Core.
+/// Megatron-LM's names before Megatron-Core.
 const OLD_NAMES: [(&str, &str); 9] = [
     ("language_model.", ""),
     ("query_key_value", "linear_qkv"),
@@ -21,7 +21,7 @@ const OLD_NAMES: [(&str, &str); 9] = [
     ("post_attention_norm", "pre_mlp_layernorm"),
 ];
 
-/// The name Megatron-Core has for it.
+/// The Megatron-Core name of an older name.
 pub(super) fn core_name(name: &str) -> String {
     let is_old = name.starts_with("language_model.");
     let mut name = name.to_owned();
@@ -40,14 +40,14 @@ pub(super) fn core_name(name: &str) -> String {
     name
 }
 
-/// How many layers came before, for each stack of them (`decoder.layers.`).
+/// The number of preceding layers in each stack (`decoder.layers.`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Numbering {
     layers: BTreeMap<String, u64>,
 }
 
 impl Numbering {
-    /// The layers that these names have, by stack.
+    /// The number of layers in these names, by stack.
     pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
         let mut layers = BTreeMap::new();
         for name in names {
@@ -59,12 +59,12 @@ impl Numbering {
         Self { layers }
     }
 
-    /// How many experts these names have on one rank.
+    /// The number of experts in these names on one rank.
     pub(super) fn experts(names: impl Iterator<Item = String>) -> u64 {
         names.filter_map(|name| Some(expert(&name)?.1.saturating_add(1))).max().unwrap_or(0)
     }
 
-    /// The layers of a stage come after those before.
+    /// Adds the layers of a stage.
     pub(super) fn add(&mut self, stage: &Self) {
         for (stack, count) in &stage.layers {
             let sum = self.layers.entry(stack.clone()).or_default();
@@ -84,13 +84,13 @@ pub(super) fn with_layer(name: &str, before: &Numbering) -> String {
     }
 }
 
-/// The name with its expert numbered in the whole model; `None` if it is no expert's.
+/// The name with its expert numbered in the whole model; `None` if it belongs to no expert.
 pub(super) fn with_expert(name: &str, before: u64) -> Option<String> {
     let (front, number, rest) = expert(name)?;
     Some(format!("{front}{}{rest}", number.saturating_add(before)))
 }
 
-/// Up to the number of its layer, the number, the rest.
+/// Splits a name into the part before its layer number, the number, and the rest.
 fn layer(name: &str) -> Option<(&str, u64, &str)> {
     let at = if name.starts_with(LAYERS) { 0 } else { name.find(&format!(".{LAYERS}"))? + 1 };
     split_number(name, at + LAYERS.len())

@@ -36,13 +36,13 @@ impl Format {
     }
 }
 
-/// Whether a path is that of a file: there is one, or its ending is that of a format.
+/// Whether a path is that of a file: it is one, or it has the extension of a format.
 fn is_file_name(path: &Path) -> bool {
     let is_like = |format: &Format| Path::new(format.file_name()).extension() == path.extension();
     path.is_file() || (Format::value_variants().iter().any(is_like) && !path.is_dir())
 }
 
-/// Where a comparison goes, and as what.
+/// The files and formats of a comparison.
 #[derive(Debug)]
 pub struct Output {
     files: Vec<(PathBuf, Format)>,
@@ -50,11 +50,11 @@ pub struct Output {
 }
 
 impl Output {
-    /// The files to write to the directory `output`, one per format. msprobe's result is one file, which is written without
-    /// a directory too.
+    /// Determines the files to write to the directory `output`, one per format. msprobe's result is one file, which is
+    /// also written without a directory.
     ///
     /// # Errors
-    /// One of them is there already, or `output` is a file or called like one.
+    /// A file exists, or `output` is a file or has a file's extension.
     pub fn prepare(output: Option<&Path>, formats: &[Format], dialect: Dialect) -> Result<Self, CheckpointError> {
         if let Some(path) = output.filter(|path| is_file_name(path)) {
             return Err(CheckpointError::OutputIsFile { path: path.to_path_buf() });
@@ -74,10 +74,10 @@ impl Output {
         }
     }
 
-    /// Writes them and names them. Each appears whole or not at all.
+    /// Writes the files and returns their paths. Each appears complete or not at all.
     ///
     /// # Errors
-    /// A file cannot be written, or came into being meanwhile.
+    /// A file cannot be written, or was created in the meantime.
     pub fn write(self, comparison: &Comparison) -> Result<Vec<PathBuf>, CheckpointError> {
         for (path, format) in &self.files {
             let failed = |source| CheckpointError::Write { path: path.clone(), source };

@@ -1,9 +1,9 @@
-//! The comparison as one page for a browser: every tensor, the worst first, to be searched and filtered. It loads nothing.
+//! The comparison as one HTML page: every tensor, the worst first, with search and filter. It loads nothing.
 
 use maud::{Markup, html};
 use trainmon_report::html::{Behaviour, list, page};
 
-use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, TensorVerdict};
 use super::report::{word, worst_first};
 
 const COLUMNS: [&str; 9] =
@@ -25,7 +25,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         @for (word, names) in [("target", target_only), ("golden", golden_only)] {
             @if !names.is_empty() {
                 section {
-                    h2 { "Only in the " (word) " one: " (names.len()) }
+                    h2 { "Only in the " (word) ": " (names.len()) }
                     ul { @for name in names { li { code { (name) } } } }
                 }
                 "\n"
@@ -33,7 +33,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         }
         @if !other_values.is_empty() {
             section {
-                h2 { "Values beside the tensors that differ: " (other_values.len()) }
+                h2 { "Non-tensor values that differ: " (other_values.len()) }
                 ul {
                     @for OtherValue { name, target, golden } in other_values {
                         li { code { (name) } ": " (target) " against " (golden) }
@@ -43,7 +43,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
             "\n"
         }
         section {
-            h2 { "Tensors both have" }
+            h2 { "Tensors in both" }
             "\n"
             p id="filters" {
                 label { "search " input id="search" type="search"; }
@@ -76,12 +76,12 @@ fn sentence(comparison: &Comparison) -> String {
     let one_sided = comparison.target_only.len() + comparison.golden_only.len();
     format!(
         "{} of {} tensors differ: {} in value, {} in shape; {} within rounding, {} identical; {one_sided} on one side only",
-        count(Verdict::Different) + count(Verdict::Shape),
+        count(TensorVerdict::Different) + count(TensorVerdict::Shape),
         comparison.tensors.len(),
-        count(Verdict::Different),
-        count(Verdict::Shape),
-        count(Verdict::Rounding),
-        count(Verdict::Identical)
+        count(TensorVerdict::Different),
+        count(TensorVerdict::Shape),
+        count(TensorVerdict::Rounding),
+        count(TensorVerdict::Identical)
     )
 }
 
@@ -115,9 +115,9 @@ fn row(row: &TensorRow) -> Markup {
         distance.map_or_else(|| "-".to_owned(), |distance| format!("{} of {}", distance.differing, row.numel[0])),
     ];
     let level = match row.verdict {
-        Verdict::Identical => "pass",
-        Verdict::Rounding => "warning",
-        Verdict::Different | Verdict::Shape => "error",
+        TensorVerdict::Identical => "pass",
+        TensorVerdict::Rounding => "warning",
+        TensorVerdict::Different | TensorVerdict::Shape => "error",
     };
     html! {
         tr {

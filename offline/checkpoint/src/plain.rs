@@ -10,21 +10,21 @@ use super::contents::Checkpoint;
 use super::error::CheckpointError;
 use super::layout::Layout;
 
-/// What the tensor of a file that is one tensor is called.
+/// The name of the tensor in a file that consists of one tensor.
 const ONLY: &str = "tensor";
 
-/// How many names of plain values a note shows.
+/// The number of names of plain values in a note.
 const VALUES_SHOWN: usize = 3;
 
-/// Keys under which frameworks keep a model's weights beside other things, the first that is there counts.
+/// Keys under which frameworks store a model's weights beside other data; the first existing one is used.
 const MODEL_KEYS: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
 
 pub(super) fn has_its_ending(name: &str) -> bool {
     [".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npy"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// Opens it. Tensors that lie under one key together with an optimizer's lose that key, so that two frameworks' files
-/// have the same names; the rest keep theirs.
+/// Opens the file. Tensors under one key beside an optimizer's lose that key, so that two frameworks' files have the
+/// same names; other tensors keep their names.
 pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let mut checkpoint = Checkpoint::new(path, Layout::Plain);
     let file = checkpoint.open(path)?;
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
         // Another tensor may have the bare name.
         let name = bare.filter(|bare| !taken.contains(*bare)).unwrap_or(name);
-        // A file that is one tensor: others keep it under a name.
+        // A file that is one tensor has no name: other files store it under one.
         Some(if name.is_empty() { ONLY } else { name }.to_owned())
     });
     checkpoint.values = values;
@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     Ok(checkpoint)
 }
 
-/// The numbers and texts of a file, and a note about what else is in it: neither tensors nor arrays, and not compared.
+/// The numbers and texts of a file, and a note about other values, which are not compared.
 fn plain_values(file: &TensorFile) -> Result<(BTreeMap<String, String>, Option<String>), CheckpointError> {
     let mut values = BTreeMap::new();
     let mut others = Vec::new();
@@ -67,7 +67,7 @@ fn plain_values(file: &TensorFile) -> Result<(BTreeMap<String, String>, Option<S
     let (count, are) = if others.len() == 1 { ("value", "is") } else { ("values", "are") };
     let note = (!others.is_empty()).then(|| {
         let names = first_of(others.iter(), VALUES_SHOWN);
-        format!("{} {count} that {are} no tensor, number or text {are} not compared: {names}", others.len())
+        format!("{} {count} {are} neither tensor, number nor text and {are} not compared: {names}", others.len())
     });
     Ok((values, note))
 }

@@ -1,26 +1,26 @@
-//! What a comparison says: to people, as JSON and CSV, and as msprobe's JSON.
+//! The output of a comparison: text, JSON, CSV and msprobe's JSON.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::comparison::{Comparison, OtherValue, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, OtherValue, Side, TensorRow, TensorVerdict};
 use super::error::CheckpointError;
 use trainmon_core::cell_of;
 use trainmon_report::{comparison_as_json, first_of};
 
-/// So many tensors are shown to people, the worst first; files have them all.
+/// The number of tensors in the text, the worst first; files contain all.
 const SHOWN: usize = 20;
-/// So many names are listed to people.
+/// The number of names in the text.
 const NAMES_SHOWN: usize = 20;
 
-/// For a terminal, with the files.
+/// The comparison as text, with the written files.
 pub fn in_words(comparison: &Comparison, written: &[PathBuf]) -> String {
     let written = written.iter().map(|path| format!("written: {}\n", path.display()));
     std::iter::once(text(comparison)).chain(written).collect()
 }
 
-/// For programs, a failure too.
+/// The comparison or the error as JSON.
 pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -> Value {
     let envelope =
         |answer, files: Result<&[PathBuf], &CheckpointError>| comparison_as_json("checkpoints", answer, files);
@@ -40,7 +40,7 @@ fn text(comparison: &Comparison) -> String {
             line(&mut out, &format!("   note: {note}"));
         }
         for (name, reason) in unreadable.iter().take(NAMES_SHOWN) {
-            line(&mut out, &format!("   not read: {name}: {reason}"));
+            line(&mut out, &format!("   cannot read {name}: {reason}"));
         }
     }
     for (word, names) in [("target", target_only), ("golden", golden_only)] {
@@ -49,12 +49,12 @@ fn text(comparison: &Comparison) -> String {
         }
     }
     for OtherValue { name, target, golden } in other_values.iter().take(NAMES_SHOWN) {
-        line(&mut out, &format!("value {name}: {target} against {golden}"));
+        line(&mut out, &format!("value {name}: {target} (baseline {golden})"));
     }
     if other_values.len() > NAMES_SHOWN {
         line(&mut out, &format!("… and {} more values", other_values.len() - NAMES_SHOWN));
     }
-    let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
+    let differing = worst_first(tensors.iter().filter(|row| row.verdict > TensorVerdict::Identical));
     if !differing.is_empty() {
         line(&mut out, &table(&differing));
     }
@@ -62,22 +62,22 @@ fn text(comparison: &Comparison) -> String {
     line(
         &mut out,
         &format!(
-            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in the target, {} only in the golden one{}",
+            "{} in both: {} identical, {} within rounding, {} different, {} with different shapes; {} only in the target, {} only in the baseline{}",
             tensors.len(),
-            count(Verdict::Identical),
-            count(Verdict::Rounding),
-            count(Verdict::Different),
-            count(Verdict::Shape),
+            count(TensorVerdict::Identical),
+            count(TensorVerdict::Rounding),
+            count(TensorVerdict::Different),
+            count(TensorVerdict::Shape),
             target_only.len(),
             golden_only.len(),
             match other_values.len() {
                 0 => String::new(),
-                1 => "; 1 value beside the tensors differs".to_owned(),
-                count => format!("; {count} values beside the tensors differ"),
+                1 => "; 1 non-tensor value differs".to_owned(),
+                count => format!("; {count} non-tensor values differ"),
             },
         ),
     );
-    // Names come from files: what they would tell the terminal to do is not done.
+    // Names come from files: control characters must not reach the terminal.
     out.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
@@ -86,7 +86,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// By verdict, and then by how far they are apart; beside zeros nothing is further.
+/// Sorts by verdict, then by distance; a distance from zeros is the largest.
 pub(super) fn worst_first<'r>(rows: impl Iterator<Item = &'r TensorRow>) -> Vec<&'r TensorRow> {
     let badness =
         |row: &TensorRow| row.distance.as_ref().map_or(0.0, |distance| distance.relative_l2.unwrap_or(f64::INFINITY));
@@ -119,23 +119,23 @@ fn table(rows: &[&TensorRow]) -> String {
     lines.join("\n")
 }
 
-pub(super) fn word(verdict: Verdict) -> &'static str {
+pub(super) fn word(verdict: TensorVerdict) -> &'static str {
     match verdict {
-        Verdict::Identical => "identical",
-        Verdict::Rounding => "rounding",
-        Verdict::Different => "different",
-        Verdict::Shape => "shape",
+        TensorVerdict::Identical => "identical",
+        TensorVerdict::Rounding => "rounding",
+        TensorVerdict::Different => "different",
+        TensorVerdict::Shape => "shape",
     }
 }
 
-/// Everything, for programs.
+/// The complete comparison as JSON.
 pub(super) fn json(comparison: &Comparison) -> Value {
     let count = |verdict| comparison.count(verdict);
     json!({
         "same": comparison.is_same(),
         "summary": {
-            "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
-            "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
+            "common": comparison.tensors.len(), "identical": count(TensorVerdict::Identical),
+            "rounding": count(TensorVerdict::Rounding), "different": count(TensorVerdict::Different), "shape": count(TensorVerdict::Shape),
             "target_only": comparison.target_only.len(), "golden_only": comparison.golden_only.len(),
             "values": comparison.values, "other_values": comparison.other_values.len(),
         },
@@ -145,7 +145,7 @@ pub(super) fn json(comparison: &Comparison) -> Value {
     })
 }
 
-/// A row per tensor, those of one side too.
+/// The comparison as CSV: one row per tensor, including those on one side only.
 pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
     let mut out = csv::Writer::from_writer(Vec::new());
     out.write_record([
@@ -201,7 +201,7 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
     out.into_inner().map_err(|error| csv::Error::from(error.into_error()))
 }
 
-/// msprobe's `ckpt_similarity.json`: names both have, by name; its numbers are those of float32.
+/// msprobe's `ckpt_similarity.json`: names in both, sorted, with numbers computed in float32.
 pub(super) fn msprobe(comparison: &Comparison) -> Value {
     let single = |value: f64| json!(f64::from(value as f32));
     let rows = comparison.tensors.iter().map(|row| {

@@ -1,34 +1,35 @@
-//! Slices of a tensor that tensor-parallel ranks hold, joined. A slice may itself be cut into rows of elements, as ZeRO-3 does.
+//! Joins the slices of a tensor that tensor-parallel ranks hold. A slice may itself be cut into rows of elements, as in
+//! ZeRO-3.
 
 use trainmon_core::Shape;
 
 use super::assemble::joined;
-use super::error::PieceTrouble;
+use super::error::PieceError;
 use super::recipe::{Piece, Recipe};
 
-/// How slices lie beside each other.
+/// How slices are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Joint {
-    /// Along this axis.
+    /// The axis along which they are joined.
     pub(super) axis: usize,
-    /// Each slice is its part of one half above its part of the other, along axis 0; an odd one is not.
+    /// Each slice is its part of one half above its part of the other, along axis 0; does not apply to an odd size.
     pub(super) is_gated: bool,
 }
 
-/// The whole tensor. Slices differ in size along the axis alone.
-pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceTrouble> {
+/// The recipe of the whole tensor. Slices may differ in size only along the joined axis.
+pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceError> {
     let shapes: Vec<Shape> = slices.iter().map(|slice| slice.shape).collect();
     let (whole, _) = joined(&shapes, joint.axis)?;
     let is_halved = joint.is_gated
         && joint.axis == 0
         && shapes.iter().all(|shape| shape.dims().first().is_some_and(|rows| rows % 2 == 0));
-    // As rows of elements that lie one after another in each slice, and beside those of the others in the whole.
+    // Rows of elements are contiguous in each slice and interleaved with the other slices' rows in the whole tensor.
     let rows: i64 = if is_halved { 2 } else { whole.dims()[..joint.axis].iter().product() };
     let (mut pieces, mut before) = (Vec::new(), 0);
     for slice in slices {
         let width = (slice.shape.elements() as i64).checked_div(rows).unwrap_or(0);
         for piece in &slice.pieces {
-            // Whole, or a run of a row of elements.
+            // A whole slice, or a run of its elements.
             let start = if slice.cut_as.dims().len() == 1 { piece.at.first().copied().unwrap_or(0) } else { 0 };
             cut(piece, start, width, before, &mut pieces)?;
         }
@@ -38,8 +39,8 @@ pub(super) fn join(slices: &[Recipe], joint: Joint) -> Result<Recipe, PieceTroub
     Ok(Recipe { dtype, shape: whole, cut_as: Shape::new(&[rows, before])?, pieces })
 }
 
-/// Cuts a run of elements at the ends of rows: a part of a row, whole rows, a part of a row.
-fn cut(piece: &Piece, start: i64, width: i64, before: i64, pieces: &mut Vec<Piece>) -> Result<(), PieceTrouble> {
+/// Cuts a run of elements at the ends of rows: a partial row, whole rows, a partial row.
+fn cut(piece: &Piece, start: i64, width: i64, before: i64, pieces: &mut Vec<Piece>) -> Result<(), PieceError> {
     let count = piece.shape.elements() as i64;
     let first = piece.elements.map_or(0, |(first, _)| first);
     let mut done = 0;
@@ -64,7 +65,7 @@ mod tests {
     use trainmon_tensor_files::{FileBytes, StoredTensor};
 
     use super::super::assemble::assemble;
-    use super::super::recipe::Source;
+    use super::super::recipe::PieceSource;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {
@@ -73,7 +74,7 @@ mod tests {
 
     /// A slice of bytes, in one piece or cut into rows of so many elements.
     fn slice(dims: &[i64], bytes: &[u8], cut_at: Option<usize>) -> (Recipe, Vec<StoredTensor>) {
-        let source = || Source::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
+        let source = || PieceSource::Within { path: PathBuf::new(), bytes: FileBytes::from(Vec::new()) };
         let stored =
             |dims: &[i64], bytes: &[u8]| StoredTensor::new(Dtype::U8, shape(dims), bytes.to_vec().into()).unwrap();
         let whole = shape(dims);

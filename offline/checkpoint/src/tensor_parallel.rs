@@ -1,6 +1,7 @@
-//! DeepSpeed's tensor-parallel ranks put together. Nothing in the checkpoint says for certain how a tensor was cut up, so it is
-//! asked in this order: the patterns kept for DeepSpeed's universal checkpoints, Megatron's names, whether all ranks have the
-//! same, the names of Hugging Face's layers. What none of them tells stays apart.
+//! Assembles the slices of DeepSpeed's tensor-parallel ranks. A checkpoint does not reliably record how a tensor was
+//! cut up. The sources are, in this order: the patterns for DeepSpeed's universal checkpoints, Megatron's names,
+//! whether all ranks have equal tensors, and the names of Hugging Face's layers. Tensors that none of them covers stay
+//! separate.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,13 +18,13 @@ use super::recipe::Recipe;
 use super::slices::{Joint, join};
 use trainmon_report::{first_of, quoted};
 
-/// Names listed in a note.
+/// The number of names in a note.
 const NAMES_SHOWN: usize = 3;
-/// Hugging Face's names of layers whose outputs are divided, and of those whose inputs are.
+/// Hugging Face's names of layers with partitioned outputs, and of those with partitioned inputs.
 const BY_ROWS: [&str; 5] = [".q_proj.", ".k_proj.", ".v_proj.", ".gate_proj.", ".up_proj."];
 const BY_COLUMNS: [&str; 2] = [".o_proj.weight", ".down_proj.weight"];
 
-/// What stands before the names of a rank's own tensors.
+/// The prefix of the names of a rank's own tensors.
 pub(super) fn rank_prefix(rank: u64) -> String {
     format!("mp_rank_{rank:02}.")
 }
@@ -31,9 +32,9 @@ pub(super) fn rank_prefix(rank: u64) -> String {
 /// How the ranks hold a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// Each has all of it.
+    /// Each rank has the whole tensor.
     Whole,
-    /// Each has a slice.
+    /// Each rank has a slice.
     Sliced(Joint),
 }
 
@@ -41,7 +42,7 @@ const ROWS: Held = Held::Sliced(Joint { axis: 0, is_gated: false });
 const COLUMNS: Held = Held::Sliced(Joint { axis: 1, is_gated: false });
 const GATED: Held = Held::Sliced(Joint { axis: 0, is_gated: true });
 
-/// Patterns of names, each at the name's beginning.
+/// Name patterns, anchored at the beginning of the name.
 #[derive(Debug, Default)]
 struct Patterns {
     exact: HashSet<String>,
@@ -49,7 +50,7 @@ struct Patterns {
 }
 
 impl Patterns {
-    /// Those of a list. What is no pattern matches nothing.
+    /// The patterns of a list. An invalid pattern matches nothing.
     fn of(list: Option<Item<'_>>) -> Self {
         let mut patterns = Self::default();
         for text in list.iter().flat_map(|list| list.items()).filter_map(Item::as_text) {
@@ -68,7 +69,7 @@ impl Patterns {
     }
 }
 
-/// The one name that a pattern matches, if it is one.
+/// The only name that a pattern matches, if there is only one.
 fn literal(pattern: &str) -> Option<String> {
     let mut name = String::new();
     let mut rest = pattern.strip_prefix('^')?.strip_suffix('$')?.chars();
@@ -83,21 +84,21 @@ fn literal(pattern: &str) -> Option<String> {
     Some(name)
 }
 
-/// What a checkpoint says of its slices.
+/// The checkpoint's own data about its slices.
 #[derive(Debug, Default)]
 pub(super) struct Knowledge {
     whole: Patterns,
     rows: Patterns,
     columns: Patterns,
     gated: Patterns,
-    /// Cut up in a way of its own.
+    /// Tensors that are cut up in another way.
     special: Patterns,
-    /// Whether Megatron's first linear layer of a block has a gate.
+    /// Whether the first linear layer of a Megatron block is gated.
     is_gated: bool,
 }
 
 impl Knowledge {
-    /// What the file of the first rank says.
+    /// The data in the first rank's file.
     pub(super) fn of(root: Option<Item<'_>>) -> Self {
         let Some(root) = root else { return Self::default() };
         let argument = |name| root.get("args").and_then(|args| args.attribute(name)).and_then(Item::as_bool);
@@ -124,13 +125,13 @@ impl Knowledge {
         }
     }
 
-    /// Whether its patterns are about these names: those of another way to build the same model match none of them.
+    /// Whether the patterns apply to these names: patterns for another implementation of the model match none of them.
     fn is_about<'n>(&self, mut names: impl Iterator<Item = &'n String>) -> bool {
         let lists = [&self.whole, &self.rows, &self.columns, &self.gated, &self.special];
         names.any(|name| lists.iter().any(|patterns| patterns.has(plain(name).as_ref())))
     }
 
-    /// How a tensor is held, as far as its name tells. `Err` if it is cut up in a way of its own.
+    /// How a tensor is held, as far as its name determines it. `Err` if it is cut up in another way.
     fn of_name(&self, name: &str) -> Result<Option<Held>, ()> {
         let plain = plain(name);
         let found = [(&self.whole, Held::Whole), (&self.gated, GATED), (&self.columns, COLUMNS), (&self.rows, ROWS)];
@@ -148,7 +149,7 @@ impl Knowledge {
     }
 }
 
-/// The name as patterns have it: a pipeline's layer is a number.
+/// The name as the patterns have it: a pipeline layer is a number.
 fn plain(name: &str) -> Cow<'_, str> {
     match name.strip_prefix("layer_").map(|rest| rest.trim_start_matches('0')) {
         Some(rest) if rest.starts_with('.') => Cow::Owned(format!("0{rest}")),
@@ -162,7 +163,7 @@ fn of_hugging_face(name: &str) -> Option<Held> {
     if has(&BY_COLUMNS) { Some(COLUMNS) } else { has(&BY_ROWS).then_some(ROWS) }
 }
 
-/// Replaces the ranks' tensors, which stand under their prefixes, by whole ones.
+/// Replaces the ranks' tensors, which are stored under their prefixes, by whole ones.
 pub(super) fn put_together(
     checkpoint: &mut Checkpoint,
     ranks: &BTreeSet<u64>,
@@ -175,7 +176,7 @@ pub(super) fn put_together(
             names.entry(name.to_owned()).or_default().push(rank);
         }
     }
-    // DeepSpeed cuts along the first axis what its patterns do not name.
+    // DeepSpeed cuts tensors without a pattern along the first axis.
     let otherwise = knowledge.is_about(names.keys()).then_some(ROWS);
     let mut apart = Vec::new();
     for (name, holders) in names {
@@ -198,7 +199,7 @@ pub(super) fn put_together(
     }
     if !apart.is_empty() {
         checkpoint.notes.push(format!(
-            "how tensor-parallel ranks divide {} is not known: each rank's slice is compared for itself, under \
+            "unknown tensor-parallel layout of {}: each rank's slice is compared separately, under \
              `mp_rank_NN.`",
             first_of(apart.iter().map(quoted), NAMES_SHOWN)
         ));
@@ -210,7 +211,7 @@ fn slice<'a>(checkpoint: &'a Checkpoint, rank: u64, name: &str) -> &'a Recipe {
     &checkpoint.tensors[&format!("{}{name}", rank_prefix(rank))]
 }
 
-/// How the ranks hold a tensor, if that can be told.
+/// How the ranks hold a tensor, if that can be determined.
 fn held(
     checkpoint: &mut Checkpoint,
     name: &str,
@@ -231,12 +232,12 @@ fn held(
         }
         if by_name.is_some() {
             let note =
-                format!("`{name}` differs between tensor ranks {} and {rank}: that of the first is compared", ranks[0]);
+                format!("`{name}` differs between tensor ranks {0} and {rank}: comparing that of rank {0}", ranks[0]);
             checkpoint.notes.push(note);
         }
         return Ok(by_name.or_else(|| of_hugging_face(name)).or(otherwise));
     }
-    // A slice of nothing but zeros is as that of the others, whole or not.
+    // A slice of zeros fits both a whole and a sliced tensor.
     let width = first.dtype().size().max(1);
     let is_one_number = first.bytes().chunks_exact(width).all(|element| element == &first.bytes()[..width]);
     let by_layer = of_hugging_face(name).filter(|_| is_one_number);

@@ -1,11 +1,12 @@
-//! The line a fault is on, with a caret below it.
+//! Prints the line of an error with a caret below it.
 
-/// More of a line is cut off: a config may be one long line.
+/// The largest number of characters shown of a line: a config may be one long line.
 const MAX_SHOWN_CHARS: usize = 100;
-/// How much of a cut line stands before the fault.
+/// The number of characters shown before the error in a shortened line.
 const CHARS_BEFORE: usize = 50;
 
-/// The line `line` (from 1) of `text` with a caret at `column` (from 1, in characters); empty if there is no such line.
+/// The line `line` (from 1) of `text` with a caret at `column` (from 1, in characters); empty if the line does not
+/// exist.
 pub(crate) fn excerpt(text: &str, line: usize, column: usize) -> String {
     let Some(shown) = text.lines().nth(line.saturating_sub(1)) else {
         return String::new();
@@ -21,7 +22,7 @@ pub(crate) fn excerpt(text: &str, line: usize, column: usize) -> String {
     format!("{margin} |\n{line} | {lead}{window}{trail}\n{margin} | {indent}^\n")
 }
 
-/// Tabs and control characters would move the caret or the terminal.
+/// Replaces tabs and control characters, which would move the caret or affect the terminal.
 fn visible(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }

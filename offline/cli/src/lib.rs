@@ -1,8 +1,8 @@
-//! The `trainmon` command: what is done beside and after a training. Each of its verbs reads arguments, calls the crate that
-//! does the work, and prints what came of it.
+//! The `trainmon` command, for everything beside and after a training. Each verb reads its arguments, calls the crate
+//! that does the work, and prints the result.
 //!
-//! A library, because two programs have it: `src/main.rs`, and the Python package, whose extension module carries the same
-//! commands. So an installed wheel is all a user needs.
+//! This is a library because two programs use it: `src/main.rs`, and the Python package, whose extension module
+//! contains the same commands. An installed wheel is therefore all that a user needs.
 
 #![forbid(unsafe_code)]
 

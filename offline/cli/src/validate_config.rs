@@ -1,4 +1,4 @@
-//! `trainmon check-config`: what a config file means, or what is wrong with it.
+//! `trainmon check-config`: validates a config file and prints its meaning.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use trainmon_core::config::{
 use trainmon_report::Advise;
 use trainmon_runs::compare::why_no_run;
 
-/// What there is to say about one config file. Its JSON form is the output of `trainmon check-config --json`.
+/// The result of validating one config file. Its JSON form is the output of `trainmon check-config --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// The file, as it was named.
+    /// The file, as the user passed it.
     pub(crate) file: String,
-    /// Whether a training would start with it.
+    /// Whether a training would accept it.
     pub(crate) ok: bool,
-    /// What is wrong, in the order of the file.
+    /// The errors, in file order.
     pub(crate) errors: Vec<Finding>,
-    /// What has no effect, in the order of the file.
+    /// The keys without effect, in file order.
     pub(crate) warnings: Vec<Finding>,
-    /// What the file means, defaults filled in; absent when there are errors.
+    /// The effective config with defaults filled in; absent if there are errors.
     pub(crate) config: Option<Meant>,
     /// The file's text, for excerpts.
     #[serde(skip)]
     pub(crate) text: String,
 }
 
-/// What a file is the config of.
+/// The kind of config in a file.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Meant {
@@ -41,22 +41,22 @@ pub(crate) enum Meant {
 /// An error or a warning.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
-    /// Everything in one line, as people read it.
+    /// The whole message in one line.
     pub(crate) message: String,
-    /// The parts.
+    /// Its parts.
     #[serde(flatten)]
     pub(crate) diagnostic: Diagnostic,
 }
 
 impl Report {
-    /// What of the config differs from that of a file without keys; `None` when there are errors.
+    /// The differences between the config and that of an empty file; `None` if there are errors.
     pub(crate) fn differences(&self) -> Option<Value> {
         let config = self.config.as_ref()?;
         let (mut config, default) = match config {
             Meant::Monitor(config) => (json!(config), json!(Config::of_empty_file(config.dialect))),
             Meant::Capture(config) => (json!(config), json!(CaptureConfig::default())),
         };
-        // The layout of CSV files is that of those written, where any are.
+        // If CSV files are written, their layout is that of the files.
         if let Some(object) = config.as_object_mut().filter(|object| object.get("csv") == object.get("csv_layout")) {
             object.remove("csv_layout");
         }
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// The members of `value` that `default` does not have alike; a value that is no object is given whole.
+/// The members of `value` that differ from `default`; a value that is not an object is returned whole.
 fn differing(value: &Value, default: &Value) -> Value {
     let (Value::Object(members), Value::Object(defaults)) = (value, default) else { return value.clone() };
     let differs = |(name, member): (&String, &Value)| {
@@ -80,13 +80,13 @@ impl From<Diagnostic> for Finding {
     }
 }
 
-/// A config file that cannot be read at all.
+/// A config file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{file}`")]
 pub(crate) struct Unreadable {
-    /// The file, as it was named.
+    /// The file, as the user passed it.
     pub(crate) file: String,
-    /// Why.
+    /// The cause.
     #[source]
     pub(crate) source: std::io::Error,
 }
@@ -95,14 +95,15 @@ impl Advise for Unreadable {
     fn hint(&self) -> &str {
         match self.source.kind() {
             std::io::ErrorKind::NotFound => "check the path; it is relative to the current directory",
-            std::io::ErrorKind::PermissionDenied => "the file's permissions do not let you read it",
-            std::io::ErrorKind::InvalidData => "a config file is text in UTF-8",
-            _ => "give the path of a config file",
+            std::io::ErrorKind::PermissionDenied => "check the permissions of the file",
+            std::io::ErrorKind::InvalidData => "save the config file as UTF-8 text",
+            _ => "pass the path of a config file",
         }
     }
 }
 
-/// Golden runs that are not there, or are none: a training says so and goes on without the rule. They may lie on another machine.
+/// Warnings about baseline runs that do not exist or are not runs: a training logs this and continues without the rule.
+/// The runs may be on another machine.
 fn golden_runs_missing(file: &str, config: &Config) -> Vec<Diagnostic> {
     let of_rule = |(index, rule): (usize, &Rule)| {
         let key = format!("alert.rules[{index}].golden");
@@ -114,7 +115,7 @@ fn golden_runs_missing(file: &str, config: &Config) -> Vec<Diagnostic> {
             key: key.clone(),
             kind: DiagnosticKind::NoEffect,
             expected: None,
-            found: Some(format!("{why}: `{}` would be held against nothing", rule.rule)),
+            found: Some(format!("{why}: `{}` would have no baseline", rule.rule)),
             suggestion: None,
             hint: Some(hint),
         };
@@ -127,7 +128,7 @@ fn golden_runs_missing(file: &str, config: &Config) -> Vec<Diagnostic> {
 ///
 /// # Errors
 ///
-/// Only if the file cannot be read; what is wrong inside it is part of the report.
+/// Only if the file cannot be read; errors inside it are part of the report.
 pub(crate) fn validate(path: &Path) -> Result<Report, Unreadable> {
     let file = path.display().to_string();
     let text = match std::fs::read_to_string(path) {

@@ -162,7 +162,7 @@ fn a_file_that_is_not_text_is_an_error() {
         said.err,
         "error: cannot read `train.json`\n\
          Caused by: stream did not contain valid UTF-8\n\
-         hint: a config file is text in UTF-8\n"
+         hint: save the config file as UTF-8 text\n"
     );
     assert_eq!(said.code, Some(2));
 }
@@ -174,7 +174,7 @@ fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
     let workspace = Workspace::with(&config.to_string());
     let said = workspace.run(&["check-config", "train.json"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
-    let expected = "warning: train.json: key `alert.rules[0].golden`: `nowhere` does not exist: `Baseline` would be held against nothing\n\
+    let expected = "warning: train.json: key `alert.rules[0].golden`: `nowhere` does not exist: `Baseline` would have no baseline\n\
         hint: check the path; it is relative to the current directory\n";
     assert!(said.err.starts_with(expected), "{}", said.err);
     assert!(

@@ -157,8 +157,8 @@ fn a_torn_last_line_and_strange_files_are_warnings() {
         said.err,
         format!(
             "warning: `{RUN}/mine.csv` is no table of a monitor: left out\n\
-             warning: `{RUN}/exp_avg_1-1.csv` line 3: torn off at the file's end: left out\n\
-             warning: `{RUN}/exp_avg_sq_1-1.csv` has no header: left out\n"
+             warning: `{RUN}/exp_avg_1-1.csv` line 3: ignored the truncated last line\n\
+             warning: ignored `{RUN}/exp_avg_sq_1-1.csv`, which has no header\n"
         )
     );
     assert!(said.out.contains("6 values, 4 tags, 2 kinds"), "{}", said.out);
@@ -185,7 +185,7 @@ fn a_step_that_comes_again_is_read_once_and_that_is_said() {
     let again = "0,1700000008.5,,9.0\n1,1700000009.5,1.0,9.0\n2,1700000010.5,1.0,9.0\n";
     workspace.write(&format!("{RUN}/steps.csv"), &format!("{STEPS}{again}"));
     let said = workspace.convert(&[RUN]);
-    let came = |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 come again: what came first is read\n");
+    let came = |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 come again: reading the first occurrence\n");
     assert_eq!(said.err, [came("steps.csv"), came("grad_reduced_0-9.csv")].concat());
     assert!(said.out.contains("steps 0 to 2, 8 values"), "{}", said.out);
 }
@@ -196,7 +196,7 @@ fn rows_of_msprobes_collectives_are_left_out_with_one_warning_per_table() {
     let row = "all_reduce,0,w,0,1.0,2.0,3.0\n";
     workspace.write(&format!("{RUN}/other_0-0.csv"), &format!("vpp_stage,name,step,sign\n0,w,0,0.5\n{row}{row}"));
     let said = workspace.convert(&[RUN]);
-    let what = "rows of collectives that msprobe writes with other columns are left out";
+    let what = "ignored rows of collectives, which msprobe writes with other columns";
     assert_eq!(said.err, format!("warning: `{RUN}/other_0-0.csv`: {what}\n"));
     assert!(said.out.contains("2 kinds"), "{}", said.out);
 }
@@ -206,13 +206,16 @@ fn what_is_no_run_is_refused() {
     let workspace = Workspace::new();
     fs::create_dir(workspace.path("empty")).expect("writable");
     workspace.write("other/notes.txt", "x");
-    let hint = "hint: give a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that \
+    let hint = "hint: pass a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that \
                 holds all runs\n";
-    assert_eq!(workspace.fails(&["empty"]), format!("error: `empty` is no run directory: it is empty\n{hint}"));
+    assert_eq!(
+        workspace.fails(&["empty"]),
+        format!("error: `empty` is not a run directory: the directory is empty\n{hint}")
+    );
     assert_eq!(
         workspace.fails(&["other"]),
         format!(
-            "error: `other` is no run directory: neither it nor a directory of a rank in it has CSV files of a \
+            "error: `other` is not a run directory: neither the directory nor a rank's directory in it has CSV files of a \
              monitor\n{hint}"
         )
     );
@@ -231,7 +234,7 @@ fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
     workspace.write("events/mine", "x");
     assert_eq!(
         workspace.fails(&[RUN, "-o", "events"]),
-        "error: `events` exists already\nhint: name another directory with --output, or remove this one\n"
+        "error: `events` already exists\nhint: name another directory with --output, or remove this one\n"
     );
     fs::remove_file(workspace.path("events/mine")).expect("removable");
     assert_eq!(workspace.convert(&[RUN, "-o", "events"]).code, Some(0));

@@ -96,7 +96,7 @@ fn a_change_is_ordered_and_its_step_told_as_soon_as_it_is_known() {
         "--off",
         "activations",
     ]);
-    assert_eq!((out.as_str(), err.as_str(), code), ("7: set {}: agreed: from step 120 on\n", "", Some(0)));
+    assert_eq!((out.as_str(), err.as_str(), code), ("7: set {}: agreed, effective from step 120\n", "", Some(0)));
     let body: Value = serde_json::from_str(asked[0].strip_prefix("POST /set ").unwrap()).unwrap();
     assert_eq!(
         body,
@@ -113,7 +113,7 @@ fn waiting_for_the_switch_tells_ranks_that_were_late_with_exit_code_one() {
     let late = json!([{"rank": 3, "step": 131}]);
     let answers = vec![(202, json!({"id": 7})), (200, change("agreed", &json!([]))), (200, change("switched", &late))];
     let (out, _, code, asked) = Run::answering(answers).ctl(&["pause", "--wait"]);
-    assert_eq!((out.as_str(), code), ("7: set {}: in force since step 120; rank 3 only at step 131\n", Some(1)));
+    assert_eq!((out.as_str(), code), ("7: set {}: in effect since step 120; rank 3 only at step 131\n", Some(1)));
     assert_eq!(asked[0], "POST /pause");
 }
 
@@ -155,7 +155,7 @@ fn a_capture_is_ordered_and_told_when_its_step_is_known() {
         "--summary-mode",
         "md5",
     ]);
-    assert_eq!((out.as_str(), err.as_str(), code), ("7: set {}: agreed: from step 120 on\n", "", Some(0)));
+    assert_eq!((out.as_str(), err.as_str(), code), ("7: set {}: agreed, effective from step 120\n", "", Some(0)));
     let body: Value = serde_json::from_str(asked[0].strip_prefix("POST /dump ").unwrap()).unwrap();
     assert_eq!(
         body,
@@ -182,7 +182,7 @@ fn waiting_for_a_capture_tells_where_its_files_are_and_which_rank_has_none() {
     assert_eq!(asked[0], "POST /dump {}");
     let run = Run::answering(order(captured("done", &json!([1]))));
     let (out, _, code, _) = run.ctl(&["dump", "--wait"]);
-    assert!(code == Some(1) && out.ends_with("; not whole on rank 1\n"), "{out}");
+    assert!(code == Some(1) && out.ends_with("; incomplete on rank 1\n"), "{out}");
 }
 
 #[test]
@@ -190,13 +190,16 @@ fn what_is_refused_or_withdrawn_is_an_error_with_a_hint() {
     let refusal = json!({"error": "key `ops[0]`: unknown", "hint": "look it up"});
     let (out, err, code, asked) = Run::answering(vec![(422, refusal)]).ctl(&["set", "--json-change", "{\"ops\": [1]}"]);
     assert_eq!((out.as_str(), code), ("", Some(2)));
-    assert_eq!(err, "error: the run refuses: key `ops[0]`: unknown\nhint: look it up\n");
+    assert_eq!(err, "error: the run rejected the request: key `ops[0]`: unknown\nhint: look it up\n");
     assert_eq!(asked, ["POST /set {\"ops\": [1]}"]);
     let answers = vec![(202, json!({"id": 7})), (200, change("withdrawn", &json!([])))];
     let (_, err, code, _) = Run::answering(answers).ctl(&["resume"]);
     assert_eq!(
         (err.as_str(), code),
-        ("error: withdrawn, nothing changed: no answer\nhint: see to the reason, then order it again\n", Some(2))
+        (
+            "error: the change was withdrawn without effect: no answer\nhint: fix the cause, then request the change again\n",
+            Some(2)
+        )
     );
 }
 
@@ -248,12 +251,12 @@ fn a_status_is_told_in_words_and_as_json() {
          step 1234: measured; 0.413 s per step\n\
          hangs: Stall: no step for 61 s: all_reduce 4211 of group dp: entered by rank 0, not by rank 1\n\
          in progress: all_reduce 4211 of group dp (2 ranks), 25.0 MiB, called at train.py[88], for 61.0 s\n\
-         last in group dp: rank 1; the others waited 50.3 ms per step for it, up to step 1232\n\
+         slowest in group dp: rank 1; the other ranks waited 50.3 ms per step for it, up to step 1232\n\
          plan: weight_grad [norm min], param [norm min]; one step in 10 from 5 to 9000; of h.1, head\n\
          cost: 0.31 % of the step (budget 1 %: one layer in 4 is measured per step), 2.0 MiB read\n\
          records: 20 observed, 4 not sampled, 16 measured, 0 dropped\n  \
-           csv          12 of 16 delivered, 0 failed, 0 dropped; 1 of 16 steps wait; /runs/a\n\
-         change 1: pause: asked, no answer yet from rank 1\n"
+           csv          12 of 16 delivered, 0 failed, 0 dropped; 1 of 16 steps queued; /runs/a\n\
+         change 1: pause: proposed, no response yet from rank 1\n"
     );
     let (out, _, _, _) = Run::answering(vec![(200, status.clone())]).ctl(&["status", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), status);
@@ -267,8 +270,8 @@ fn nobody_there_is_an_error_that_says_where_it_was_looked_for() {
     assert!(err.starts_with("error: no `control.json` in `monitor_output`"), "{err}");
     let (_, err, code) = ctl(empty.path(), &["--socket", "nowhere.sock", "status"]);
     assert_eq!(code, Some(2));
-    assert!(err.starts_with("error: nobody answers at `nowhere.sock`\nCaused by: "), "{err}");
-    assert!(err.ends_with("hint: is the training still running, and on this machine?\n"), "{err}");
+    assert!(err.starts_with("error: no response from `nowhere.sock`\nCaused by: "), "{err}");
+    assert!(err.ends_with("hint: check that the training is still running, on this machine\n"), "{err}");
 }
 
 #[test]

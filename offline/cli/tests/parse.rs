@@ -69,7 +69,7 @@ fn nothing_is_replaced_and_nothing_half_written() {
     assert_eq!(trainmon(workspace.path(), &["parse", "-d", &source]).code, Some(0));
     let again = trainmon(workspace.path(), &["parse", "-d", &source]);
     assert_eq!(again.code, Some(2));
-    assert!(again.err.starts_with("error: `./output/plain.pt` exists already\nhint: "), "{}", again.err);
+    assert!(again.err.starts_with("error: `./output/plain.pt` already exists\nhint: "), "{}", again.err);
     fs::write(workspace.path().join("cut.pt"), &fs::read(&source).unwrap()[..3000]).unwrap();
     fs::create_dir(workspace.path().join("empty")).unwrap();
     for (input, words) in [
@@ -92,7 +92,7 @@ fn a_file_without_tensors_is_not_passed_over() {
     fs::write(workspace.path().join("nothing.safetensors"), bytes).unwrap();
     let said = trainmon(workspace.path(), &["parse", "-d", "nothing.safetensors", "-t", "npy", "-o", "out"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.starts_with("error: `nothing.safetensors` holds no tensor\n"), "{said:?}");
+    assert!(said.err.starts_with("error: `nothing.safetensors` has no tensors\n"), "{said:?}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_file_that_would_call_the_system_is_converted_and_said_to_do_so() {
         trainmon(workspace.path(), &["parse", "-d", &checkpoint("attack_within.pt"), "-t", "safetensors", "-o", "out"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "out/attack_within.safetensors\n"), "{}", said.err);
     assert!(said.err.starts_with("note: "), "{}", said.err);
-    assert!(said.err.contains("attack_within.pt asks whoever loads it to call posix.system"), "{}", said.err);
+    assert!(said.err.contains("attack_within.pt contains calls of posix.system"), "{}", said.err);
     let said = trainmon(workspace.path(), &["parse", "-d", &checkpoint("plain.pt"), "-t", "safetensors", "-o", "out"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
 }

@@ -87,7 +87,7 @@ fn a_run_becomes_one_page_with_curves_heat_maps_and_alerts() {
     let workspace = Workspace::new();
     let said = workspace.plot(&["out", "--rank", "1"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(said.out, "run-a.html: run-a rank 1, 60 steps, 0 to 59, 1 alert; --rank 0 shows the other\n");
+    assert_eq!(said.out, "run-a.html: run-a rank 1, 60 steps, 0 to 59, 1 alert; `--rank 0` shows the other rank\n");
     let page = fs::read_to_string(workspace.path("run-a.html")).expect("there");
     let data = data_of(&page);
     assert_eq!((&data["status"]["run"], &data["status"]["rank"]), (&"run-a".into(), &1.into()));
@@ -158,7 +158,7 @@ fn a_run_that_is_at_work_is_drawn_as_far_as_it_got() {
         let said = workspace.plot(&["out", "--rank", "0", "-o", out]);
         assert_eq!(said.code, Some(0), "{}", said.err);
         assert!(said.out.starts_with(&format!("{out}: run-a rank 0, 1 step, 0 to 0")), "{}", said.out);
-        assert!(said.err.contains("line 3: torn off at the file's end"), "{}", said.err);
+        assert!(said.err.contains("line 3: ignored the truncated last line"), "{}", said.err);
     }
 }
 
@@ -193,8 +193,8 @@ fn what_cannot_be_drawn_is_told_and_leaves_nothing() {
     fs::write(workspace.path("taken.html"), "mine").expect("writable");
     for (arguments, expected) in [
         (&["nowhere"][..], "error: `nowhere` does not exist\n"),
-        (&["out", "-o", "run.pdf"], "error: `run.pdf`: expected a name that ends with .html, .svg or .png\n"),
-        (&["out", "-o", "taken.html"], "error: `taken.html` exists already\n"),
+        (&["out", "-o", "run.pdf"], "error: `run.pdf` does not end with `.html`, `.svg` or `.png`\n"),
+        (&["out", "-o", "taken.html"], "error: `taken.html` already exists\n"),
         (&["out", "--rank", "9"], "error: `out` has no rank 9: found 0, 1\n"),
     ] {
         let said = workspace.plot(arguments);

@@ -177,7 +177,7 @@ fn a_torn_step_is_left_out_with_a_word_and_the_exit_code_says_so() {
     workspace.run(V2, 0, "journal_rank0.tmj", 2..9);
     workspace.tear("journal_rank0.tmj", 5);
     let said = workspace.recover(&["journal_rank0.tmj", "--output", "rescued"]);
-    assert_eq!(said.err, "warning: `journal_rank0.tmj`: step 5 is torn: its checksum does not match\n");
+    assert_eq!(said.err, "warning: `journal_rank0.tmj`: step 5 is damaged: its checksum does not match\n");
     assert!(said.out.contains("6 steps, 2 to 8"), "{}", said.out);
     assert!(said.out.ends_with("; 1 thing torn or missing\n"), "{}", said.out);
     assert_eq!(said.code, Some(1));
@@ -195,8 +195,8 @@ fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
     let dropped = |step: &u64| !(17..=43).contains(step) && *step != 45 && *step < 60;
     workspace.run(V2, 0, "journal_rank0.tmj", (15..80).filter(dropped));
     let said = workspace.recover(&["journal_rank0.tmj", "-o", "rescued"]);
-    let warnings = "warning: `journal_rank0.tmj`: steps 17 to 43 are missing: they were never in the journal\n\
-        warning: `journal_rank0.tmj`: step 45 is missing: it was never in the journal\n";
+    let warnings = "warning: `journal_rank0.tmj`: steps 17 to 43 are missing: they were never written to the journal\n\
+        warning: `journal_rank0.tmj`: step 45 is missing: it was never written to the journal\n";
     assert_eq!((said.err.as_str(), said.code), (warnings, Some(1)));
     assert!(
         said.out.contains("17 steps, 15 to 59") && said.out.ends_with("; 2 things torn or missing\n"),
@@ -209,7 +209,7 @@ fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
     workspace.run(r#"{"wg_distribution": true}"#, 0, "half.tmj", (0..100).step_by(2));
     let said = workspace.recover(&["half.tmj", "-o", "half"]);
     assert_eq!((said.err.lines().count(), said.code), (21, Some(1)), "{}", said.err);
-    assert!(said.err.ends_with("warning: `half.tmj`: 29 more; `--json` lists all\n"), "{}", said.err);
+    assert!(said.err.ends_with("warning: `half.tmj`: 29 more; to list all, use `--json`\n"), "{}", said.err);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_journal_that_begins_after_its_run_did_says_so() {
     // A step that knows how long it took had one before it in its process.
     journal.append(&names(), &batch(&config, 5)).expect("room");
     let said = workspace.recover(&["late.tmj", "-o", "rescued"]);
-    let warning = "warning: `late.tmj`: the steps before 5 are missing: they were never in the journal\n";
+    let warning = "warning: `late.tmj`: the steps before 5 are missing: they were never written to the journal\n";
     assert_eq!((said.err.as_str(), said.code), (warning, Some(1)));
 }
 
@@ -323,7 +323,7 @@ fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
     let said = workspace.recover(&["journal_rank0.tmj", "-o", "csv"]);
     assert_eq!(
         said.err,
-        "error: `csv` exists already\nhint: name another directory with --output, or remove this one\n"
+        "error: `csv` already exists\nhint: name another directory with --output, or remove this one\n"
     );
     assert_eq!(said.code, Some(2));
     fs::create_dir(workspace.path("rescued")).expect("writable");
@@ -337,7 +337,7 @@ fn a_journal_cut_short_gives_what_is_left_of_it() {
     let bytes = fs::read(workspace.path("journal_rank0.tmj")).expect("readable");
     fs::write(workspace.path("cut.tmj"), &bytes[..60_000]).expect("writable");
     let said = workspace.recover(&["cut.tmj", "-o", "rescued"]);
-    let expected = format!("warning: `cut.tmj`: the file is cut off: it has 60000 of {} bytes\n", bytes.len());
+    let expected = format!("warning: `cut.tmj`: the file is truncated: it has 60000 of {} bytes\n", bytes.len());
     assert!(said.err.starts_with(&expected), "{}", said.err);
     assert_eq!(said.code, Some(1));
 }
@@ -360,7 +360,7 @@ fn the_json_form_has_the_same_shape_for_success_and_failure() {
         (Some(false), Some(2), Some(1))
     );
     assert_eq!(journal["range"], serde_json::json!([0, 2]));
-    assert_eq!(journal["faults"], serde_json::json!(["step 1 is torn: its checksum does not match"]));
+    assert_eq!(journal["faults"], serde_json::json!(["step 1 is damaged: its checksum does not match"]));
     assert_eq!((journal["ended_in_order"].as_bool(), journal["run"].as_str()), (Some(true), Some("run-a")));
     let (same, bad) = shape(&workspace.recover(&["missing.tmj", "-o", "other", "--json"]));
     assert_eq!(keys, same);

@@ -452,7 +452,7 @@ fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
     for (arguments, expected) in [
         (&["nowhere", "--to", "prometheus"][..], "error: `nowhere` does not exist\n"),
         (&["out", "--to", "prometheus", "--rank", "7"], "error: `out` has no rank 7: found 0, 1\n"),
-        (&["out", "--to", "prometheus", "-o", "out"], "error: `out` exists already\n"),
+        (&["out", "--to", "prometheus", "-o", "out"], "error: `out` already exists\n"),
         (
             &["out/run-a/run.json", "--to", "prometheus"],
             "error: `out/run-a/run.json` is not a log that trainmon reads: it is JSON without a step",

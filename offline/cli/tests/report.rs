@@ -44,7 +44,7 @@ fn a_run_without_a_step_is_said_to_have_none() {
     let workspace = Workspace::with(&MadeRun { steps: 0, spike: None, not_finite: None }, 1);
     let (report, code) = workspace.json(&["out"]);
     assert_eq!(code, Some(0));
-    assert_eq!(report["summary"], "The run has no step yet: there is nothing to tell of it.");
+    assert_eq!(report["summary"], "The run has no steps yet.");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_report_goes_to_a_new_file_in_the_format_of_its_name() {
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(report["run"], "run-a");
     let again = workspace.report(&["out", "-o", "r.json"]);
-    assert_eq!((again.code, again.err.lines().next()), (Some(2), Some("error: `r.json` exists already")));
+    assert_eq!((again.code, again.err.lines().next()), (Some(2), Some("error: `r.json` already exists")));
     let failed = workspace.report(&["nowhere", "--json"]);
     let answer: Value = serde_json::from_str(&failed.out).expect("JSON");
     assert_eq!((failed.code, answer["error"]["message"].as_str()), (Some(2), Some("`nowhere` does not exist")));

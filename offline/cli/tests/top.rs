@@ -173,7 +173,7 @@ fn keys_sort_filter_move_and_help() {
     session.press("\r");
     session.wait_for("the filter is told", |screen| screen.contains("filter head"));
     session.press("?");
-    session.wait_for("help", |screen| screen.contains("sort by deviation, value, name"));
+    session.wait_for("help", |screen| screen.contains("sort by deviation, value or name"));
     session.press("x\u{1b}");
     session.wait_for("no filter", |screen| !screen.contains("filter head") && screen.contains("blocks.0"));
     session.press("j\u{1b}[B");
@@ -319,9 +319,12 @@ fn an_address_with_encryption_or_a_rank_is_refused() {
     for (arguments, expected) in [
         (
             &["top", "https://localhost:9464"][..],
-            "error: `https://localhost:9464`: an agent's page is served without encryption\n",
+            "error: `https://localhost:9464` uses HTTPS, which an agent's page does not support\n",
         ),
-        (&["top", "http://localhost:9464", "--rank", "3"], "error: --rank 3: an address is that of one rank\n"),
+        (
+            &["top", "http://localhost:9464", "--rank", "3"],
+            "error: `--rank 3` cannot be combined with an address, which already names one rank\n",
+        ),
     ] {
         let said = trainmon(dir.path(), arguments);
         assert_eq!((said.code, said.out.as_str()), (Some(2), ""));

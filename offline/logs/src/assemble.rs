@@ -1,4 +1,4 @@
-//! From rows of named numbers to steps.
+//! Turns rows of named numbers into steps.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::roles::Roles;
 use crate::spacing::Spacing;
 use crate::steps::Steps;
 
-/// Names that a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 8;
 
-/// Puts a log together.
+/// Assembles a log.
 pub(crate) fn assemble(path: &Path, found: Found, raw: &RawLog, names: &ColumnNames) -> Result<Log, LogError> {
     let counts = raw.counts();
     let mut remarks = raw.remarks.clone();
@@ -59,7 +59,7 @@ pub(crate) fn assemble(path: &Path, found: Found, raw: &RawLog, names: &ColumnNa
     })
 }
 
-/// The numbers, in [`Log::names`], of the columns that are nothing else; `None` of those without a number.
+/// The index in [`Log::names`] of each column without a role; `None` for columns without a number.
 fn others_of(raw: &RawLog, counts: &[u64], roles: Roles) -> Vec<Option<u32>> {
     let Roles { step, loss, grad_norm, learning_rate, time } = roles;
     let is_other = |column: u32| ![step, loss, grad_norm, learning_rate, time].contains(&Some(column));
@@ -76,7 +76,7 @@ fn names_of(raw: &RawLog, others: &[Option<u32>]) -> Vec<String> {
     raw.names.iter().zip(others).filter(|(_, number)| number.is_some()).map(|(name, _)| name.clone()).collect()
 }
 
-/// What is said of cells that hold no number.
+/// Reports cells that hold no number.
 fn say_unread(
     raw: &RawLog,
     counts: &[u64],
@@ -97,19 +97,19 @@ fn say_unread(
             if [step, loss, grad_norm, learning_rate].contains(&Some(column)) { &mut *warnings } else { &mut *remarks };
         if *nulls > 0 {
             said.push(format!(
-                "column `{name}`: {} null, which some loggers write for NaN: ignored",
-                counted(*nulls, "cell is", "cells are")
+                "column `{name}`: ignored {} null, which some loggers write for NaN",
+                counted(*nulls, "cell that is", "cells that are")
             ));
         }
         if let (Some((text, place)), 1..) = (first, *others) {
             let row = format.row();
             said.push(format!(
-                "column `{name}`: {} not a number, the first is `{text}` in {row} {place}: ignored",
-                counted(*others, "cell is", "cells are")
+                "column `{name}`: ignored {} not a number, first `{text}` in {row} {place}",
+                counted(*others, "cell that is", "cells that are")
             ));
         }
     }
     if !without.is_empty() {
-        remarks.push(format!("not read (no numbers): {}", first_of(without.into_iter(), SHOWN)));
+        remarks.push(format!("ignored columns without numbers: {}", first_of(without.into_iter(), SHOWN)));
     }
 }

@@ -1,11 +1,11 @@
-//! Which column is what: by the names that trainers use.
+//! Finds the role of each column by the names that trainers use.
 
 use trainmon_report::{first_of, quoted};
 
-/// Columns named by the user; what is absent is guessed.
+/// Columns named by the user; others are guessed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnNames {
-    /// The step; [`Self::ROW`] counts rows.
+    /// The step column; [`Self::ROW`] counts rows.
     pub step: Option<String>,
     /// The loss.
     pub loss: Option<String>,
@@ -16,37 +16,37 @@ pub struct ColumnNames {
 }
 
 impl ColumnNames {
-    /// The name that counts rows, unless a column has it.
+    /// The name that counts rows, unless a column has this name.
     pub const ROW: &'static str = "row";
 
-    /// Whether a column is named.
+    /// Whether any column is named.
     pub fn has_any(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// What a column is looked for.
+/// The role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Step,
     Loss,
     GradNorm,
     LearningRate,
-    /// When a row was written.
+    /// The time at which a row was written.
     Time,
 }
 
-/// The best column of a role.
+/// The best column for a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guess {
     pub(crate) column: u32,
-    /// A sentence on why it is doubtful.
+    /// A sentence about why the choice is uncertain.
     pub(crate) doubt: Option<String>,
 }
 
-/// Names as [`plain`] gives them, the best first.
+/// Names as [`plain`] returns them, the best first.
 const STEPS: [&str; 12] = [
-    // Where there is a `step` beside it, that begins anew with each epoch.
+    // A `step` column beside it restarts with each epoch.
     "global_step",
     "step",
     "iteration",
@@ -121,21 +121,21 @@ const LEARNING_RATES: [&str; 12] = [
 const TIMES: [&str; 8] =
     ["_timestamp", "timestamp", "unix_seconds", "wall_time", "time", "unix_time", "datetime", "created_at"];
 
-/// Parts of names of numbers that were not made of the training's batches.
+/// Parts of names of numbers measured on other data than training batches.
 const HELD_OUT: [&str; 8] = ["eval", "val", "valid", "validation", "test", "dev", "heldout", "holdout"];
-/// Parts of names of numbers that are no loss although they have the word.
+/// Parts of names that contain `loss` and are not a loss.
 const NO_LOSS: [&str; 4] = ["scale", "scaler", "scaling", "weight"];
-/// A column with less than a tenth of the numbers of another is a summary, not a series.
+/// A column with less than a tenth of another's numbers is a summary, not a series.
 const SPARSE: u64 = 10;
-/// Names that a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 4;
 
-/// Whether a column holds times by its name.
+/// Whether a column's name is that of a time.
 pub(crate) fn is_time(name: &str) -> bool {
     TIMES.contains(&plain(name).as_str())
 }
 
-/// In lower case, with underscores for spaces, hyphens and colons.
+/// The name in lower case, with underscores for spaces, hyphens and colons.
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace([' ', '-', ':'], "_")
 }
@@ -145,8 +145,8 @@ fn words(name: &str) -> Vec<String> {
     plain(name).split(|character: char| !character.is_alphanumeric()).map(str::to_owned).collect()
 }
 
-/// Guesses the column of a role; `None` if no name fits. `counts`: how many numbers each column has; `taken`: columns that are
-/// something else already.
+/// Guesses the column for a role; `None` if no name matches. `counts`: the number of values in each column; `taken`:
+/// columns that already have a role.
 pub(crate) fn guess(role: Role, names: &[String], counts: &[u64], taken: &[u32]) -> Option<Guess> {
     let known: &[&str] = match role {
         Role::Step => &STEPS,
@@ -161,7 +161,7 @@ pub(crate) fn guess(role: Role, names: &[String], counts: &[u64], taken: &[u32])
     let of_name = |name: &&str| columns.iter().copied().find(|column| plain_names[*column as usize] == **name);
     let matches: Vec<u32> = known.iter().filter_map(of_name).collect();
     let most = matches.iter().map(|column| counts[*column as usize]).max().unwrap_or(0);
-    // A row without a step is lost, so a step must be in nearly all of them.
+    // A row without a step is lost, so nearly all rows must have one.
     let needed = if role == Role::Step { most * (SPARSE - 1) } else { most };
     let full: Vec<u32> = matches.into_iter().filter(|column| counts[*column as usize] * SPARSE >= needed).collect();
     if let [best, others @ ..] = &full[..] {
@@ -174,7 +174,7 @@ pub(crate) fn guess(role: Role, names: &[String], counts: &[u64], taken: &[u32])
     }
 }
 
-/// What is said where several columns have a name of the role.
+/// The remark if several columns match the role.
 fn also(role: Role, best: u32, others: &[u32], names: &[String]) -> Option<String> {
     let (what, option) = match role {
         Role::Step => ("step", "--step"),
@@ -189,7 +189,7 @@ fn also(role: Role, best: u32, others: &[u32], names: &[String]) -> Option<Strin
         .then(|| format!("several columns look like the {what}: using `{best}`, not {listed} (override with {option})"))
 }
 
-/// A loss by the word `loss` in its name: of the training's batches first, then of others.
+/// A loss by the word `loss` in its name: of training batches first, then of other data.
 fn by_word(names: &[String], columns: &[u32], counts: &[u64]) -> Option<Guess> {
     let is_loss = |column: &u32| {
         let words = words(&names[*column as usize]);
@@ -210,7 +210,7 @@ fn by_word(names: &[String], columns: &[u32], counts: &[u64]) -> Option<Guess> {
     Some(Guess { column: best, doubt: Some(doubt) })
 }
 
-/// A gradient norm by its words, if only one column has them: norms of layers are no global norm.
+/// A gradient norm by its words, if only one column matches: norms of layers are not the global norm.
 fn alone(names: &[String], columns: &[u32]) -> Option<Guess> {
     let is_norm = |column: &u32| {
         let words = words(&names[*column as usize]);

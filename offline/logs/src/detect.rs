@@ -1,4 +1,4 @@
-//! What a path is: which format, and which file of a directory.
+//! Detects the format of a path and chooses the file of a directory.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,48 +12,48 @@ use crate::formats::{csv, json, megatron, mlflow, tensorboard, trainer_state, wa
 use crate::paths::{entries, file_name, modified};
 use crate::raw::RawLog;
 
-/// A log that was found.
+/// A detected log.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The file, or the directory whose files are read.
     pub(crate) file: PathBuf,
     pub(crate) format: LogFormat,
-    /// What a run of it is called.
+    /// The run's name.
     pub(crate) name: String,
     pub(crate) bytes: u64,
 }
 
-/// What is to be read.
+/// The input to read.
 #[derive(Debug)]
 pub(crate) enum Candidate {
-    /// A file whose format its content tells.
+    /// A file; its content determines the format.
     File(PathBuf),
     /// The event files of a directory.
     Events(PathBuf, Vec<PathBuf>),
-    /// A run of mlruns.
+    /// A run in `mlruns`.
     MlFlow(PathBuf),
 }
 
-/// A candidate, and which was taken of several.
+/// A candidate, and the choice if there were several.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     candidate: Candidate,
     remarks: Vec<String>,
 }
 
-/// How deep event files are looked for below a directory.
+/// The depth to which event files are searched below a directory.
 const DEPTH: usize = 4;
-/// Directories that are looked at for event files.
+/// The largest number of directories searched for event files.
 const MOST_DIRECTORIES: usize = 10_000;
-/// Bytes that tell a format.
+/// The number of bytes read to detect a format.
 const HEAD: u64 = 4096;
-/// Characters of a file that is something else that are shown.
+/// The number of characters shown of a file in an unknown format.
 const SHOWN: usize = 40;
 
-/// Names of files that say nothing about the run: their directory's name does.
+/// File names that do not identify the run; the directory's name is used instead.
 const GENERIC: [&str; 7] = ["trainer_state", "metrics", "history", "wandb-history", "log", "logs", "output"];
 
-/// Finds what a path holds; `None` for a directory without a log.
+/// Finds the log at a path; `None` for a directory without a log.
 pub(crate) fn find(path: &Path) -> Result<Option<Chosen>, LogError> {
     let facts = path.metadata().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => LogError::Missing { path: path.to_path_buf() },
@@ -69,7 +69,7 @@ pub(crate) fn find(path: &Path) -> Result<Option<Chosen>, LogError> {
     in_directory(path)
 }
 
-/// The log of a directory that a tool wrote.
+/// The log in a directory that a tool wrote.
 fn in_directory(path: &Path) -> Result<Option<Chosen>, LogError> {
     let entries = entries(path)?;
     let mut remarks = Vec::new();
@@ -96,18 +96,18 @@ fn in_directory(path: &Path) -> Result<Option<Chosen>, LogError> {
         [only] => chosen(Candidate::File((*only).clone()), remarks),
         [first, ..] => {
             let found = format!("it holds {} tables, `{}` among them", tables.len(), file_name(first));
-            Err(LogError::Unknown { path: path.to_path_buf(), found, hint: "name one of the files" })
+            Err(LogError::Unknown { path: path.to_path_buf(), found, hint: "pass one of these files" })
         }
     }
 }
 
-/// Whether a file of a directory is a table by its name.
+/// Whether a file's name is that of a table.
 fn is_table(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     path.is_file() && matches!(ending, "csv" | "tsv" | "jsonl" | "ndjson")
 }
 
-/// The state in `checkpoint-<N>` with the largest number.
+/// The state in the `checkpoint-<N>` with the largest number.
 fn newest_checkpoint(entries: &[PathBuf], remarks: &mut Vec<String>) -> Option<PathBuf> {
     let state = |entry: &PathBuf| {
         let number: u64 = file_name(entry).strip_prefix("checkpoint-")?.parse().ok()?;
@@ -117,7 +117,7 @@ fn newest_checkpoint(entries: &[PathBuf], remarks: &mut Vec<String>) -> Option<P
     let states: Vec<(u64, PathBuf)> = entries.iter().filter_map(state).collect();
     let (number, newest) = states.iter().max_by_key(|(number, _)| *number)?;
     if states.len() > 1 {
-        remarks.push(format!("read the last of {} checkpoints: checkpoint-{number}", states.len()));
+        remarks.push(format!("read the newest of {} checkpoints: checkpoint-{number}", states.len()));
     }
     Some(newest.clone())
 }
@@ -150,7 +150,7 @@ fn newest_events(path: &Path, remarks: &mut Vec<String>) -> Result<Option<(PathB
     let newest = (0..found.len()).max_by_key(|place| written(&found[*place]));
     let Some(taken) = own.or(newest) else { return Ok(None) };
     if unreadable > 0 {
-        remarks.push(format!("{unreadable} subdirectories cannot be read"));
+        remarks.push(format!("cannot read {unreadable} subdirectories"));
     }
     if found.len() > 1 {
         let (directory, _) = &found[taken];
@@ -164,7 +164,7 @@ fn newest_events(path: &Path, remarks: &mut Vec<String>) -> Result<Option<(PathB
     Ok(Some(found.swap_remove(taken)))
 }
 
-/// Reads what was found.
+/// Reads the detected log.
 pub(crate) fn read(chosen: Chosen) -> Result<(Found, RawLog), LogError> {
     let Chosen { candidate, remarks } = chosen;
     let (found, mut raw) = match candidate {
@@ -193,7 +193,7 @@ fn read_file(file: PathBuf) -> Result<(Found, RawLog), LogError> {
         head if head.starts_with(wandb::MAGIC) => (LogFormat::Wandb, wandb::read(&file)?),
         head if begins_as_events(head) => (LogFormat::TensorBoard, tensorboard::read(std::slice::from_ref(&file))?),
         head if head.starts_with(b"SQLite format 3\0") => {
-            let hint = "a database of MLflow is not read: export the run with `mlflow.artifacts` or `mlflow experiments csv`, or log to \
+            let hint = "trainmon does not read MLflow databases: export the run with `mlflow.artifacts` or `mlflow experiments csv`, or log to \
                         files with the tracking URI file:./mlruns";
             return unknown("it is an SQLite database".to_owned(), hint);
         }
@@ -203,7 +203,7 @@ fn read_file(file: PathBuf) -> Result<(Found, RawLog), LogError> {
         {
             return unknown("it is compressed".to_owned(), "decompress it first");
         }
-        head if head.contains(&0) => return unknown("it holds bytes that are no text".to_owned(), FORMATS),
+        head if head.contains(&0) => return unknown("it is a binary file".to_owned(), FORMATS),
         _ => {
             let text = fs::read(&file).map_err(failed)?;
             let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
@@ -214,7 +214,7 @@ fn read_file(file: PathBuf) -> Result<(Found, RawLog), LogError> {
     Ok((Found { file, format, name, bytes }, raw))
 }
 
-/// Tries the formats of text, those first that cannot be taken for another.
+/// Tries the text formats, the unambiguous ones first.
 fn read_text(file: &Path, text: &[u8]) -> Result<(LogFormat, RawLog), LogError> {
     let trimmed = text.trim_ascii();
     if trimmed.is_empty() {
@@ -252,7 +252,7 @@ fn size(files: &[PathBuf]) -> u64 {
     files.iter().filter_map(|file| file.metadata().ok()).map(|facts| facts.len()).sum()
 }
 
-/// A run's name by its file or directory.
+/// The run's name, from its file or directory.
 fn name_of(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let stem = absolute.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();

@@ -1,22 +1,22 @@
-//! The formats.
+//! The log formats.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Who wrote a log.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// A table: comma, semicolon or tab between the cells.
+    /// A table with commas, semicolons or tabs between the cells.
     Csv,
-    /// JSON: an object a line, an array of objects, or an object of arrays.
+    /// JSON: one object per line, an array of objects, or an object of arrays.
     Json,
     /// `trainer_state.json` of Hugging Face's Trainer.
     TrainerState,
-    /// TensorBoard's event files.
+    /// TensorBoard event files.
     TensorBoard,
-    /// The `.wandb` file of a run of Weights & Biases.
+    /// The `.wandb` file of a Weights & Biases run.
     Wandb,
     /// The directory of a run in `mlruns`.
     MlFlow,
@@ -25,7 +25,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// In a sentence.
+    /// The name of the format in a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Self::Csv => "CSV",
@@ -38,7 +38,7 @@ impl LogFormat {
         }
     }
 
-    /// What a row of it is called.
+    /// The noun for one of its rows.
     pub(crate) fn row(self) -> &'static str {
         match self {
             Self::Csv => "row",
@@ -49,7 +49,7 @@ impl LogFormat {
         }
     }
 
-    /// The same of several.
+    /// The noun for several rows.
     pub(crate) fn rows(self) -> &'static str {
         match self {
             Self::Csv => "rows",

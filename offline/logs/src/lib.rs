@@ -30,11 +30,12 @@ pub use self::error::{FORMATS, LogError};
 pub use self::format::LogFormat;
 pub use self::log::{Log, LogColumns, LogStep, PickedColumn};
 
-/// Reads the log in `path`: a file, or a directory that one of the known tools wrote. `None` for a directory that holds none.
+/// Reads the log in `path`: a file, or a directory that one of the known tools wrote. Returns `None` for a directory
+/// without a log.
 ///
 /// # Errors
-/// The path does not exist, a file cannot be read, is damaged from its beginning, is no log or holds no number, or a column that was
-/// named is not there.
+/// The path does not exist, a file cannot be read, is damaged from its beginning, is no log or holds no numbers, or a
+/// named column does not exist.
 pub fn read(path: &Path, names: &ColumnNames) -> Result<Option<Log>, LogError> {
     let Some(found) = detect::find(path)? else { return Ok(None) };
     let (found, raw) = detect::read(found)?;

@@ -11,32 +11,32 @@ use crate::format::LogFormat;
 /// A log of another tool, by step.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The path as it was given.
+    /// The path that was passed.
     pub path: PathBuf,
-    /// The file that was read, or the directory whose files were.
+    /// The file or directory that was read.
     pub source: PathBuf,
-    /// What a run of it is called.
+    /// The run's name.
     pub name: String,
-    /// Who wrote it.
+    /// The format.
     pub format: LogFormat,
     /// Bytes read.
     pub bytes: u64,
-    /// Which column was taken for what.
+    /// The columns and their roles.
     pub columns: LogColumns,
-    /// The names of the other columns, by the numbers in [`LogStep::others`].
+    /// The names of the other columns, indexed by [`LogStep::others`].
     pub names: Vec<String>,
-    /// The steps, in order; each once.
+    /// The steps in order, each once.
     pub steps: Vec<LogStep>,
-    /// What was guessed, and what is worth knowing, a sentence each.
+    /// Guesses and other remarks, one sentence each.
     pub remarks: Vec<String>,
-    /// What is not as it should be, or was not read, a sentence each.
+    /// Problems and ignored content, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Which column was taken for what.
+/// The column of each role.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogColumns {
-    /// The step; `None` where rows are counted.
+    /// The step; `None` if rows are counted.
     pub step: Option<PickedColumn>,
     /// The loss.
     pub loss: Option<PickedColumn>,
@@ -49,20 +49,20 @@ pub struct LogColumns {
 /// A column and how it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PickedColumn {
-    /// Its name in the log.
+    /// The column's name in the log.
     pub name: String,
-    /// Whether the name was guessed; otherwise it was given, or is part of the format.
+    /// Whether the name was guessed; otherwise the user named it or the format defines it.
     pub is_guessed: bool,
-    /// How many numbers it has.
+    /// The number of values.
     pub values: u64,
 }
 
-/// What a log has of one step.
+/// The numbers of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogStep {
     /// The step.
     pub step: u64,
-    /// When it was logged, since 1970.
+    /// The time at which it was logged, since 1970.
     pub time: Option<Duration>,
     /// The loss.
     pub loss: Option<f64>,
@@ -70,15 +70,15 @@ pub struct LogStep {
     pub grad_norm: Option<f64>,
     /// The learning rate.
     pub learning_rate: Option<f64>,
-    /// Other numbers: which of [`Log::names`], and the value.
+    /// Other numbers: the index in [`Log::names`], and the value.
     pub others: Vec<(u32, f64)>,
 }
 
-/// Names that a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 8;
 
 impl Log {
-    /// What was read, in words: a line on the whole, one on each column that means something, and the remarks.
+    /// A description of the log: a line about the whole, one per column with a role, and the remarks.
     pub fn in_words(&self) -> String {
         let Self { source, format, columns, names, steps, remarks, .. } = self;
         let range = match &steps[..] {

@@ -1,4 +1,4 @@
-//! Names and times of files.
+//! Names and modification times of files.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::error::LogError;
 
-/// What is in a directory, by name.
+/// The entries of a directory, sorted by name.
 pub(crate) fn entries(path: &Path) -> Result<Vec<PathBuf>, LogError> {
     let read = || fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
     let mut entries = read().map_err(|source| LogError::Read { path: path.to_path_buf(), source })?;
@@ -20,7 +20,7 @@ pub(crate) fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// When a file was changed last.
+/// The time at which a file was last modified.
 pub(crate) fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|facts| facts.modified()).ok()
 }

@@ -1,4 +1,4 @@
-//! Which column is taken for what: those that are named, else those that are guessed.
+//! Chooses the column of each role: named columns first, then guesses.
 
 use trainmon_report::{first_of, quoted};
 
@@ -10,17 +10,17 @@ use crate::log::{LogColumns, PickedColumn};
 use crate::raw::{RawLog, RawRow};
 use crate::roles::{Roles, since_1970, whole};
 
-/// Names that a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 8;
 
-/// What is said of columns that were guessed.
+/// Remarks and warnings about guessed columns.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     pub(crate) warnings: Vec<String>,
     pub(crate) remarks: Vec<String>,
 }
 
-/// Chooses columns.
+/// Chooses the column of each role.
 pub(crate) struct Picker<'a> {
     pub(crate) found: &'a Found,
     pub(crate) raw: &'a RawLog,
@@ -46,7 +46,7 @@ impl Picker<'_> {
                             (roles.step, columns.step) = (Some(column), Some(self.picked(column, true)));
                             said.remarks.extend(doubt);
                         }
-                        Err(error) => said.warnings.push(format!("the rows are numbered instead: {error}")),
+                        Err(error) => said.warnings.push(format!("numbering the rows instead: {error}")),
                     }
                 }
             }
@@ -88,11 +88,11 @@ impl Picker<'_> {
 
     fn picked(&self, column: u32, is_guessed: bool) -> PickedColumn {
         let (name, values) = (self.raw.names[column as usize].clone(), self.counts[column as usize]);
-        // These names are the format's own.
+        // The format defines these names.
         PickedColumn { name, is_guessed: is_guessed && self.found.format != LogFormat::TrainerState, values }
     }
 
-    /// The step that a format keeps with each number.
+    /// The step that the format stores with each number.
     fn own_step(&self) -> PickedColumn {
         let name = match self.found.format {
             LogFormat::Megatron => "iteration",
@@ -101,7 +101,7 @@ impl Picker<'_> {
         PickedColumn { name: name.to_owned(), is_guessed: false, values: self.raw.rows.len() as u64 }
     }
 
-    /// The column of that name, in any case.
+    /// The column of that name, ignoring case.
     fn named(&self, name: &str) -> Result<u32, LogError> {
         let in_any_case = || {
             let mut all = (0..).zip(&self.raw.names).filter(|(_, other)| other.eq_ignore_ascii_case(name));
@@ -114,7 +114,7 @@ impl Picker<'_> {
             Some(column) => {
                 let first = self.raw.unread.get(&column).and_then(|cells| cells.first.clone());
                 let found = first.map_or_else(
-                    || "it is empty".to_owned(),
+                    || "the column is empty".to_owned(),
                     |(text, place)| format!("the first cell is `{text}` in {} {place}", self.found.format.row()),
                 );
                 Err(LogError::NoNumbersIn { path: path(), name: name.to_owned(), found })
@@ -128,20 +128,20 @@ impl Picker<'_> {
         }
     }
 
-    /// The columns with numbers, in a sentence.
+    /// The columns with numbers, for a sentence.
     fn listed(&self) -> String {
         let numbers = self.raw.names.iter().zip(self.counts).filter(|(_, count)| **count > 0);
         let names: Vec<String> = numbers.map(|(name, _)| quoted(name)).collect();
-        if names.is_empty() { "none with numbers".to_owned() } else { first_of(names.into_iter(), SHOWN) }
+        if names.is_empty() { "no column with numbers".to_owned() } else { first_of(names.into_iter(), SHOWN) }
     }
 
     fn similar(&self, name: &str) -> String {
         let distance = |other: &&String| strsim::damerau_levenshtein(&name.to_lowercase(), &other.to_lowercase());
         let nearest = self.raw.names.iter().min_by_key(distance).filter(|other| distance(other) <= name.len() / 2);
-        nearest.map_or_else(|| "name one of these".to_owned(), |other| format!("did you mean `{other}`?"))
+        nearest.map_or_else(|| "use one of these names".to_owned(), |other| format!("did you mean `{other}`?"))
     }
 
-    /// Whether a column has times since 1970, not since the run's beginning.
+    /// Whether a column holds times since 1970 and not since the run's start.
     fn has_times(&self, column: u32) -> bool {
         let mut cells = self.raw.rows.iter().flat_map(|row| &row.cells).filter(|(of, _)| *of == column);
         cells.all(|(_, value)| since_1970(*value).is_some())
@@ -164,16 +164,16 @@ impl Picker<'_> {
         let hint = match &columns.step {
             Some(PickedColumn { name, .. }) if without_step > 0 => {
                 format!(
-                    "no row has a step in `{name}`: name another column with --step, or count the rows with --step row"
+                    "no row has a step in `{name}`: name another column with `--step`, or count the rows with `--step row`"
                 )
             }
             _ => match self.raw.unread.iter().find_map(|(column, cells)| Some((column, cells.first.as_ref()?))) {
                 Some((column, (text, place))) => format!(
-                    "column `{}` has `{text}` in {} {place}, where a number is expected",
+                    "column `{}` has `{text}` instead of a number in {} {place}",
                     self.raw.names[*column as usize],
                     self.found.format.row()
                 ),
-                None => "the first numbers appear when the training has logged its first step".to_owned(),
+                None => "try again after the training has logged its first step".to_owned(),
             },
         };
         LogError::NoNumbers { path: self.found.file.clone(), hint }

@@ -1,4 +1,4 @@
-//! What the readers of all formats give: rows of named numbers, as they stand in the file.
+//! The common output of the readers of all formats: rows of named numbers, as in the file.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,52 +8,52 @@ use jiff::tz::TimeZone;
 
 use crate::columns::is_time;
 
-/// A log before anybody knows which column is what.
+/// A log whose columns have no roles yet.
 #[derive(Debug, Default)]
 pub(crate) struct RawLog {
-    /// The columns, in the order in which they first came.
+    /// The columns, in the order of their first occurrence.
     pub(crate) names: Vec<String>,
     ids: HashMap<String, u32>,
-    /// The row, counted from 1, in which each column was filled last by [`Self::point`].
+    /// The row, counted from 1, in which [`Self::point`] last filled each column.
     filled: Vec<usize>,
     pub(crate) rows: Vec<RawRow>,
-    /// Cells that hold no number, by column.
+    /// Cells without a number, by column.
     pub(crate) unread: BTreeMap<u32, UnreadCells>,
-    /// What is not as it should be, a sentence each.
+    /// Problems, one sentence each.
     pub(crate) notes: Vec<String>,
-    /// What is worth knowing and no fault, a sentence each.
+    /// Remarks that are not problems, one sentence each.
     pub(crate) remarks: Vec<String>,
 }
 
 /// One row.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawRow {
-    /// Its number in the file, from 1: a line, a record.
+    /// The number of the line or record in the file, from 1.
     pub(crate) place: u64,
-    /// Its step, where the format itself has one.
+    /// The step, if the format itself stores one.
     pub(crate) step: Option<i64>,
-    /// When it was written, in seconds since 1970, where the format itself tells.
+    /// The time in seconds since 1970, if the format itself stores one.
     pub(crate) time: Option<f64>,
-    /// Columns and numbers.
+    /// Column indices and numbers.
     pub(crate) cells: Vec<(u32, f64)>,
 }
 
-/// Cells of a column that hold no number.
+/// The cells of a column that hold no number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadCells {
-    /// How many hold `null`.
+    /// The number of `null` cells.
     pub(crate) nulls: u64,
-    /// How many hold something else.
+    /// The number of other cells.
     pub(crate) others: u64,
-    /// The first of those, and its place.
+    /// The first of the other cells, and its place.
     pub(crate) first: Option<(String, u64)>,
 }
 
-/// Characters of a cell that are shown.
+/// The number of characters shown of a cell.
 const SHOWN: usize = 24;
 
 impl RawLog {
-    /// The number of a column, by its name.
+    /// The index of a column, which is added if it is new.
     pub(crate) fn column(&mut self, name: &str) -> u32 {
         if let Some(&id) = self.ids.get(name) {
             return id;
@@ -64,12 +64,12 @@ impl RawLog {
         id
     }
 
-    /// The number of a column that is there.
+    /// The index of an existing column.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
     }
 
-    /// Adds a point of a format that keeps a step with each number. Points of one step that follow each other share a row.
+    /// Adds a point of a format that stores a step with each number. Consecutive points of one step share a row.
     pub(crate) fn point(&mut self, place: u64, step: i64, time: f64, (name, value): (&str, f64)) {
         let column = self.column(name);
         self.filled.resize(self.names.len(), 0);
@@ -83,7 +83,7 @@ impl RawLog {
         self.rows.push(RawRow { place, step: Some(step), time: Some(time), cells: vec![(column, value)] });
     }
 
-    /// Adds a cell of text to a row: a number, or a time in a column of times.
+    /// Adds a text cell to a row: a number, or a time in a column of times.
     pub(crate) fn text(&mut self, row: &mut RawRow, column: u32, text: &str) {
         let time = || if is_time(&self.names[column as usize]) { unix_seconds(text) } else { None };
         match number(text).or_else(time) {
@@ -92,19 +92,19 @@ impl RawLog {
         }
     }
 
-    /// Notes a cell that holds no number.
+    /// Counts a cell that holds no number.
     pub(crate) fn unread(&mut self, column: u32, text: &str, place: u64) {
         let cells = self.unread.entry(column).or_default();
         cells.others += 1;
         cells.first.get_or_insert_with(|| (text.chars().take(SHOWN).collect(), place));
     }
 
-    /// Notes a cell that holds `null`.
+    /// Counts a `null` cell.
     pub(crate) fn null(&mut self, column: u32) {
         self.unread.entry(column).or_default().nulls += 1;
     }
 
-    /// How many numbers each column has.
+    /// The number of values in each column.
     pub(crate) fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.names.len()];
         for (column, _) in self.rows.iter().flat_map(|row| &row.cells) {
@@ -114,14 +114,14 @@ impl RawLog {
     }
 }
 
-/// A number as loggers print it: decimal, or one of the spellings of NaN and infinity.
+/// Parses a number as loggers print it: decimal, or a spelling of NaN or infinity.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim();
-    // Rust reads `nan`, `inf` and `infinity` in any case, with a sign.
+    // Rust parses `nan`, `inf` and `infinity` in any case, with a sign.
     text.parse().ok()
 }
 
-/// A time as text, in seconds since 1970: `2026-11-20T16:05:09Z`; without a zone it is taken for UTC.
+/// Parses a time such as `2026-11-20T16:05:09Z` as seconds since 1970; without a zone, as UTC.
 pub(crate) fn unix_seconds(text: &str) -> Option<f64> {
     let text = text.trim();
     let civil = || TimeZone::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();

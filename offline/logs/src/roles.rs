@@ -1,11 +1,11 @@
-//! What columns are taken for, and what a step and a time are.
+//! The roles of columns, and the values accepted as a step or a time.
 
 use std::time::Duration;
 
-/// Above this, not every step is a number of its own in a float64.
+/// Above this, float64 cannot represent every step.
 const LARGEST_STEP: f64 = 9_007_199_254_740_992.0;
 
-/// The columns that mean something, by their numbers.
+/// The columns with a role, by their indices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Roles {
     pub(crate) step: Option<u32>,
@@ -15,12 +15,12 @@ pub(crate) struct Roles {
     pub(crate) time: Option<u32>,
 }
 
-/// A step's number: whole, and not below zero.
+/// Converts a non-negative whole number to a step.
 pub(crate) fn whole(value: f64) -> Option<u64> {
     ((0.0..LARGEST_STEP).contains(&value) && value.fract() == 0.0).then_some(value as u64)
 }
 
-/// Seconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds; `None` for what lies before 1973.
+/// Converts seconds, milliseconds, microseconds or nanoseconds to a time since 1970; `None` for times before 1973.
 pub(crate) fn since_1970(value: f64) -> Option<Duration> {
     let seconds = match value {
         value if value < 1e8 => return None,

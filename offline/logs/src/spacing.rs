@@ -1,18 +1,18 @@
-//! How far the steps of a log lie apart.
+//! The distances between the steps of a log.
 
 /// The distances between the steps of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spacing {
     /// The usual distance.
     pub(crate) usual: u64,
-    /// How many distances are larger.
+    /// The number of larger distances.
     pub(crate) gaps: usize,
-    /// The steps on both sides of the largest.
+    /// The steps on both sides of the largest distance.
     pub(crate) largest: Option<(u64, u64)>,
 }
 
 impl Spacing {
-    /// Of steps in order; `None` of fewer than three. Cost: a sort of the distances.
+    /// Measures steps in ascending order; `None` for fewer than three. Cost: a sort of the distances.
     pub(crate) fn of(steps: &[u64]) -> Option<Self> {
         let mut distances: Vec<u64> = steps.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let middle = distances.len() / 2;
@@ -25,7 +25,7 @@ impl Spacing {
         Some(Self { usual, gaps: gaps.len(), largest })
     }
 
-    /// In sentences: what is worth knowing.
+    /// Remarks about the distances, one sentence each.
     pub(crate) fn in_words(&self) -> Vec<String> {
         let Self { usual, gaps, largest } = *self;
         let mut words = Vec::new();
@@ -36,9 +36,9 @@ impl Spacing {
             ));
         }
         match (gaps, largest) {
-            (1, Some((before, after))) => words.push(format!("no value between step {before} and step {after}")),
+            (1, Some((before, after))) => words.push(format!("no value between steps {before} and {after}")),
             (2.., Some((before, after))) => {
-                words.push(format!("{gaps} gaps in the steps, the largest between step {before} and step {after}"));
+                words.push(format!("{gaps} gaps in the steps, the largest between steps {before} and {after}"));
             }
             _ => {}
         }

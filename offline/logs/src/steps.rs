@@ -1,4 +1,4 @@
-//! The steps of a log, put together row by row.
+//! Collects the steps of a log row by row.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use crate::log::{LogColumns, LogStep};
 use crate::raw::RawRow;
 use crate::roles::{Roles, since_1970, whole};
 
-/// Whether two values are one: NaN is NaN.
+/// Whether two values are equal; NaN equals NaN.
 fn is_same(one: f64, other: f64) -> bool {
     one == other || (one.is_nan() && other.is_nan())
 }
 
-/// The steps put together so far, and what became of rows that are none.
+/// The steps collected so far, and counts of the ignored rows.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pub(crate) taken: Vec<LogStep>,
@@ -21,18 +21,18 @@ pub(crate) struct Steps {
     highest: Option<u64>,
     pub(crate) without_step: u64,
     first_without_step: u64,
-    /// Steps below zero or with a fraction.
+    /// Steps that are negative or have a fraction.
     unusable: u64,
-    /// Rows behind a later step with another value where there is one already.
+    /// Rows after a later step that repeat a value differently.
     again: u64,
     again_range: Option<(u64, u64)>,
-    /// How often the steps went back to such.
+    /// How often the steps went back.
     turns: u64,
-    /// The step of the row before.
+    /// The step of the previous row.
     previous: Option<u64>,
-    /// Whether the steps went back and nothing has come again since.
+    /// Whether the steps went back and no step has repeated since.
     has_turned: bool,
-    /// Rows of the newest step with another value where there is one already.
+    /// Rows of the newest step that repeat a value differently.
     beside: u64,
 }
 
@@ -105,7 +105,7 @@ impl Steps {
         self.highest = self.highest.max(Some(step));
     }
 
-    /// What became of rows that are no step of their own.
+    /// Reports the ignored rows.
     pub(crate) fn say(
         &self,
         format: LogFormat,
@@ -118,29 +118,24 @@ impl Steps {
         if let Some((first, last)) = self.again_range {
             let times = if self.turns > 1 { format!(" (in {} places)", self.turns) } else { String::new() };
             warnings.push(format!(
-                "steps {first} to {last} occur again{times}, as in a resumed run: the first value of each step is kept, {} ignored",
+                "steps {first} to {last} occur again{times}, as in a resumed run: kept the first value of each step, ignored {}",
                 row(self.again)
             ));
             if self.again as usize > self.taken.len() {
                 warnings.push(format!(
-                    "most steps occur again: if `{column}` starts anew in every epoch, number the rows with --step row"
+                    "most steps occur again: if `{column}` restarts in every epoch, number the rows with `--step row`"
                 ));
             }
         }
         if self.beside > 0 {
-            remarks
-                .push(format!("ignored {} with a second value for a step: the first value is kept", row(self.beside)));
+            remarks.push(format!("ignored {} with a second value for a step", row(self.beside)));
         }
         if self.without_step > 0 {
             let first = self.first_without_step;
-            remarks.push(format!(
-                "ignored {} without a step, the first is {} {first}",
-                row(self.without_step),
-                format.row()
-            ));
+            remarks.push(format!("ignored {} without a step, first {} {first}", row(self.without_step), format.row()));
         }
         if self.unusable > 0 {
-            warnings.push(format!("ignored {} whose step is not a whole number from 0 on", row(self.unusable)));
+            warnings.push(format!("ignored {} whose step is not a non-negative integer", row(self.unusable)));
         }
     }
 }

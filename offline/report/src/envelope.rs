@@ -1,4 +1,4 @@
-//! What the JSON of every comparison has around its answer.
+//! The common envelope of every comparison's JSON.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::failure::{Advise, as_json};
 
-/// The version of the JSON that comparisons print. From the first release on it rises where a key is taken away or means
-/// something else.
+/// The version of the JSON that comparisons print. From the first release on, it increases when a key is removed or
+/// changes its meaning.
 const VERSION: u32 = 1;
 
-/// `version`, `compared` (captures, runs, checkpoints), the keys of the answer itself, `files` (those written) and `error`.
-/// Of a comparison that failed, `answer` says what its keys are then.
+/// The keys `version`, `compared` (captures, runs, checkpoints), the keys of the answer itself, `files` (the written
+/// ones) and `error`. For a failed comparison, `answer` holds the keys of an empty answer.
 pub fn comparison_as_json(compared: &str, answer: Value, written: Result<&[PathBuf], &impl Advise>) -> Value {
     let mut json = answer_as_json(compared, answer);
     json["files"] = json!(written.unwrap_or_default());
@@ -19,7 +19,7 @@ pub fn comparison_as_json(compared: &str, answer: Value, written: Result<&[PathB
     json
 }
 
-/// `version`, `compared` and the keys of the answer itself: the JSON that a comparison writes into a file.
+/// The keys `version`, `compared` and those of the answer itself: the JSON that a comparison writes to a file.
 pub fn answer_as_json(compared: &str, answer: Value) -> Value {
     let mut json = json!({"version": VERSION, "compared": compared});
     if let (Some(json), Value::Object(answer)) = (json.as_object_mut(), answer) {

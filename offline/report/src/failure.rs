@@ -1,30 +1,31 @@
-//! A failure with its causes, for people and as JSON.
+//! An error with its causes, as text and as JSON.
 
 use std::error::Error;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// An error that knows what a person can do about it.
+/// An error with a hint.
 pub trait Advise: Error {
-    /// The advice, as the `hint:` line has it.
+    /// The text of the `hint:` line: what to do about the error.
     fn hint(&self) -> &str;
 }
 
-/// What led to a failure, the nearest cause first.
+/// The causes of an error, the nearest first.
 pub fn causes(failure: &dyn Error) -> Vec<String> {
     std::iter::successors(failure.source(), |&cause| cause.source()).map(ToString::to_string).collect()
 }
 
-/// A failure as the verbs print it with `--json`: `message`, `causes`, `hint`.
+/// An error as commands print it with `--json`: `message`, `causes`, `hint`.
 pub fn as_json(failure: &impl Advise) -> Value {
     json!({"message": failure.to_string(), "causes": causes(failure), "hint": failure.hint()})
 }
 
-/// What a command did as it prints it with `--json`: `ok`, its own fields, `error`. `failed` says what the fields are of a failure.
+/// The result of a command as printed with `--json`: `ok`, its own fields, `error`. `failed` holds the fields of a
+/// failed command.
 pub fn result_as_json<T: Serialize>(result: &Result<T, impl Advise>, failed: Value) -> Value {
     let mut json = json!({"ok": result.is_ok()});
-    // A path that is no text has no JSON: `ok` is said all the same.
+    // A path that is not UTF-8 cannot be serialized: `ok` is printed nevertheless.
     let fields = result.as_ref().map_or(failed, |done| serde_json::to_value(done).unwrap_or_default());
     if let (Some(json), Value::Object(fields)) = (json.as_object_mut(), fields) {
         json.extend(fields);

@@ -1,34 +1,34 @@
-//! Output that appears whole or not at all, and never in place of other.
+//! Output that appears complete or not at all and never replaces existing files.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Unfinished output is called so, beside the place it will have.
+/// The name prefix of unfinished output, which is created beside its final place.
 const UNFINISHED: &str = ".trainmon-unfinished-";
 
-/// A directory in the making beside its final place; removed unless it is put there.
+/// A directory under construction beside its final place; removed unless it is moved there.
 pub struct FreshDirectory {
-    /// Holds the other, so that that one has the usual permissions.
+    /// Contains the directory, so that the directory itself has the usual permissions.
     hidden: Unfinished,
     inside: PathBuf,
     place: PathBuf,
 }
 
-/// Why there is no new file or directory.
+/// Why a new file or directory could not be created.
 pub enum NotMade<E = io::Error> {
-    /// Something is there already.
+    /// The place is taken.
     Exists,
-    /// It cannot be made.
+    /// It cannot be created.
     Failed(E),
 }
 
-/// Why a command has no output: [`NotMade`] at a place.
+/// Why a command has no output: [`NotMade`] with its path.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OutputError {
-    /// Something is there already.
-    #[error("`{}` exists already", path.display())]
+    /// The output exists.
+    #[error("`{}` already exists", path.display())]
     Exists { path: PathBuf },
     /// It cannot be written.
     #[error("cannot write `{}`", path.display())]
@@ -36,22 +36,22 @@ pub enum OutputError {
 }
 
 impl OutputError {
-    /// Of writing there.
+    /// A write error at a path.
     pub fn write(path: &Path, source: io::Error) -> Self {
         Self::Write { path: path.to_path_buf(), source }
     }
 
-    /// What to do about it.
+    /// How to fix the error.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Exists { .. } => "name another with --output, or remove this one",
-            Self::Write { .. } => "see that the disk has room and the directory above the output can be written",
+            Self::Exists { .. } => "pass another path to `--output`, or remove this one",
+            Self::Write { .. } => "check that the disk has free space and that the parent directory is writable",
         }
     }
 }
 
 impl NotMade {
-    /// With its place.
+    /// Adds the path.
     pub fn at(self, path: &Path) -> OutputError {
         match self {
             Self::Exists => OutputError::Exists { path: path.to_path_buf() },
@@ -60,10 +60,10 @@ impl NotMade {
     }
 }
 
-/// Writes a new file, its directory made if there is none.
+/// Writes a new file; creates its directory if necessary.
 ///
 /// # Errors
-/// There is a file already, or it cannot be written.
+/// The file exists or cannot be written.
 pub fn write_new<E: From<io::Error>>(
     place: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), E>,
@@ -76,7 +76,7 @@ pub fn write_new<E: From<io::Error>>(
     #[cfg(unix)]
     hidden.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = hidden.prefix(UNFINISHED).tempfile_in(parent).map_err(failed)?;
-    // It goes with the file. Where there are no locks a leftover stays.
+    // The lock ends with the file. Without locks, leftovers remain.
     drop(file.as_file().try_lock());
     let mut out = BufWriter::new(file.as_file());
     write(&mut out).map_err(NotMade::Failed)?;
@@ -89,25 +89,25 @@ pub fn write_new<E: From<io::Error>>(
     }
 }
 
-/// A directory for what is not finished; removed when dropped. A process that is killed leaves it behind: the next that
-/// makes one there removes it.
+/// A directory for unfinished output, removed when dropped. A killed process leaves it behind; the next process that
+/// creates one there removes it.
 pub struct Unfinished {
     directory: tempfile::TempDir,
-    /// Locked as long as somebody works there.
+    /// Locked while the directory is in use.
     _in_use: Option<File>,
 }
 
 impl Unfinished {
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Gives files of it, by their paths inside, the same ones below another directory of the same file system: all of them
-    /// or none. Gives their places.
+    /// Moves `files`, given by their paths inside, to the same paths below another directory of the same file system:
+    /// all of them or none. Returns the new paths.
     ///
     /// # Errors
-    /// The system refuses; with the place that it refuses.
+    /// An I/O error, with the path at which it happened.
     pub fn put_in_place(&self, files: &[PathBuf], directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let mut placed: Vec<PathBuf> = Vec::with_capacity(files.len());
         for file in files {
@@ -125,19 +125,19 @@ impl Unfinished {
         Ok(placed)
     }
 
-    /// Removes it.
+    /// Removes the directory.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn close(self) -> io::Result<()> {
         self.directory.close()
     }
 }
 
-/// A directory inside another, for what is not finished.
+/// Creates a directory for unfinished output inside another.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn unfinished_in(directory: &Path) -> io::Result<Unfinished> {
     remove_leftovers(directory);
     let made = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(directory)?;
@@ -145,15 +145,15 @@ pub fn unfinished_in(directory: &Path) -> io::Result<Unfinished> {
     Ok(Unfinished { directory: made, _in_use: in_use })
 }
 
-/// Locks a file or directory for this process; `None` if another has it, or where there are no locks.
+/// Locks a file or directory for this process; `None` if another process holds the lock or locks are not supported.
 fn locked(path: &Path) -> Option<File> {
     File::open(path).ok().filter(|file| file.try_lock().is_ok())
 }
 
-/// Younger ones may be about to be locked by who makes them.
+/// Younger leftovers may belong to a process that has not locked them yet.
 const LEFT: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// Removes what processes that were killed left unfinished. What cannot be removed stays.
+/// Removes unfinished output of killed processes. An entry that cannot be removed remains.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -175,7 +175,7 @@ fn parent_of(place: &Path) -> &Path {
 }
 
 impl FreshDirectory {
-    /// Makes one for `place`, which must not exist or be an empty directory.
+    /// Creates one for `place`, which must not exist or must be an empty directory.
     ///
     /// # Errors
     /// See [`NotMade`].
@@ -199,15 +199,15 @@ impl FreshDirectory {
         Ok(Self { hidden, inside, place: place.to_path_buf() })
     }
 
-    /// Where to write meanwhile.
+    /// The path to write to until then.
     pub fn path(&self) -> &Path {
         &self.inside
     }
 
-    /// Gives it its final place.
+    /// Moves the directory to its final place.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn put_in_place(self) -> io::Result<()> {
         std::fs::rename(&self.inside, &self.place)?;
         self.hidden.close()

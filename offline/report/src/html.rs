@@ -1,11 +1,11 @@
-//! What every page we write has in common. Style and scripts are those of `dashboards/web`.
+//! The common frame of every HTML page. Styles and scripts come from `dashboards/web`.
 
 use maud::{Markup, PreEscaped, html};
 pub use trainmon_web::Behaviour;
 use trainmon_web::REPORT_STYLE;
 
-/// A whole page. The title is the command and its answer; `data`, if there is some, stands behind the content, before the script
-/// of this kind of page.
+/// A complete page. The title consists of the command and its answer. `data`, if any, comes after the content and
+/// before the script of this kind of page.
 pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Markup, data: &Markup) -> Markup {
     let Behaviour { script, policy } = behaviour;
     html! {
@@ -13,7 +13,7 @@ pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Marku
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // Nothing is loaded, from anywhere: what a name out of a file might smuggle in has nobody to call.
+                // Nothing is loaded from anywhere, so that a name from a file cannot inject a request.
                 meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width";
                 title { "trainmon " (command) ": " (sentence) }
@@ -23,7 +23,7 @@ pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Marku
             body {
                 main { "\n" (content) }
                 (data)
-                // The policy has its hash: not a byte may stand beside it.
+                // The policy contains the script's hash: no byte may be added.
                 @if !script.is_empty() { "\n" script { (PreEscaped(script)) } "\n" }
             }
         }
@@ -31,7 +31,7 @@ pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Marku
     }
 }
 
-/// A list of texts, or nothing.
+/// A list of texts; empty if there are none.
 pub fn list(items: &[String]) -> Markup {
     html! {
         @if !items.is_empty() {

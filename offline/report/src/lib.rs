@@ -1,5 +1,5 @@
-//! What every command of `trainmon` shares: how it ends, what it prints, how far it is, the look of a page, and output that
-//! appears whole or not at all.
+//! The parts that all `trainmon` commands share: exit codes, printing, progress, the page frame, and output that
+//! appears complete or not at all.
 
 #![forbid(unsafe_code)]
 

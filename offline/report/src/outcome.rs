@@ -1,27 +1,27 @@
-//! How a command ends.
+//! The outcome of a command.
 
-/// How a command ended, which is its exit code.
+/// The outcome of a command, which sets its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is to be said against anything.
+    /// Nothing to report.
     Fine,
-    /// Something differs, is torn, late, or alerted of.
+    /// A difference, a damaged or late file, or an alert.
     Difference,
-    /// The arguments, the input or the machine do not allow an answer.
+    /// The arguments, the input or the machine prevent an answer.
     Failed,
 }
 
 impl Outcome {
-    /// [`Self::Difference`] if there is one.
+    /// [`Self::Difference`] if `differs`.
     pub fn of(differs: bool) -> Self {
         if differs { Self::Difference } else { Self::Fine }
     }
 
-    /// The outcome of work that either succeeds or fails.
+    /// The outcome of work that succeeds or fails.
     pub fn of_work<T, E>(result: &Result<T, E>) -> Self {
         if result.is_ok() { Self::Fine } else { Self::Failed }
     }
-    /// As the exit status of a program.
+    /// The exit code of the process.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Fine => 0,

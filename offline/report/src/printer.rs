@@ -1,4 +1,4 @@
-//! The only module that touches stdout and stderr.
+//! The only module that writes to stdout and stderr.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -13,18 +13,18 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 
-/// How good a result is, as its first line's colour says on a terminal.
+/// The tone of a result, shown as the colour of its first line on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// What one hopes for.
+    /// The expected result.
     Good,
-    /// Something to look at.
+    /// A result to look at.
     Doubtful,
-    /// What one asked about.
+    /// A found problem.
     Bad,
 }
 
-/// A text whose first line has the colour of its tone. [`Printer`] leaves the colour out where there is no terminal.
+/// A text whose first line has the colour of its tone. [`Printer`] removes the colour if there is no terminal.
 pub fn toned(tone: Tone, text: &str) -> String {
     let style = match tone {
         Tone::Good => AnsiColor::Green.on_default(),
@@ -35,7 +35,7 @@ pub fn toned(tone: Tone, text: &str) -> String {
     format!("{style}{first}{style:#}\n{rest}")
 }
 
-/// Writes results to stdout and everything else to stderr; colours appear on terminals only and respect `NO_COLOR`.
+/// Writes results to stdout and everything else to stderr; colours appear only on terminals and respect `NO_COLOR`.
 pub struct Printer {
     out: anstream::AutoStream<io::Stdout>,
     err: anstream::AutoStream<io::Stderr>,
@@ -48,32 +48,32 @@ impl Default for Printer {
 }
 
 impl Printer {
-    /// For the standard streams of this process.
+    /// A printer for the standard streams of this process.
     pub fn new() -> Self {
         Self { out: anstream::AutoStream::auto(io::stdout()), err: anstream::AutoStream::auto(io::stderr()) }
     }
 
-    /// Writes a result. A reader that went away is not an error: it has what it wanted.
+    /// Writes a result. A closed pipe is not an error: the reader has what it needed.
     ///
     /// # Errors
-    /// The stream refuses.
+    /// The stream cannot be written.
     pub fn result(&mut self, text: &str) -> io::Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         forgive_broken_pipe(written)
     }
 
-    /// Writes a result as JSON, for people too.
+    /// Writes a result as indented JSON.
     ///
     /// # Errors
-    /// The stream refuses.
+    /// The stream cannot be written.
     pub fn json(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
         self.result(&(serde_json::to_string_pretty(value)? + "\n"))
     }
 
-    /// Writes what came of a command: `json` where that is asked for, else the result in words or the failure with its advice.
+    /// Writes the result of a command: as JSON if requested, otherwise the result as text or the error with its hint.
     ///
     /// # Errors
-    /// The stream refuses.
+    /// The stream cannot be written.
     pub fn answer<T, E: Advise>(
         &mut self,
         result: &Result<T, E>,
@@ -88,26 +88,26 @@ impl Printer {
         Ok(())
     }
 
-    /// Writes an `error:` line, what stands below it and the `hint:` line.
+    /// Writes an `error:` line, its excerpt and the `hint:` line.
     pub fn error(&mut self, message: &str, excerpt: &str, hint: Option<&str>) {
         self.finding("error", ERROR, message, excerpt, hint);
     }
 
-    /// Writes a `warning:` line, what stands below it and the `hint:` line.
+    /// Writes a `warning:` line, its excerpt and the `hint:` line.
     pub fn warning(&mut self, message: &str, excerpt: &str, hint: Option<&str>) {
         self.finding("warning", WARNING, message, excerpt, hint);
     }
 
-    /// Writes a failure with its causes.
+    /// Writes an error with its causes.
     pub fn failure(&mut self, failure: &dyn Error, hint: Option<&str>) {
         let causes: Vec<String> =
             causes(failure).iter().map(|cause| format!("Caused by: {}\n", printable(cause))).collect();
         self.finding("error", ERROR, &failure.to_string(), &causes.concat(), hint);
     }
 
-    /// Writes what is neither; it may bring its own styles, like clap's messages.
+    /// Writes any other text to stderr; it may contain its own styles, like clap's messages.
     pub fn note(&mut self, text: &str) {
-        // Nobody is left to hear that stderr failed; the exit code still tells.
+        // An error on stderr cannot be reported; the exit code still is.
         drop(self.err.write_all(text.as_bytes()));
     }
 

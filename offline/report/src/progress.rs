@@ -1,46 +1,46 @@
-//! A progress bar for work that takes long.
+//! A progress bar for long work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
-/// Work that ends before is not worth a bar.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Seconds in its place, for tests.
+/// Shorter work shows no bar.
+const DELAY: Duration = Duration::from_secs(2);
+/// Overrides the delay in seconds, for tests.
 const AFTER: &str = "TRAINMON_PROGRESS_AFTER";
-/// How often [`watched`] looks.
+/// The interval at which [`watched`] updates the bar.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// How far a piece of work is, in bytes.
+/// The progress of work, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Done.
+    /// Bytes done.
     pub done: u64,
-    /// In all.
+    /// Bytes in total.
     pub total: u64,
 }
 
-/// A bar on stderr, shown once the work has taken two seconds, on a terminal only; gone when dropped. It has no colours.
+/// A bar on stderr, shown on a terminal after two seconds of work and removed when dropped. It has no colours.
 struct ProgressBar {
     bar: indicatif::ProgressBar,
     started: Instant,
-    patience: Duration,
+    delay: Duration,
     is_shown: bool,
 }
 
 impl ProgressBar {
-    /// A bar with this word in front.
+    /// A bar with this label.
     fn new(what: &'static str) -> Self {
         let bar = indicatif::ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
         let asked = std::env::var(AFTER).ok().and_then(|seconds| seconds.parse().ok());
-        let patience = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(PATIENCE);
-        Self { bar, started: Instant::now(), patience, is_shown: false }
+        let delay = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DELAY);
+        Self { bar, started: Instant::now(), delay, is_shown: false }
     }
 
-    /// Shows how far it is. Before the first byte is done, neither the total nor the time left is known: nothing is shown.
+    /// Updates the bar. Before the first byte, neither the total nor the remaining time is known, so nothing is shown.
     fn show(&mut self, Progress { done, total }: Progress) {
-        if done == 0 || self.started.elapsed() < self.patience {
+        if done == 0 || self.started.elapsed() < self.delay {
             return;
         }
         self.bar.set_length(total);
@@ -61,13 +61,13 @@ impl Drop for ProgressBar {
     }
 }
 
-/// Runs work that tells how far it is, and shows that.
+/// Runs work that reports its progress, and shows that progress.
 pub fn shown<T>(what: &'static str, work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
     let mut bar = ProgressBar::new(what);
     work(&mut |progress| bar.show(progress))
 }
 
-/// Runs `work` on this thread; another looks now and then how far it is, and shows that.
+/// Runs `work` on this thread while another thread shows its progress.
 pub fn watched<T>(what: &'static str, progress: &(dyn Fn() -> Progress + Sync), work: impl FnOnce() -> T) -> T {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,18 +1,18 @@
-//! The first few of many names, in a sentence.
+//! Text helpers: lists of names, quotes, counts.
 
-/// `a, b and 3 more`: at most `shown` of them.
+/// The names as `a, b and 3 more`: at most `shown` of them.
 pub fn first_of(names: impl ExactSizeIterator<Item: Into<String>>, shown: usize) -> String {
     let more = names.len().saturating_sub(shown);
     let shown: Vec<String> = names.take(shown).map(Into::into).collect();
     shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
-/// A name in a sentence.
+/// A name in backticks.
 pub fn quoted(name: impl std::fmt::Display) -> String {
     format!("`{name}`")
 }
 
-/// A number with the word for one or for several: `1 alert`, `2 alerts`.
+/// A number with its noun in singular or plural: `1 alert`, `2 alerts`.
 pub fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }

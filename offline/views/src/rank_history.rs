@@ -1,4 +1,4 @@
-//! A rank of a run, read and summed up.
+//! Reads and summarizes one rank of a run.
 
 use std::collections::BTreeSet;
 
@@ -9,47 +9,47 @@ use trainmon_history::{
 };
 use trainmon_runs::steps::{ReadRunError, RecordedRank, StepTimes};
 
-/// What was read of a rank.
+/// The contents of one rank's files.
 #[derive(Debug)]
 pub struct RankHistory {
-    /// Whose it is.
+    /// The run and the rank.
     pub run: RunInfo,
-    /// Its curves and tensors.
+    /// The rank's curves and tensors.
     pub history: History,
-    /// All its alerts, oldest first; the history holds the newest.
+    /// All alerts, oldest first; `history` keeps only the newest.
     pub alerts: Vec<Alert>,
-    /// Whether the run wrote its alerts down.
+    /// Whether the run recorded its alerts in a file.
     pub alerts_are_recorded: bool,
-    /// Whether the rank wrote down that it ended in order; `None` where it would not have written that.
+    /// Whether the rank recorded a clean end; `None` if its files never record that.
     pub has_ended: Option<bool>,
-    /// Seconds since its files changed, where that is known.
+    /// Seconds since the files last changed, if known.
     pub silent_for: Option<u64>,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// In how many of them tensors were measured.
+    /// The number of steps in which tensors were measured.
     pub measured_steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// The kinds of measurements there are.
+    /// The kinds of measurements in the files.
     pub kinds: BTreeSet<&'static str>,
-    /// Steps in which a part of the layers was measured only.
+    /// The number of steps in which only a part of the layers was measured.
     pub sampled_steps: u64,
-    /// Whether every step has a time of its own.
+    /// Whether every step has its own time.
     pub times: StepTimes,
-    /// What is not as it should be in the files, a sentence each.
+    /// Problems found in the files, one sentence each.
     pub warnings: Vec<String>,
     books: LedgerSnapshot,
     cost: CostDocument,
 }
 
 impl RankHistory {
-    /// Reads a rank. `tell` hears how many bytes of it.
+    /// Reads a rank. Calls `progress` with the number of bytes read so far.
     ///
-    /// Memory: that of a history, whatever the run's length. Cost: every file once.
+    /// Memory: that of a history, independent of the run's length. Every file is read once.
     ///
     /// # Errors
     /// A file is damaged.
-    pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
+    pub fn read(rank: &RecordedRank, limits: Limits, progress: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
         let mut reader = rank.open()?;
         let config = reader.config().clone();
         let mut filler =
@@ -80,11 +80,11 @@ impl RankHistory {
             if !batch.records.is_empty() {
                 measured.push(batch.step.0);
             }
-            tell(reader.bytes_read());
+            progress(reader.bytes_read());
         }
         read.times = reader.times();
         read.warnings = reader.warnings().to_vec();
-        // Alerts look at measured steps: those between which nothing was measured follow each other.
+        // Rules look at measured steps only: two measured steps are neighbours even with unmeasured steps between them.
         let place = |step: u64| measured.partition_point(|&other| other < step);
         let found = rank.alerts(&|a, b| place(b) <= place(a) + 1)?;
         read.warnings.extend(found.unread);
@@ -117,22 +117,22 @@ impl RankHistory {
         self.cost.sampling = Some(batch.sampling_ratio());
     }
 
-    /// Records that were lost on their way.
+    /// The number of dropped records.
     pub fn dropped(&self) -> u64 {
         DropReason::ALL.into_iter().map(|reason| self.books.dropped[reason as usize]).sum()
     }
 
-    /// Its curves, worst tensors and alerts.
+    /// The rank's curves, worst tensors and alerts.
     pub fn overview(&self) -> Overview {
         self.history.overview()
     }
 
-    /// All that a page or a terminal shows, without heat maps.
+    /// Everything that a page or a terminal shows, without heat maps.
     pub fn document(&self) -> RunDocument {
         RunDocument { version: VERSION, overview: self.overview(), status: self.status(), heat_maps: Vec::new() }
     }
 
-    /// Who it is, and what the monitor said of itself at the end.
+    /// The run's identity and the monitor's final counts.
     pub fn status(&self) -> Status {
         let LedgerSnapshot { observed, not_sampled, accepted, .. } = self.books;
         let has_books = self.books != LedgerSnapshot::default();

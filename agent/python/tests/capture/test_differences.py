@@ -69,5 +69,5 @@ def test_a_bench_without_the_step_is_told_and_nothing_is_captured(
 ) -> None:
     (bench / "step0").rename(bench / "step7")
     run(tmp_path / "other", 1, **against(bench))
-    assert "has no step 0 of rank 0" in capsys.readouterr().err
+    assert "does not contain step 0 of rank 0" in capsys.readouterr().err
     assert not (tmp_path / "other" / "step0").exists()

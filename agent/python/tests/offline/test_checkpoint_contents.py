@@ -181,7 +181,7 @@ def test_plain_values_are_compared_and_those_of_one_side_named(
     other = saved(tmp_path / "b.pth", {"w": weights(), "epoch": 3})
     code, answer = compared(capfd, one, other)
     assert code == 0 and answer["summary"]["values"] == 1 and answer["other_values"] == []
-    assert answer["target"]["notes"] == ["2 values that are no tensor are here only: args.lr, args.name"]
+    assert answer["target"]["notes"] == ["2 non-tensor values only in this checkpoint: args.lr, args.name"]
     assert answer["golden"]["notes"] == []
     state = {"param_groups": [{"lr": 1e-3, "betas": (0.9, 0.95)}], "state": {0: {"exp_avg": weights()}}}
     changed = copy.deepcopy(state)

@@ -1,6 +1,6 @@
-// What the agent tells: the documents of agent/history/src/document.rs.
+// The agent's documents, as defined in agent/history/src/document.rs.
 
-/** A number; JSON has none for the three texts. */
+/** A number, or one of three texts for numbers that JSON cannot represent. */
 export type WireNumber = number | "NaN" | "Infinity" | "-Infinity";
 
 export interface AxisState {
@@ -46,7 +46,7 @@ export interface Tables {
   columns: AxisState;
   worst: TensorState[];
   update_ratios: TensorState[];
-  /** From how many deviations on a value is no chance; 0 if nobody knows. */
+  /** The number of deviations from which on a value is unlikely to be chance; 0 if unknown. */
   far_deviations: number;
   /** The curves whose numbers are labels: a rank, an id. */
   labels: string[];
@@ -84,7 +84,7 @@ export interface Alert {
   expected: { typical?: WireNumber; lower?: WireNumber; upper?: WireNumber };
   message: string;
   moved_first?: FirstMove;
-  /** Alerts that begin within a few steps of each other: one of them, the headline, was sent out. */
+  /** The incident of alerts that begin within a few steps of each other: only its headline was sent. */
   incident?: { step: number; headline: boolean };
 }
 
@@ -118,7 +118,7 @@ export interface HeatMap {
   layers: string[];
   layer_of: number[];
   rows: number;
-  /** Base64 of little-endian float32, row after row; -1 where there is none. */
+  /** Base64 of little-endian float32, row after row; -1 for a missing value. */
   values: string;
 }
 
@@ -176,7 +176,7 @@ export interface Status {
   cost: Cost | null;
 }
 
-/** What a page in a file holds, and what `/api/overview` answers (without the heat maps). */
+/** The data in a page file, and the response of `/api/overview` (without the heat maps). */
 export interface RunDocument {
   version: number;
   overview: Overview;
@@ -190,7 +190,7 @@ export interface TailEvent {
   status: Status;
 }
 
-/** The version of the documents that this page understands. */
+/** The version of the documents that this page supports. */
 export const VERSION = 2;
 
 export function toNumber(value: WireNumber): number {

@@ -1,17 +1,17 @@
-// From what alerts say, that they begin and that they end, to what a reader looks at: what goes on, and what is over.
+// Combines the begin and end of alerts into episodes: ongoing ones and ended ones.
 
 import type { Alert } from "./contract";
 
-/** As the agent keeps them. */
+/** The same limit as the agent's. */
 export const MOST_ALERTS = 256;
 
 /** An alert from its begin to its end. */
 export interface Episode {
-  /** What is known of it first: its begin, or its end where the begin is no longer kept. */
+  /** The begin, or the end if the begin is no longer kept. */
   alert: Alert;
-  /** `null` while it goes on. */
+  /** `null` while the alert is ongoing. */
   end: Alert | null;
-  /** The same for the same episode, also after all was read anew. */
+  /** Identifies the episode, also after all data was loaded again. */
   key: string;
 }
 
@@ -20,7 +20,7 @@ function seriesKey({ rule, rank, series }: Alert): string {
   return JSON.stringify([rule, rank, scope, name, signal, statistic, micro_step, vpp_stage]);
 }
 
-/** Those that go on, newest first, then those that are over, newest first. */
+/** The ongoing episodes, newest first, then the ended ones, newest first. */
 export function episodesOf(alerts: Alert[]): Episode[] {
   const open = new Map<string, Episode>();
   const all: Episode[] = [];
@@ -40,15 +40,15 @@ export function episodesOf(alerts: Alert[]): Episode[] {
   return [...all.filter(isOngoing), ...all.filter((episode) => !isOngoing(episode))];
 }
 
-/** Those of one incident. */
+/** The episodes of one incident. */
 export interface Group {
   key: string;
-  /** The headline, or the first of those that are left of it. */
+  /** The headline, or the first remaining episode. */
   first: Episode;
   others: Episode[];
 }
 
-/** By incident, in the order of the newest of each. */
+/** Groups episodes by incident, in the order of the newest of each. */
 export function groupsOf(episodes: Episode[]): Group[] {
   const groups = new Map<string, Episode[]>();
   for (const episode of episodes) {
@@ -68,7 +68,7 @@ export function isOngoing(episode: Episode): boolean {
   return episode.end === null;
 }
 
-/** The alerts with new ones; beyond what is kept the oldest that is over leaves first, as in the agent. */
+/** Adds alerts; above the limit, the oldest ended one is removed first, as in the agent. */
 export function withNew(alerts: Alert[], added: Alert[]): Alert[] {
   const kept = [...alerts];
   for (const alert of added) {
@@ -86,6 +86,6 @@ function oldestOver(alerts: Alert[]): number {
   const found = alerts.findIndex(
     (alert, index) => alert.phase === "ends" || (ends.get(seriesKey(alert)) ?? -1) > index,
   );
-  // The newest one stays: it is news.
+  // The newest alert stays.
   return found >= 0 && found < alerts.length - 1 ? found : 0;
 }

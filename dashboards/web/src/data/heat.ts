@@ -1,8 +1,8 @@
-// A heat map as the page knows it: one statistic of one kind.
+// A heat map of the page: one statistic of one kind.
 
 import type { AxisDocument, HeatMap } from "./contract";
 
-/** In a cell without a value. */
+/** The content of a cell without a value. */
 export const ABSENT = -1;
 
 export class Heat {
@@ -16,9 +16,9 @@ export class Heat {
   generation: number;
   /** Row after row, `first.length` values each. */
   values: Float32Array;
-  /** Goes up with every change of the values. */
+  /** Increases with every change of the values. */
   revision = 0;
-  /** The newest step of the run when the newest columns were asked for. */
+  /** The newest step of the run when the newest columns were requested. */
   askedAt: number | undefined;
 
   constructor(document: HeatMap) {
@@ -41,12 +41,15 @@ export class Heat {
     return this.first.length;
   }
 
-  /** The columns that will not change any more. */
+  /** The number of columns that will not change any more. */
   get settled(): number {
     return Math.max(0, this.columns - 1);
   }
 
-  /** Takes in the columns from one on; false if they do not go on from these: then all of it is to be asked for. */
+  /**
+   * Applies columns from one on; returns false if they do not continue the existing ones: then the whole map must be
+   * requested.
+   */
   apply(document: HeatMap): boolean {
     const { columns } = document;
     const isMine = document.kind === this.kind && document.statistic === this.statistic;

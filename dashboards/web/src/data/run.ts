@@ -1,4 +1,4 @@
-// A run as the page knows it: kept up to date by the tails that the agent sends.
+// A run of the page, kept up to date by the tails that the agent sends.
 
 import {
   type Alert,
@@ -18,13 +18,13 @@ import { withNew } from "./episodes";
 export interface Steps {
   readonly first: number[];
   readonly last: number[];
-  /** Steps a bin holds at most. */
+  /** The largest number of steps in a bin. */
   readonly width: number;
   readonly curves: Map<string, Curve>;
   newest(name: string): number | null;
 }
 
-/** By bin: a number, `null` where there is none. NaN and infinities are numbers here. */
+/** A number for each bin; `null` if it has none. NaN and infinities are numbers here. */
 export type Values = (number | null)[];
 
 export interface Curve {
@@ -33,7 +33,7 @@ export interface Curve {
   /** The range of the finite values; empty while bins hold one step each. */
   low: Values;
   high: Values;
-  /** The bins in which a value was not finite, while they hold several steps. */
+  /** The bins with a non-finite value, while they hold several steps. */
   broken: Set<number>;
 }
 
@@ -45,7 +45,7 @@ export class Run implements Steps {
   readonly curves = new Map<string, Curve>();
   curvesLeftOut = 0;
   alerts: Alert[] = [];
-  /** All of the run; `alerts` are the newest. */
+  /** The number of alerts in the whole run; `alerts` are the newest. */
   alertsBegun = 0;
   tables: Tables;
   status: Status;
@@ -63,7 +63,7 @@ export class Run implements Steps {
     this.readCurves(overview.curves, 0);
   }
 
-  /** Takes in what came since the cursor. */
+  /** Applies the changes since the cursor. */
   apply({ tail, status }: TailEvent): void {
     this.status = status;
     this.tables = tail.tables;
@@ -79,7 +79,7 @@ export class Run implements Steps {
     return this.curves.get(name)?.last.findLast((value) => value !== null) ?? null;
   }
 
-  /** The bin that a step lies in or, where it was left out, the one before it; -1 before the first. */
+  /** The bin of a step or, if the step was skipped, the one before it; -1 before the first. */
   binAt(step: number): number {
     let [low, high] = [0, this.first.length];
     while (low < high) {
@@ -109,7 +109,7 @@ export class Run implements Steps {
   }
 }
 
-/** Puts values in place of those from a bin on; bins that were never told of have none. */
+/** Replaces the values from a bin on; bins without data get none. */
 function replace(values: Values, from: number, tail: (WireNumber | null)[]): void {
   if (tail.length === 0) return;
   while (values.length < from) values.push(null);

@@ -1,12 +1,12 @@
-// Where a page has its data from: the agent that serves it, or the file it stands in.
+// The source of a page's data: the agent that serves it, or its own file.
 
 import { type HeatMap, type RunDocument, type Status, type TailEvent, VERSION } from "./contract";
 
-/** Whether the agent can be heard. */
+/** The state of the connection to the agent. */
 export type Connection = "connecting" | "live" | "disconnected" | "file";
 
 export interface Listener {
-  /** Everything anew. */
+  /** Replaces all data. */
   begin(document: RunDocument): void;
   tail(event: TailEvent): void;
   status(status: Status): void;
@@ -17,15 +17,15 @@ export interface Source {
   start(listener: Listener): void;
   /** Whether there may be such a heat map. */
   has(kind: string, statistic: string): boolean;
-  /** `from` is the first column wanted. Rejects if there is none such. */
+  /** `from` is the first requested column. Rejects if there is no such heat map. */
   heatMap(kind: string, statistic: string, from: number): Promise<HeatMap>;
 }
 
 const RETRY_MS = 2000;
-/** The agent says something every five seconds: one that was silent for longer is gone, or the machine slept. */
+/** The agent sends an event every five seconds: after a longer silence it is gone, or the machine slept. */
 const SILENCE_MS = 20_000;
 
-/** The data that the page was written with, if it was. */
+/** The data embedded in the page, if any. */
 export function dataInPage(): RunDocument | null {
   const text = document.getElementById("run-data")?.textContent ?? "null";
   return JSON.parse(text) as RunDocument | null;
@@ -33,7 +33,7 @@ export function dataInPage(): RunDocument | null {
 
 function understood(run: RunDocument): RunDocument {
   if (run.version !== VERSION) {
-    throw new Error(`this page understands version ${VERSION} of the data, and this is version ${run.version}`);
+    throw new Error(`this page supports version ${VERSION} of the data, but the data has version ${run.version}`);
   }
   return run;
 }
@@ -52,7 +52,7 @@ export class FileSource implements Source {
 
   heatMap(kind: string, statistic: string): Promise<HeatMap> {
     const map = this.find(kind, statistic);
-    return map ? Promise.resolve(map) : Promise.reject(new Error(`this file holds no ${statistic} of ${kind}`));
+    return map ? Promise.resolve(map) : Promise.reject(new Error(`this file has no ${statistic} of ${kind}`));
   }
 
   private find(kind: string, statistic: string): HeatMap | undefined {
@@ -68,7 +68,7 @@ export class AgentSource implements Source {
     listener.connection("connecting");
     void this.connect(listener);
     window.setInterval(() => {
-      if (this.events && Date.now() - this.heard > SILENCE_MS) this.lost(listener, "the agent went silent");
+      if (this.events && Date.now() - this.heard > SILENCE_MS) this.lost(listener, "the agent sends no more data");
     }, RETRY_MS);
   }
 
@@ -105,12 +105,12 @@ export class AgentSource implements Source {
       });
     on("tail", (data) => listener.tail(JSON.parse(data) as TailEvent));
     on("status", (data) => listener.status(JSON.parse(data) as Status));
-    // Bins were merged, or the run went back: what the page has is no longer what the agent has.
+    // Bins were merged, or the run went back: the page's data is out of date.
     on("reset", () => {
       this.close();
       void this.connect(listener);
     });
-    events.onerror = () => this.lost(listener, "the agent does not answer");
+    events.onerror = () => this.lost(listener, "the agent does not respond");
   }
 
   private lost(listener: Listener, reason: string): void {

@@ -1,10 +1,10 @@
-// What of the page an alert is about: a row of a heat map, a curve.
+// Finds the parts of the page that an alert concerns: a row of a heat map, a curve.
 
 import type { Alert, KindDocument } from "./contract";
 
-/** A row to look at. */
+/** A row to show. */
 export interface Target {
-  /** The kind and the statistic of the heat map; `null`: whichever is shown. */
+  /** The kind and statistic of the heat map; `null` for the one that is shown. */
   kind: string | null;
   statistic: string | null;
   /** A tensor, or a layer. */
@@ -14,7 +14,7 @@ export interface Target {
 
 /** The kinds that a signal of an alert stands for, the best first. */
 const KINDS: Record<string, string[]> = { grad: ["grad_unreduced", "grad_reduced"] };
-/** Statistics of alerts that no heat map has, and what shows the same best. */
+/** Statistics of alerts that no heat map has, and their best substitutes. */
 const STATISTICS: Record<string, string> = {
   nans: "norm",
   infs: "norm",
@@ -45,7 +45,7 @@ function kindOf(signal: string, kinds: KindDocument[]): KindDocument | undefined
   return names.map((name) => kinds.find((kind) => kind.name === name)).find(Boolean);
 }
 
-/** The curve of the whole run that an alert is about. */
+/** The curve of the whole run that an alert concerns. */
 export function curveOf({ series, moved_first: move }: Alert): string | null {
   if (series.signal === "scalar") return `scalar/${series.name}`;
   if (series.scope === "tensor" || series.scope === "layer") return null;

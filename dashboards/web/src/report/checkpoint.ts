@@ -1,4 +1,4 @@
-// The report of a comparison of checkpoints: its rows are in the document, and those that are not asked for are hidden.
+// The report of a comparison of checkpoints: its rows are in the document, and rows that do not match are hidden.
 
 import { matcher } from "../shared/filter";
 import { goTo } from "../shared/keys";
@@ -36,8 +36,8 @@ frame({
     show();
   },
   keys: [
-    ["/", "search: words, in any cell"],
-    ["Esc", "all tensors again"],
+    ["/", "search for words in any cell"],
+    ["Esc", "show all tensors"],
   ],
   pointer: [],
 });

@@ -1,18 +1,18 @@
-// The columns of the table of values: our own, then every header of any table.
+// The columns of the table of values: our own, then the headers of all tables.
 
 import { DIRECTIONS, type Rows } from "./data";
 
 export interface Column {
   key: string;
-  /** In pixels. */
+  /** The width in pixels. */
   width: number;
   of: (row: number) => string;
 }
 
 export interface Columns {
-  /** Those that are shown unasked come first. */
+  /** All columns, the default ones first. */
   all: Column[];
-  /** Keys of those. */
+  /** The keys of the default columns. */
   wanted: string[];
 }
 
@@ -31,7 +31,7 @@ export function columnsOf(rows: Rows): Columns {
   const all = [...own, ...measured];
   const wanted = usual(rows).filter((key) => all.some((column) => column.key === key));
   const place = ({ key }: Column) => (wanted.includes(key) ? wanted.indexOf(key) : wanted.length);
-  // A stable sort: what is not wanted stays in its order.
+  // A stable sort: the other columns keep their order.
   return { all: all.toSorted((a, b) => place(a) - place(b)), wanted };
 }
 

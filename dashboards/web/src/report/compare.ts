@@ -1,4 +1,4 @@
-// The report of a comparison of captures: its values, to be searched, sorted and looked at one by one.
+// The report of a comparison of captures: its values, with search, sorting and details.
 
 import { el } from "../shared/dom";
 import { goTo } from "../shared/keys";
@@ -19,9 +19,9 @@ class Values {
     (direction) => this.goToError(direction),
     () => this.clear(),
   );
-  private readonly detail = el("aside", { id: "detail", aria: { label: "the chosen row" } });
+  private readonly detail = el("aside", { id: "detail", aria: { label: "the selected row" } });
 
-  private readonly nothing = el("p", { id: "nothing", class: "muted", text: "No row has all that is searched for." });
+  private readonly nothing = el("p", { id: "nothing", class: "muted", text: "No row matches the search." });
 
   constructor(
     private readonly rows: Rows,
@@ -43,7 +43,7 @@ class Values {
     section.append(this.filters.element, this.bar.element, this.nothing, this.grid.element, this.detail);
   }
 
-  /** Begins as the address says. */
+  /** Starts with the state in the address. */
   start(): void {
     this.selection.read(location.hash, this.rows.total);
     this.filters.show();
@@ -56,7 +56,7 @@ class Values {
     goTo(this.filters.search);
   }
 
-  /** To the first, the one before or the one behind the chosen row. */
+  /** Goes to the first error, or to the previous or next one from the selected row. */
   goToError(direction: -1 | 0 | 1): void {
     const { shown } = this.grid;
     const here = shown.indexOf(this.selection.row);
@@ -67,7 +67,7 @@ class Values {
       if (this.rows.level(row) !== ERROR) continue;
       this.grid.scrollTo(row);
       this.choose(row);
-      // The table may be out of sight itself, far below the sentence.
+      // The table itself may be out of sight, far below the sentence.
       return this.grid.element.scrollIntoView({ block: "nearest" });
     }
   }
@@ -115,7 +115,7 @@ class Values {
   }
 }
 
-/** Rows that the page holds packed by gzip and base64. */
+/** Rows that the page contains compressed with gzip and encoded in base64. */
 async function unpacked(text: string): Promise<ReportData> {
   const packed = Uint8Array.from(atob(text.trim()), (char) => char.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -132,14 +132,14 @@ function show(data: ReportData, section: HTMLElement): void {
     },
     escape: () => values.close(),
     keys: [
-      ["/", "search: words, in any cell"],
-      ["n  p", "next, previous error"],
-      ["↑  ↓", "in the table: choose a row"],
-      ["Esc", "close the chosen row"],
+      ["/", "search for words in any cell"],
+      ["n  p", "next or previous error"],
+      ["↑  ↓", "select a row in the table"],
+      ["Esc", "close the selected row"],
     ],
     pointer: [
-      ["click", "on a row: all of it; on a column's title: sort by it"],
-      ["hover", "a cell that is cut: all of its text"],
+      ["click", "on a row: show its details; on a column header: sort by it"],
+      ["hover", "show the full text of a shortened cell"],
     ],
   });
   window.addEventListener("hashchange", () => {
@@ -155,7 +155,7 @@ const text = holder?.textContent;
 if (text && section && holder.getAttribute("type") === "application/gzip") {
   unpacked(text).then(
     (data) => show(data, section),
-    (error: unknown) => section.append(el("p", { text: `The table cannot be unpacked: ${String(error)}` })),
+    (error: unknown) => section.append(el("p", { text: `Cannot decompress the table: ${String(error)}` })),
   );
 } else if (text && section) {
   show(JSON.parse(text) as ReportData, section);

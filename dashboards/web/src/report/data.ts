@@ -1,4 +1,4 @@
-// The rows of a comparison of captures, as the page has them; offline/compare/src/report writes them.
+// The rows of a comparison of captures in the page; offline/compare/src/report writes them.
 
 export const LEVELS = ["pass", "warning", "error", "unmatched"] as const;
 export const ERROR = LEVELS.indexOf("error");
@@ -11,18 +11,18 @@ export interface Table {
   rank: number;
   headers: string[];
   operators: string[];
-  /** By operator: the number of the text that names the module around it. */
+  /** The text index of the surrounding module, by operator. */
   modules: number[];
-  /** By operator: the number of the text with its positional parameters' names, blanks between them. */
+  /** The text index of the names of positional parameters, separated by spaces, by operator. */
   parameters: number[];
-  /** By operator: a digit, the place in `DIRECTIONS`. */
+  /** A digit per operator: an index in `DIRECTIONS`. */
   directions: string;
   /** Level (a digit) and number of the operator, counts of units in the last place, the table's cells. */
   rows: string[];
 }
 
 export interface ReportData {
-  /** Rows by level, those that are left out included. */
+  /** The number of rows by level, including omitted ones. */
   counts: number[];
   /** Texts that rows share. */
   texts: string[];
@@ -30,22 +30,22 @@ export interface ReportData {
 }
 
 const BETWEEN = "\x7f";
-/** More operators than one table has. */
+/** A multiple above the largest number of operators in a table. */
 const TABLE = 2 ** 22;
 
-/** The rows of all tables, by their number. A row's line is taken apart when the row is looked at. */
+/** The rows of all tables, by number. A row's line is parsed when it is read. */
 export class Rows {
   readonly total: number;
   readonly tables: Table[];
   readonly counts: number[];
-  /** Every header of any table. */
+  /** The headers of all tables. */
   readonly headers: string[];
   private readonly texts: string[];
   private readonly lines: string[];
   private readonly tableNumbers: Int32Array;
   private readonly operatorNumbers: Int32Array;
   private readonly places: Map<string, number[]>;
-  /** The row looked at last: its cells are asked for one by one. */
+  /** The row that was parsed last: its cells are requested one by one. */
   private opened = -1;
   private cells: string[] = [];
 
@@ -94,7 +94,7 @@ export class Rows {
     return this.table(row).operators[this.operatorNumber(row)] ?? "";
   }
 
-  /** The same number for rows of the same operator, and for no others. */
+  /** A number that identifies the operator of a row. */
   operatorKey(row: number): number {
     return this.tableNumber(row) * TABLE + this.operatorNumber(row);
   }
@@ -103,7 +103,7 @@ export class Rows {
     return this.texts[this.table(row).modules[this.operatorNumber(row)] ?? -1] ?? "";
   }
 
-  /** What the value is called in the operator's documentation, if it is an argument with a name. */
+  /** The value's name in the operator's documentation, if it is a named argument. */
   argument(row: number): string {
     const [part, at, ...rest] = this.value(row)
       .slice(this.operator(row).length + 1)
@@ -122,7 +122,7 @@ export class Rows {
     return stepOf(this.table(row));
   }
 
-  /** Elements by units in the last place; empty where they were not counted. */
+  /** The number of elements by units in the last place; empty if they were not counted. */
   ulps(row: number): number[] {
     const counts = this.line(row).split(BETWEEN, 2)[1];
     return counts ? counts.split(" ").map(Number) : [];
@@ -133,13 +133,13 @@ export class Rows {
     return place < 0 ? "" : (this.cellsOf(row)[place] ?? "");
   }
 
-  /** The target's name of the value, or the golden's where it alone has it. */
+  /** The value's name in the target, or in the baseline if only that has it. */
   value(row: number): string {
     const target = this.cell(row, "NPU Name");
     return target && target !== "N/A" ? target : this.cell(row, "Bench Name");
   }
 
-  /** What is noted of a row. */
+  /** The notes on a row. */
   notes(row: number): string[] {
     const text = this.cell(row, "Err_message");
     try {
@@ -150,7 +150,7 @@ export class Rows {
     }
   }
 
-  /** The operator's call stack: its first value has it. */
+  /** The operator's call stack, which is stored with its first value. */
   stack(row: number): string {
     for (let at = row; at >= 0 && this.operatorKey(at) === this.operatorKey(row); at -= 1) {
       const stack = this.cell(at, "NPU_Stack_Info");
@@ -167,7 +167,7 @@ export class Rows {
     return rows.filter((row) => {
       if (levels[this.level(row)] || hits[this.table(row).modules[this.operatorNumber(row)] ?? -1]) return true;
       if (pattern.test(this.operator(row))) return true;
-      // The whole line at once says quickly of most rows that no cell has the word.
+      // Testing the whole line first quickly excludes most rows.
       const line = this.line(row);
       if (!pattern.test(line) && !(isShared && line.includes(`${BETWEEN}@`))) return false;
       return this.cellsOf(row).some((cell) => pattern.test(cell));
@@ -178,7 +178,10 @@ export class Rows {
     return this.lines[row] ?? "";
   }
 
-  /** A cell equal to the one before it is `=`, a shared text `@` and its number; one that begins like these has a `=` in front. */
+  /**
+   * A cell equal to the previous one is `=`, a shared text `@` and its number; a text that begins with one of these is
+   * prefixed with `=`.
+   */
   private cellsOf(row: number): string[] {
     if (row === this.opened) return this.cells;
     this.opened = row;

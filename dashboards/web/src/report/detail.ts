@@ -1,12 +1,12 @@
-// One row in full: both sides' statistics, what was measured, units in the last place, the stack.
+// The details of one row: both sides' statistics, the measured differences, units in the last place, the stack.
 
 import { button, el } from "../shared/dom";
 import { table } from "../shared/table";
 import type { Rows } from "./data";
 
-/** Bins of units in the last place: none, up to a power of two each, more. */
+/** Bins of units in the last place: 0, powers of two, more. */
 const BINS = 17;
-/** The tallest bar, in pixels. */
+/** The height of the tallest bar in pixels. */
 const BAR = 50;
 
 export function detail(rows: Rows, row: number, close: () => void): HTMLElement[] {
@@ -24,11 +24,11 @@ export function detail(rows: Rows, row: number, close: () => void): HTMLElement[
     ...(notes.length > 0 ? [el("ul", {}, ...notes)] : []),
     statistics(rows, row),
     ...(ulps.length > 0 ? [el("h3", { text: "Elements by units in the last place" }), histogram(ulps)] : []),
-    ...(stack ? [el("h3", { text: "Called from (target, innermost first)" }), el("pre", { text: stack })] : []),
+    ...(stack ? [el("h3", { text: "Call stack (target, innermost frame first)" }), el("pre", { text: stack })] : []),
   ];
 }
 
-/** What both sides have beside what was measured of the pair. */
+/** The statistics of both sides, and the measured differences. */
 function statistics(rows: Rows, row: number): HTMLElement {
   const { headers } = rows.table(row);
   const pairs: string[][] = [];
@@ -51,7 +51,7 @@ function histogram(counts: number[]): HTMLElement {
     const count = counts[bin] ?? 0;
     const bar = el("i");
     bar.style.height = `${Math.round((count / largest) * BAR)}px`;
-    const title = `${count} elements are apart by ${name(bin)} ULP`;
+    const title = `${count} elements differ by ${name(bin)} ULP`;
     return el("div", { title }, count ? count.toLocaleString("en") : "", bar, el("span", { text: name(bin) }));
   });
   const label = counts.map((count, bin) => `${count} elements ${name(bin)}`).join(", ");

@@ -5,11 +5,11 @@ import type { Columns } from "./columns";
 import { DIRECTIONS, LEVELS, type Rows, stepOf } from "./data";
 import { bare, type Selection } from "./selection";
 
-/** Modules that are suggested. */
+/** The number of suggested modules. */
 const SUGGESTED = 400;
-/** Typing rests this long before it is searched for, in milliseconds. */
+/** The pause in typing before a search, in milliseconds. */
 const REST = 120;
-/** The levels in the order one looks for them. */
+/** The levels, the most important first. */
 const ORDER = ["error", "warning", "unmatched", "pass"] as const;
 
 export interface Changed {
@@ -19,8 +19,8 @@ export interface Changed {
 
 export class Filters {
   readonly element = el("form", { id: "filters", role: "search", aria: { label: "filter the values" } });
-  readonly search = field("q", "words, in any cell  ( / )", "search");
-  private readonly module = field("module", "begins with", "text");
+  readonly search = field("q", "words in any cell  ( / )", "search");
+  private readonly module = field("module", "starts with", "text");
   private readonly selects: Record<"rank" | "step" | "dir", HTMLSelectElement>;
   private readonly levels = el("fieldset", { id: "levels" }, el("legend", { text: "Level" }));
   private readonly chooser = el("div", { id: "chooser", role: "group", aria: { label: "columns" } });
@@ -58,7 +58,7 @@ export class Filters {
     this.typed(this.module, (text) => (selection.module = text));
   }
 
-  /** Shows what the selection says. */
+  /** Shows the state of the selection. */
   show(): void {
     const { selection } = this;
     this.search.value = selection.q;
@@ -106,7 +106,7 @@ export class Filters {
   }
 }
 
-/** The line between fields and table: how many rows there are, and the way from error to error. */
+/** The line between fields and table: the number of rows, and buttons to go from error to error. */
 export class ResultBar {
   readonly element: HTMLElement;
   private readonly count = el("output", { id: "count", aria: { live: "polite" } });
@@ -119,11 +119,11 @@ export class ResultBar {
       return element;
     };
     this.ways = [
-      way("first", "First error", "the first row that is an error", 0),
+      way("first", "First error", "the first row with an error", 0),
       way("previous", "Previous error", "key p", -1),
       way("next", "Next error", "key n", 1),
     ];
-    const all = button("Clear filters", "all rows", clear, "");
+    const all = button("Clear filters", "show all rows", clear, "");
     all.id = "clear";
     this.element = el("div", { class: "bar-line" }, this.count, el("span", { class: "buttons" }, ...this.ways, all));
   }
@@ -141,7 +141,7 @@ function field(id: string, placeholder: string, type: string): HTMLInputElement 
   return input;
 }
 
-/** A choice of one is none. */
+/** A choice with only one value is hidden. */
 function labelled(text: string, select: HTMLSelectElement): HTMLLabelElement {
   const label = el("label", {}, text, select);
   label.hidden = select.options.length < 3;

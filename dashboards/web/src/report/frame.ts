@@ -1,10 +1,10 @@
-// What every report has around its content: the theme's switch and the keys' help.
+// The frame of every report: the theme switch and the help of keys.
 
 import { button, el } from "../shared/dom";
 import { Help, type HelpLine, type Keyboard, listen } from "../shared/keys";
 import * as theme from "../shared/theme";
 
-/** Of the report: keys besides `t` and `?`. */
+/** The report's own keys besides `t` and `?`. */
 export interface ReportKeys extends Keyboard {
   keys: HelpLine[];
   pointer: HelpLine[];
@@ -16,8 +16,8 @@ export function frame(report: ReportKeys): void {
   const controls = el(
     "div",
     { class: "controls" },
-    button("◐", "dark or light (t)", () => theme.toggle(), "icon"),
-    button("?", "keys (?)", () => help.toggle(), "icon"),
+    button("◐", "Toggle dark and light (t)", () => theme.toggle(), "icon"),
+    button("?", "Show keys (?)", () => help.toggle(), "icon"),
   );
   document.querySelector("main")?.prepend(controls);
   document.body.append(help.element);

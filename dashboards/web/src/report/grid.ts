@@ -1,22 +1,22 @@
-// The table of values: of any number of rows those in sight are in the document.
+// The table of values: only visible rows are in the document.
 
 import { clickable, el } from "../shared/dom";
 import type { Column } from "./columns";
 import type { Rows } from "./data";
 import type { Selection } from "./selection";
 
-/** In pixels, as in the style. */
+/** The height of a row in pixels, as in the style. */
 const ROW = 28;
-/** Rows drawn above and below what is seen. */
+/** The number of rows drawn above and below the visible ones. */
 const BEYOND = 12;
-/** Cells longer than this are cut; the row in full has them. */
+/** The longest text of a cell; the details of the row contain all of it. */
 const CELL = 300;
 const TITLE = 2000;
-/** A page up or down. */
+/** The number of rows of a page. */
 const PAGE = 15;
 
 export class RowGrid {
-  readonly element = el("div", { id: "view", role: "region", aria: { label: "values; arrow keys choose a row" } });
+  readonly element = el("div", { id: "view", role: "region", aria: { label: "values; arrow keys select a row" } });
   shown = new Int32Array(0);
   private readonly head = el("thead");
   private readonly body = el("tbody");
@@ -45,7 +45,7 @@ export class RowGrid {
     window.addEventListener("resize", () => this.drawRows());
   }
 
-  /** Other rows are shown, from the first on. */
+  /** Shows other rows, from the first on. */
   show(shown: Int32Array<ArrayBuffer>): void {
     this.shown = shown;
     this.table.setAttribute("aria-rowcount", String(shown.length + 1));
@@ -54,7 +54,7 @@ export class RowGrid {
     this.drawRows();
   }
 
-  /** Brings a row into sight, if it is one of those shown. */
+  /** Scrolls to a row, if it is one of those shown. */
   scrollTo(row: number): void {
     const at = this.shown.indexOf(row);
     const { element } = this;
@@ -129,13 +129,13 @@ export class RowGrid {
   }
 }
 
-/** A number with the digits that people read; the title has them all. */
+/** A number with a readable number of digits; the title has all of them. */
 function readable(text: string): string {
   const [, number, unit] = /^(-?\d+\.\d{6,}(?:e[-+]?\d+)?)(%?)$/.exec(text) ?? [];
   return number === undefined ? text : `${Number(Number(number).toPrecision(6))}${unit}`;
 }
 
-/** The room of rows that are out of sight. */
+/** The space of rows outside the view. */
 function gap(rows: number, columns: number): HTMLTableRowElement {
   const cell = el("td");
   cell.colSpan = columns;

@@ -1,9 +1,9 @@
-// Which rows are shown, in which order. The address's fragment holds it, so that a view can be linked to.
+// The shown rows and their order, kept in the address's fragment, so that a view can be linked.
 
 import type { Columns } from "./columns";
 import { DIRECTIONS, LEVELS, type Rows, stepOf } from "./data";
 
-/** Filters that are one text each, by their names in the fragment. */
+/** Text filters, by their names in the fragment. */
 export const TEXTS = ["q", "rank", "step", "dir", "module", "sort"] as const;
 
 export class Selection {
@@ -12,12 +12,12 @@ export class Selection {
   step = "";
   dir = "";
   module = "";
-  /** Key of a column, or the order of execution. */
+  /** The key of a column, or the order of execution. */
   sort = "";
   down = false;
   levels = new Set<number>(LEVELS.keys());
   columns: Set<string>;
-  /** The row that is shown in full; -1: none. */
+  /** The row with open details; -1: none. */
   row = -1;
 
   constructor(private readonly known: Columns) {
@@ -29,14 +29,14 @@ export class Selection {
     this.levels = new Set(LEVELS.keys());
   }
 
-  /** Up, down, and back to the order of execution. */
+  /** Cycles through ascending, descending, and the order of execution. */
   sortBy(key: string): void {
     if (this.sort !== key) [this.sort, this.down] = [key, true];
     else if (this.down) this.down = false;
     else this.sort = "";
   }
 
-  /** As `#q=norm&level=error,warning&row=9` says; `rows`: how many there are. */
+  /** Reads a fragment such as `#q=norm&level=error,warning&row=9`; `rows`: the number of rows. */
   read(fragment: string, rows: number): void {
     const given = new URLSearchParams(fragment.replace(/^#/, ""));
     for (const key of TEXTS) this[key] = given.get(key) ?? "";
@@ -63,7 +63,7 @@ export class Selection {
     return `#${given}`;
   }
 
-  /** The rows it leaves, in its order. */
+  /** The rows that pass the filters, sorted. */
   rows(all: Rows): Int32Array {
     let rows = this.fitting(all);
     for (const word of this.q.split(/\s+/).filter(Boolean)) {
@@ -108,7 +108,7 @@ export class Selection {
     const before = (one: number, other: number): number => {
       const [a, b] = [keys.get(one) ?? Number.NaN, keys.get(other) ?? Number.NaN];
       const [isOut, isOtherOut] = [Number.isNaN(a), Number.isNaN(b)];
-      // What has no number comes last either way.
+      // Rows without a number come last in both orders.
       if (isOut || isOtherOut) return Number(isOut) - Number(isOtherOut) || one - other;
       return a === b ? one - other : a < b ? -order : order;
     };
@@ -120,7 +120,7 @@ function beginsWith(module: string, prefix: string): boolean {
   return module.startsWith(prefix) || bare(module).startsWith(prefix);
 }
 
-/** Without the kind of call: `Module.blocks.2` is `blocks.2`. */
+/** The module without the kind of call: `Module.blocks.2` is `blocks.2`. */
 export function bare(module: string): string {
   return module.replace(/^(Module|Cell)\./, "");
 }

@@ -1,4 +1,4 @@
-// Elements without markup: every text is a text, whatever stands in it.
+// Creates elements without markup: texts are never parsed as HTML.
 
 type Child = Node | string | null | undefined | false;
 
@@ -48,7 +48,7 @@ export function select(title: string, choose: (value: string) => void): HTMLSele
   return element;
 }
 
-/** Makes the options these, keeping the choice where it is still one of them. */
+/** Sets the options, keeping the choice if it is still one of them. */
 export function setOptions(element: HTMLSelectElement, options: { value: string; text: string }[]): void {
   const key = JSON.stringify(options);
   if (element.dataset.options === key) return;
@@ -64,7 +64,7 @@ export function setOptions(element: HTMLSelectElement, options: { value: string;
   if (options.some((option) => option.value === value)) element.value = value;
 }
 
-/** Puts other content into an element; a button that had the focus has it again, by its place. */
+/** Replaces the content of an element; a focused button gets the focus again, by its position. */
 export function replaceContent(element: HTMLElement, content: HTMLElement): void {
   const buttons = () => [...element.querySelectorAll("button")];
   const focused = buttons().findIndex((button) => button === document.activeElement);

@@ -5,7 +5,7 @@ export function wordsOf(filter: string): string[] {
   return filter.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-/** Words that all have to be in the text, in any order; case does not matter. */
+/** Matches texts that contain all words, in any order and case. */
 export function matcher(filter: string): (text: string) => boolean {
   const words = wordsOf(filter);
   return (text) => {

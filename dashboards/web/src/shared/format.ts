@@ -1,9 +1,9 @@
-// Numbers, times and sizes as people write them: 17.6, 0.853, 1.2e-7, 1,240. What is copied from the page is read by programs too.
+// Numbers, times and sizes as people write them: 17.6, 0.853, 1.2e-7, 1,240. Programs read copied values too.
 
-/** So many significant digits tell a value from its usual one. */
+/** The number of significant digits that distinguish a value from its usual one. */
 const DIGITS = 3;
 
-/** A few significant digits, all those before the point, and an exponent where that is shorter. */
+/** A few significant digits, all digits before the point, and an exponent if that is shorter. */
 export function number(value: number | null, digits = DIGITS): string {
   if (value === null) return "–";
   if (Number.isNaN(value)) return "NaN";
@@ -19,12 +19,12 @@ export function number(value: number | null, digits = DIGITS): string {
   return Math.abs(rounded) >= 1000 ? integer(rounded) : String(rounded);
 }
 
-/** A loss or an accuracy, whose fourth digit is looked at. */
+/** A loss or an accuracy, whose fourth digit matters. */
 export function precise(value: number | null): string {
   return number(value, 4);
 }
 
-/** The labels of an axis: as few digits as tell them apart. */
+/** The labels of an axis, with as few digits as distinguish them. */
 export function labels(values: (number | null)[], show: (value: number, digits: number) => string): string[] {
   const all = (digits: number) => values.map((value) => (value === null ? "" : show(value, digits)));
   for (let digits = 2; digits < 9; digits += 1) {
@@ -77,12 +77,12 @@ export function bytes(value: number): string {
   return `${Number(amount.toPrecision(3))} ${units[index]}`;
 }
 
-/** `1,240` or, of a bin of several steps, `1,240–1,247`. */
+/** `1,240`, or `1,240–1,247` for a bin of several steps. */
 export function steps(first: number, last: number): string {
   return first === last ? integer(first) : `${integer(first)}–${integer(last)}`;
 }
 
-/** How many times the one is the other: `×3.2`, `÷4.1`. */
+/** The factor between a value and its usual one: `×3.2`, `÷4.1`. */
 export function factor(value: number, usual: number | null): string {
   if (usual === null || usual === 0 || !Number.isFinite(value)) return "";
   const ratio = value / usual;

@@ -1,12 +1,12 @@
-// The keyboard, and the dialog that tells what keys there are.
+// The keyboard, and the dialog that lists the keys.
 
 import { el } from "./dom";
 
-/** A line of the help: keys, or what the pointer does, and what comes of it. */
+/** A line of the help: keys or pointer actions, and their effect. */
 export type HelpLine = [what: string, meaning: string];
 
 export interface Keyboard {
-  /** What a key does, by the name it has in an event. */
+  /** The action of each key, by its name in an event. */
   actions: Record<string, () => void>;
   escape(): void;
 }
@@ -14,7 +14,7 @@ export interface Keyboard {
 export class Help {
   readonly element: HTMLDialogElement;
 
-  /** The lines every page has come last. */
+  /** Adds the lines that every page has at the end. */
   constructor(keys: HelpLine[], pointer: HelpLine[]) {
     const rows = (all: HelpLine[]) =>
       all.flatMap(([key, meaning]) => [
@@ -25,7 +25,7 @@ export class Help {
       "dialog",
       { class: "help" },
       el("h2", { text: "Keys" }),
-      el("dl", {}, ...rows([...keys, ["t", "dark or light"], ["?", "this help"]])),
+      el("dl", {}, ...rows([...keys, ["t", "toggle dark and light"], ["?", "show this help"]])),
       ...(pointer.length > 0 ? [el("h2", { text: "Pointer" }), el("dl", {}, ...rows(pointer))] : []),
     );
     this.element.addEventListener("click", (event) => {
@@ -39,7 +39,7 @@ export class Help {
   }
 }
 
-/** Goes to a field as the key `/` does: what stands in it is replaced by what is typed. */
+/** Focuses a field like the key `/`: typing replaces its content. */
 export function goTo(field: HTMLInputElement): void {
   field.focus();
   field.select();

@@ -1,13 +1,13 @@
-// A table of few rows: a head, and cells that are texts or elements.
+// A table with few rows: a head, and cells that are texts or elements.
 
 import { el } from "./dom";
 
 export type Cell = Node | string;
 
-/** A column: its title, and whether its cells are numbers, which stand to the right. */
+/** A column: its title, and its kind; numbers are right-aligned. */
 export type Column = [title: string, kind: "text" | "number"];
 
-/** The table in a box that scrolls sideways; `rowClass` marks rows. */
+/** The table in a box that scrolls horizontally; `rowClass` marks rows. */
 export function table(head: Column[], rows: Cell[][], rowClass?: (row: Cell[]) => string): HTMLElement {
   const cells = (row: Cell[]) => row.map((cell, index) => el("td", { class: head[index]?.[1] ?? "text" }, cell));
   return el(

@@ -1,4 +1,4 @@
-// Dark or light: the system's choice, unless the reader makes another. The colours stand in style.css alone.
+// Dark or light: the system's choice, unless the reader chooses. All colours are defined in style.css.
 
 import { el } from "./dom";
 
@@ -8,7 +8,7 @@ const KEY = "trainmon-theme";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners: (() => void)[] = [];
 
-/** A page in a file, or one in a frame, may have no storage. */
+/** The stored choice: a page in a file or frame may have no storage. */
 function stored(): Theme | null {
   try {
     const theme = localStorage.getItem(KEY);
@@ -38,16 +38,16 @@ export function toggle(): void {
   if (isSystems) delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   try {
-    // Who comes back to the system's choice follows it from then on.
+    // A reader who returns to the system's choice follows it from then on.
     if (isSystems) localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, theme);
   } catch {
-    // It holds until the page is closed.
+    // The choice then applies until the page is closed.
   }
   told();
 }
 
-/** Called whenever colours change. */
+/** Registers a function that is called whenever colours change. */
 export function onChange(listener: () => void): void {
   listeners.push(listener);
 }
@@ -63,7 +63,7 @@ function told(): void {
 
 let before: string | undefined;
 
-/** Paper is light. */
+/** Prints with the light theme. */
 function printing(begins: boolean): void {
   const { dataset } = document.documentElement;
   if (begins) {
@@ -77,7 +77,7 @@ function printing(begins: boolean): void {
   told();
 }
 
-/** A place for what is said beside the pointer. */
+/** The element of the tooltip at the pointer. */
 const tip = el("div", { class: "tip", role: "tooltip" });
 
 export function showTip(x: number, y: number, ...lines: (Node | string)[]): void {

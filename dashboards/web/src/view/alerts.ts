@@ -1,27 +1,27 @@
-// The list of alerts: those that go on, then those that are over; one of them is chosen.
+// The list of alerts: ongoing ones, then ended ones; one of them is selected.
 
 import { type Alert, toNumber } from "../data/contract";
 import { type Episode, type Group, groupsOf, isOngoing } from "../data/episodes";
 import { clickable, el } from "../shared/dom";
 import * as format from "../shared/format";
 
-/** Beside alerts that go on, more than so many that are over stand behind a button. */
+/** If alerts are ongoing, more ended ones than this are folded. */
 const FEW = 2;
-/** And of one incident more than so many beside its headline. */
+/** More alerts of an incident than this, besides its headline, are folded. */
 const FEW_OF_INCIDENT = 1;
 
-/** `3 ongoing, 9 over`. */
+/** `3 ongoing, 9 ended`. */
 export function alertCounts(ongoing: number, begun: number): string {
   if (begun === 0) return "none so far";
-  if (ongoing === 0) return begun === 1 ? "1 alert, over" : `${format.count(begun, "alert")}, all over`;
+  if (ongoing === 0) return begun === 1 ? "1 alert, ended" : `${format.count(begun, "alert")}, all ended`;
   const over = begun - ongoing;
-  return `${format.integer(ongoing)} ongoing${over > 0 ? `, ${format.integer(over)} over` : ""}`;
+  return `${format.integer(ongoing)} ongoing${over > 0 ? `, ${format.integer(over)} ended` : ""}`;
 }
 
 export class Alerts {
   readonly element: HTMLElement;
   private readonly counts = el("span", { class: "muted alert-counts" });
-  private readonly list = el("ol", { class: "alerts", aria: { label: "alerts, those that go on first" } });
+  private readonly list = el("ol", { class: "alerts", aria: { label: "alerts, ongoing ones first" } });
   private readonly fold = clickable({ class: "fold", aria: { controls: "over-alerts" } }, () => {
     this.isOpen = !this.showsOver;
     this.render();
@@ -29,14 +29,14 @@ export class Alerts {
   private readonly overList = el("ol", {
     class: "alerts over-alerts",
     id: "over-alerts",
-    aria: { label: "alerts that are over" },
+    aria: { label: "ended alerts" },
   });
   private readonly note = el("p", { class: "note" });
   private episodes: Episode[] = [];
   private chosen: Episode | null = null;
-  /** Until the reader says so, their number decides. */
+  /** `null` until the reader folds or unfolds: then the number of alerts decides. */
   private isOpen: boolean | null = null;
-  /** The incidents of which all alerts are shown. */
+  /** The incidents whose alerts are all shown. */
   private readonly openGroups = new Set<string>();
   private shown = "";
 
@@ -62,7 +62,7 @@ export class Alerts {
     return this.isOpen ?? (this.ongoing.length === 0 || this.over.length <= FEW);
   }
 
-  /** `begun`: of the whole run, those that are no longer kept included. */
+  /** `begun`: the number in the whole run, including those no longer kept. */
   update(episodes: Episode[], begun: number): void {
     const { chosen } = this;
     this.chosen = episodes.find(({ key }) => key === chosen?.key) ?? null;
@@ -71,12 +71,12 @@ export class Alerts {
     if (key === this.shown) return;
     this.shown = key;
     const gone = begun - episodes.filter(({ alert }) => alert.phase === "begins").length;
-    this.note.textContent = gone > 0 ? `${format.count(gone, "older alert")} not kept here.` : "";
+    this.note.textContent = gone > 0 ? `${format.count(gone, "older alert")} not shown here.` : "";
     this.counts.textContent = alertCounts(this.ongoing.length, begun);
     this.render();
   }
 
-  /** The next (+1) or the one before (-1) of those that are shown; the first if none is chosen. */
+  /** Selects the next (+1) or previous (-1) shown alert; the first if none is selected. */
   move(by: 1 | -1): void {
     const groups = [...groupsOf(this.ongoing), ...(this.showsOver ? groupsOf(this.over) : [])];
     const all = groups.flatMap((group) => [group.first, ...(this.showsAll(group) ? group.others : [])]);
@@ -98,12 +98,12 @@ export class Alerts {
     const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
     this.list.replaceChildren(...groupsOf(ongoing).flatMap((group) => this.group(group)));
     this.fold.hidden = over.length === 0;
-    this.fold.textContent = `${showsOver ? "▾" : "▸"} ${format.integer(over.length)} over`;
+    this.fold.textContent = `${showsOver ? "▾" : "▸"} ${format.integer(over.length)} ended`;
     this.fold.setAttribute("aria-expanded", String(showsOver));
     this.overList.replaceChildren(...(showsOver ? groupsOf(over).flatMap((group) => this.group(group)) : []));
     this.note.hidden = this.note.textContent === "" && this.episodes.length > 0;
-    if (this.episodes.length === 0) this.note.textContent = "No alert so far.";
-    // The button that had the focus is another one now.
+    if (this.episodes.length === 0) this.note.textContent = "No alerts so far.";
+    // The button with the focus was replaced by another one.
     const buttons = [...this.element.querySelectorAll<HTMLElement>("[data-key]")];
     if (focused !== undefined) buttons.find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
   }
@@ -152,7 +152,7 @@ export class Alerts {
   }
 }
 
-/** When it began, and how long it lasted. */
+/** The step in which it began, and its duration. */
 function stepWords({ alert, end }: Episode): string {
   if (end === null) return `since step ${format.integer(alert.step)}`;
   if (alert === end) return `until step ${format.integer(end.step)}`;
@@ -160,11 +160,11 @@ function stepWords({ alert, end }: Episode): string {
   return last === alert.step ? `step ${format.integer(last)}` : `steps ${format.steps(alert.step, last)}`;
 }
 
-/** Without what stands beside it already: the rule, and what moved first. */
+/** The message without the parts that are shown beside it: the rule, and what moved first. */
 function words({ rule, message }: Alert): string {
   const [said = ""] = message.split("; moved first: ");
   const text = said.startsWith(`${rule}: `) ? said.slice(rule.length + 2) : said;
-  // A step is written as everywhere on the page.
+  // Steps are formatted like everywhere on the page.
   return text.replace(
     /\b(steps?) (\d+)\b/g,
     (_, word: string, step: string) => `${word} ${format.integer(Number(step))}`,

@@ -16,14 +16,14 @@ export interface Line {
 export interface Panel {
   title: string;
   lines: Line[];
-  /** Logarithmic from the beginning. */
+  /** Whether the scale is logarithmic at first. */
   log: boolean;
   show: (value: number | null, digits?: number) => string;
 }
 
-/** Above it a linear scale shows the largest value only. */
+/** The spread above which a linear scale would show only the largest value. */
 const WIDE = 30;
-/** A step is whole. */
+/** Steps are whole numbers. */
 const WHOLE = Array.from({ length: 27 }, (_, index) => [1, 2, 5][index % 3]! * 10 ** Math.floor(index / 3));
 
 export class Chart {
@@ -35,7 +35,7 @@ export class Chart {
   private plot: uPlot | null = null;
   private run: Steps | null = null;
   private log: boolean;
-  /** Until the reader chooses a scale, the values do. */
+  /** `false` until the reader chooses a scale: then the values decide. */
   private isChosen = false;
   private isRanged = false;
 
@@ -45,16 +45,16 @@ export class Chart {
   ) {
     this.lines = panel.lines;
     this.log = panel.log;
-    this.scale = button(this.scaleName(), "linear or logarithmic", () => {
+    this.scale = button(this.scaleName(), "Toggle linear and logarithmic", () => {
       this.isChosen = true;
       this.setScale(!this.log);
     });
     const title = el("h3", { text: panel.title, title: panel.title });
     this.element = el("figure", { class: "panel" }, el("figcaption", {}, title, this.scale, this.readout), this.holder);
-    this.holder.setAttribute("aria-label", `${panel.title}: the arrow keys go from step to step`);
+    this.holder.setAttribute("aria-label", `${panel.title}: arrow keys move from step to step`);
     this.holder.tabIndex = 0;
     this.holder.addEventListener("keydown", (event) => this.press(event));
-    // Read out where the keys move, not where the pointer passes.
+    // Announced when keys move, not when the pointer passes.
     this.holder.addEventListener("focus", () => this.readout.setAttribute("aria-live", "polite"));
     this.holder.addEventListener("blur", () => this.readout.removeAttribute("aria-live"));
   }
@@ -80,14 +80,14 @@ export class Chart {
     this.rebuild();
   }
 
-  /** A spike must not press all other values to the ground. */
+  /** Whether a spike would flatten all other values. */
   private isWide(run: Steps): boolean {
     const sorted = Float64Array.from(this.finite(run, "high")).sort();
     const [middle, most] = [sorted[sorted.length >> 1] ?? 0, sorted.at(-1) ?? 0];
     return most > WIDE * middle && this.finite(run, "low").every((value) => value > 0);
   }
 
-  /** The ends of the bins; where each holds one step, the values. */
+  /** The ends of the bins, or the values if each bin holds one step. */
   private finite(run: Steps, end: "low" | "high"): number[] {
     const values = this.lines.flatMap(({ curve }) => {
       const found = run.curves.get(curve);
@@ -101,7 +101,7 @@ export class Chart {
     const isRanged = run.width > 1;
     const isOther = !this.plot || isRanged !== this.isRanged;
     this.isRanged = isRanged;
-    // Built anew it has the new values already.
+    // A new chart has the new values already.
     if (!this.isChosen && !this.log && this.isWide(run)) {
       this.setScale(true);
     } else if (!this.plot || isOther) {
@@ -113,14 +113,14 @@ export class Chart {
     this.describe();
   }
 
-  /** What the canvas shows, for a reader who does not see it. */
+  /** The text alternative of the canvas. */
   private describe(): void {
     const { plot, run, panel } = this;
     if (plot && run) plot.ctx.canvas.role = "img";
     if (plot && run) plot.ctx.canvas.ariaLabel = chartSummary(run, panel, this.marks());
   }
 
-  /** New values; the steps that the reader chose to see stay. */
+  /** Sets new values; the steps that the reader selected stay. */
   private setData(plot: uPlot, run: Steps): void {
     const chosen = chosenSteps(plot);
     plot.batch(() => {
@@ -129,7 +129,7 @@ export class Chart {
     });
   }
 
-  /** Draws the marks anew: the curves are as they were. */
+  /** Redraws the marks only. */
   mark(): void {
     this.plot?.redraw(false);
     this.describe();
@@ -151,7 +151,7 @@ export class Chart {
     this.plot?.destroy();
   }
 
-  /** The range of a bin, where it holds several steps, and the newest value of each line. */
+  /** The range of bins that hold several steps, and the newest value of each line. */
   private data(run: Steps): uPlot.AlignedData {
     const positive = this.log ? this.finite(run, "low").filter((value) => value > 0) : [];
     const floor = positive.reduce((least, value) => Math.min(least, value), Number.POSITIVE_INFINITY) / 2;
@@ -165,7 +165,7 @@ export class Chart {
     return [run.last, ...columns] as uPlot.AlignedData;
   }
 
-  /** What is not finite has no place; `marks` says there what it was. On a logarithmic scale 0 stands below all others. */
+  /** A non-finite value has no place; `marks` shows it. On a logarithmic scale, 0 is drawn below all others. */
   private drawable(value: number | null, floor: number): number | null {
     if (value === null || !Number.isFinite(value)) return null;
     return this.log && value <= 0 ? (Number.isFinite(floor) ? floor : null) : value;
@@ -183,7 +183,7 @@ export class Chart {
       const stroke = colors[index] ?? color("text");
       if (ranged) {
         const high = series.length;
-        // A bin is narrower than a pixel: a spike of one step shows as a line, not as an area.
+        // A bin may be narrower than a pixel: a spike of one step must show as a line, not as an area.
         const edge = { stroke: `${stroke}a0`, width: 1, points: { show: false }, spanGaps: true };
         series.push({ ...edge }, { ...edge });
         bands.push({ series: [high, high + 1], fill: `${stroke}38` });
@@ -230,7 +230,7 @@ export class Chart {
     };
   }
 
-  /** The bins in which a value was not finite. */
+  /** The bins with a non-finite value. */
   private broken(): boolean[] {
     const run = this.run;
     const isBroken: boolean[] = [];
@@ -243,7 +243,7 @@ export class Chart {
     return isBroken;
   }
 
-  /** Says the values under the pointer, or the newest. */
+  /** Shows the values under the pointer, or the newest. */
   private read(bin: number | null): void {
     const run = this.run;
     if (!run) return;
@@ -262,7 +262,7 @@ export class Chart {
   }
 }
 
-/** The steps that are shown, if the reader chose some of all. */
+/** The selected steps, if the reader zoomed in. */
 function chosenSteps(plot: uPlot): { min: number; max: number } | null {
   const steps = plot.data[0];
   const { min, max } = plot.scales.x ?? {};

@@ -1,4 +1,4 @@
-// A chart in words, for a reader who does not see it.
+// A chart in words, as a text alternative.
 
 import type { Steps, Values } from "../data/run";
 import * as format from "../shared/format";
@@ -30,7 +30,7 @@ export function chartSummary(run: Steps, panel: Panel, marks: Mark[]): string {
   return `${range}: ${[...sentences, marked].filter(Boolean).join("; ")}.`;
 }
 
-/** The least or the largest finite value, and its bin. */
+/** The smallest or largest finite value, and its bin. */
 function extreme(values: Values, sign: 1 | -1): { bin: number; value: number } | null {
   let found: { bin: number; value: number } | null = null;
   values.forEach((value, bin) => {

@@ -1,4 +1,4 @@
-// The curves: a panel for what belongs together, all over the same steps.
+// The curves: a panel for each group, all over the same steps.
 
 import type { Run } from "../data/run";
 import { el } from "../shared/dom";
@@ -8,7 +8,7 @@ import type { Mark } from "./marks";
 
 const line = (curve: string, label: string): Line => ({ curve, label });
 
-/** In the order of the page; a panel without a value is not there. */
+/** The panels in display order; a panel without values is not shown. */
 export const TRAINING: Panel[] = [
   { title: "Loss", lines: [line("loss", "loss")], log: false, show: precise },
   {
@@ -29,12 +29,12 @@ export const TRAINING: Panel[] = [
   { title: "Collective operations", lines: [line("collective_seconds", "per step")], log: false, show: format.seconds },
 ];
 
-/** Of trainmon itself. */
+/** The panels about trainmon itself. */
 export const OWN: Panel[] = [
   { title: "Time per step", lines: [line("collect_seconds", "trainmon")], log: false, show: format.seconds },
 ];
 
-/** Panels of the script's own numbers, beyond which the page says that there are more. */
+/** The largest number of panels of the script's own numbers; a note counts further ones. */
 const MAX_SCALARS = 24;
 
 export class Curves {
@@ -52,7 +52,7 @@ export class Curves {
     const shown = new Set<string>();
     for (const panel of this.panels(run)) {
       const present = panel.lines.filter(({ curve }) => run.newest(curve) !== null);
-      // A script's number may be called as a panel is.
+      // A script's number may have the name of a panel.
       const key = panel.lines[0]?.curve;
       if (present.length === 0 || key === undefined) continue;
       shown.add(key);
@@ -68,7 +68,7 @@ export class Curves {
       }
       chart.update(run);
     }
-    // Another run may have begun on the same port.
+    // Another run may have started on the same port.
     for (const [key, chart] of this.charts) {
       if (shown.has(key)) continue;
       chart.destroy();
@@ -81,20 +81,20 @@ export class Curves {
     return this.charts.size;
   }
 
-  /** The curves stay as they are. */
+  /** Sets the marks, keeping the curves. */
   mark(marks: Mark[]): void {
     this.marks = marks;
     for (const chart of this.charts.values()) chart.mark();
   }
 
-  /** Marks the panel of a curve; its element, if there is one. */
+  /** Marks the panel of a curve; returns its element, if there is one. */
   choose(curve: string | null): HTMLElement | null {
     this.chosen = curve;
     for (const [key, chart] of this.charts) chart.element.classList.toggle("chosen", key === curve);
     return curve === null ? null : (this.charts.get(curve)?.element ?? null);
   }
 
-  /** Draws anew: colours have changed. */
+  /** Redraws everything after a change of colours. */
   redraw(): void {
     for (const chart of this.charts.values()) chart.restyle();
   }
@@ -125,7 +125,7 @@ export function scalarPanels(run: Run): Panel[] {
     }));
 }
 
-/** How many curves find no room; empty if all do. */
+/** A note about the number of curves that are not drawn; empty if all are. */
 export function leftOut(run: Run): string {
   const hidden = Math.max(0, scalarsOf(run).length - MAX_SCALARS) + run.curvesLeftOut;
   return hidden > 0 ? `${format.count(hidden, "more curve")} ${hidden === 1 ? "is" : "are"} not drawn.` : "";

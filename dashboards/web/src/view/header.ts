@@ -1,4 +1,4 @@
-// The line at the top: which run this is, whether it goes on, its newest numbers.
+// The line at the top: the run, its state, and its newest numbers.
 
 import type { Run } from "../data/run";
 import { episodesOf, isOngoing } from "../data/episodes";
@@ -19,7 +19,7 @@ export class Header {
   private connection: Connection = "connecting";
   private reason = "";
   private run: Run | null = null;
-  /** When the newest status came, and how old its step was then. */
+  /** The time of the newest status, and the age of its step at that time. */
   private heard = 0;
 
   constructor(...controls: Node[]) {
@@ -64,8 +64,8 @@ export class Header {
       ["learning rate", format.number(run.newest("learning_rate")), false],
       ["step time", format.seconds(run.newest("step_seconds")), false],
       ["alerts", alertCounts(ongoing, run.alertsBegun), ongoing > 0],
-      // Of itself the monitor says here only what is wrong.
-      ["records lost", lost > 0 ? format.integer(lost) : "–", true],
+      // The header mentions the monitor itself only in case of a problem.
+      ["records dropped", lost > 0 ? format.integer(lost) : "–", true],
     ];
     this.figures.replaceChildren(
       ...all
@@ -91,7 +91,7 @@ export class Header {
   private words(): [string, string] {
     if (this.connection === "file") return ["file", "recorded"];
     if (this.connection === "connecting") return ["waiting", "connecting"];
-    if (this.connection === "disconnected") return ["lost", "disconnected: retrying"];
+    if (this.connection === "disconnected") return ["lost", "disconnected, reconnecting"];
     const age = this.run?.status.seconds_since_last_step ?? null;
     if (age === null) return ["waiting", "waiting for the first step"];
     const now = age + (Date.now() - this.heard) / 1000;

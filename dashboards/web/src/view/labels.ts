@@ -1,14 +1,14 @@
-// Numbers that are labels, a rank or an id: as text, for between two of them lies nothing.
+// Numbers that are labels, such as a rank or an id: shown as text, because they cannot be interpolated.
 
 import type { Run, Values } from "../data/run";
 import { el } from "../shared/dom";
 import * as format from "../shared/format";
 import { type Cell, table } from "../shared/table";
 
-/** So many of the labels of a curve are named. */
+/** The number of labels listed for a curve. */
 const NAMED = 4;
 
-/** Each label curve with its newest value, since when, and how often which; `null` if there is none. */
+/** Each label curve with its newest value, its first step, and the frequency of each label; `null` if there is none. */
 export function labelTable(run: Run): HTMLElement | null {
   const curves = run.tables.labels.filter((name) => run.newest(name) !== null);
   if (curves.length === 0) return null;
@@ -27,13 +27,13 @@ export function labelTable(run: Run): HTMLElement | null {
       ["name", "text"],
       ["now", "number"],
       ["since step", "number"],
-      ["how often", "text"],
+      ["frequency", "text"],
     ],
     rows,
   );
 }
 
-/** The bin from which on the newest label holds. */
+/** The bin in which the newest label began. */
 function changedAt(values: Values, newest: number): number {
   let begin = newest;
   for (let bin = newest; bin >= 0; bin -= 1) {

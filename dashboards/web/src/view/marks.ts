@@ -1,4 +1,4 @@
-// Marks on the curves: the steps of alerts, and bins in which a value was not finite.
+// Marks on the curves: the steps of alerts, and bins with a non-finite value.
 
 import type uPlot from "uplot";
 import type { Alert } from "../data/contract";
@@ -14,10 +14,10 @@ export interface Mark {
   isChosen: boolean;
 }
 
-/** How much a severity matters. */
+/** The order of severities. */
 export const WEIGHT = { info: 0, warning: 1, critical: 2 };
 
-/** Of the alerts that begin, and the chosen one, those of one step together. */
+/** The marks of alerts that begin, and of the selected one, grouped by step. */
 export function marksOf(alerts: Alert[], chosen: Alert | null): Mark[] {
   const marks = new Map<number, Mark>();
   for (const alert of alerts) {
@@ -36,15 +36,15 @@ interface MarksOptions {
   marks: () => Mark[];
   first: () => number[];
   last: () => number[];
-  /** By bin. */
+  /** Whether each bin has a non-finite value. */
   broken: () => boolean[];
 }
 
-/** How near the pointer has to be, in CSS pixels. */
+/** The largest distance of the pointer from a mark, in CSS pixels. */
 const NEAR = 5;
 
 export function marksPlugin({ marks, first, last, broken }: MarksOptions): uPlot.Plugin {
-  /** The middle of a curve's point: a bin's values are drawn at its last step. */
+  /** The position of a curve's point: a bin's values are drawn at its last step. */
   const placeOf = (step: number): number => {
     const ends = last();
     const bin = ends.findIndex((end) => end >= step);

@@ -1,4 +1,4 @@
-// The curve of the row that is selected in the heat map, with what is usual for it.
+// The curve of the row that is selected in the heat map, with its usual value.
 
 import type { Curve, Steps, Values } from "../data/run";
 import { ABSENT, type Heat } from "../data/heat";
@@ -55,7 +55,7 @@ export class RowPanel {
   }
 }
 
-/** The tensor of a layer that went farthest from what is usual for it. */
+/** The tensor of a layer that is farthest from its usual value. */
 function loudest(heat: Heat, row: Row): number {
   const shades = shadesOf(heat, "change");
   let [best, most] = [row.members[0] ?? 0, -2];

@@ -1,24 +1,24 @@
-// What the help of a run's page tells.
+// The help of a run's page.
 
 import { Help } from "../shared/keys";
 
 export function runHelp(): Help {
   return new Help(
     [
-      ["/", "filter tensors by name: words in any order"],
-      ["j  n", "next alert: what it names is shown, in the heat map or among the curves"],
-      ["k  p", "the alert before"],
-      ["Esc", "clear the filter and the choice"],
-      ["g", "heat map by layer or by tensor"],
-      ["c", "heat map's colours: change against the usual value (the row's median), or the value"],
-      ["←  →  ↑  ↓", "in the heat map or a curve that has the focus: go from step to step, from row to row"],
-      ["Enter", "in the heat map: open a layer, select a tensor"],
+      ["/", "filter tensors by words in their names, in any order"],
+      ["j  n", "select the next alert and show its tensor or curve"],
+      ["k  p", "select the previous alert"],
+      ["Esc", "clear the filter and the selection"],
+      ["g", "toggle between layers and tensors in the heat map"],
+      ["c", "toggle the heat map's colours: change from the usual value (the row's median), or the value"],
+      ["←  →  ↑  ↓", "move between steps and rows in the focused heat map or curve"],
+      ["Enter", "open a layer or select a tensor in the heat map"],
     ],
     [
-      ["drag", "on a curve: those steps only, on all curves"],
-      ["double click", "all steps again"],
-      ["hover", "values of that step; on a mark, which alerts"],
-      ["click", "on a layer: its tensors; on a cell: the curve of its row"],
+      ["drag", "on a curve: zoom all curves to these steps"],
+      ["double click", "show all steps"],
+      ["hover", "show the values of a step, or the alerts of a mark"],
+      ["click", "on a layer: show its tensors; on a cell: show the curve of its row"],
     ],
   );
 }

@@ -1,4 +1,5 @@
-// The tables: the tensors that are far from their usual values, collective operations, what the monitor costs, where records went.
+// The tables: tensors far from their usual values, collective operations, the cost of the monitor, and the record
+// counters.
 
 import { type Collective, type Cost, type Ledger, type Tables, type TensorState, toNumber } from "../data/contract";
 import { clickable, el } from "../shared/dom";
@@ -6,19 +7,19 @@ import { matcher } from "../shared/filter";
 import * as format from "../shared/format";
 import { type Cell, table } from "../shared/table";
 
-/** So many are listed. */
+/** The number of listed tensors. */
 const MOST = 12;
 
 function name(state: TensorState): HTMLElement {
   return el("span", { class: "tensor", text: state.name, title: state.name });
 }
 
-/** Whether a value is no chance, given how many are looked at. */
+/** Whether a value is unlikely to be chance, given the number of examined values. */
 function isFar({ value, deviations }: TensorState, far: number): boolean {
   return !Number.isFinite(toNumber(value)) || Math.abs(toNumber(deviations)) >= far;
 }
 
-/** The tensors whose newest value is far from their usual one; `choose` is told which is clicked. */
+/** The tensors whose newest value is far from their usual one; `choose` is called with the clicked one. */
 export function farthest(tables: Tables, filter: string, choose: (state: TensorState) => void): HTMLElement {
   const matches = matcher(filter);
   const far = tables.worst.filter((state) => isFar(state, tables.far_deviations));
@@ -26,8 +27,8 @@ export function farthest(tables: Tables, filter: string, choose: (state: TensorS
   const series = tables.kinds.reduce((sum, { rows }) => sum + rows, 0);
   if (matching.length === 0) {
     const text =
-      far.length > 0 ? "None of those that are far matches the filter." : "Nothing is far from its usual value.";
-    const bound = `Usual is the mean of some 50 steps before. Far is ${tables.far_deviations.toFixed(1)} standard deviations or more, given ${format.count(series, "series", "series")}.`;
+      far.length > 0 ? "No tensor far from its usual value matches the filter." : "No tensor is far from its usual value.";
+    const bound = `The usual value is the mean of about 50 steps before. Far means at least ${tables.far_deviations.toFixed(1)} standard deviations, for ${format.count(series, "series", "series")}.`;
     return el("div", {}, el("p", { text }), series > 0 ? el("p", { class: "note", text: bound }) : null);
   }
   const items = matching.slice(0, MOST).map((state) => el("li", {}, farItem(state, choose)));
@@ -87,13 +88,13 @@ export function collectives(all: Collective[]): HTMLElement | null {
       ["data", "number"],
       ["median", "number"],
       ["p99", "number"],
-      ["in all", "number"],
+      ["total", "number"],
     ],
     all.toSorted((a, b) => b.seconds - a.seconds).map(row),
   );
 }
 
-/** The share of the step time that the monitor takes from the training; `null` before a step has a time. */
+/** The share of the step time that the monitor takes; `null` before a step has a time. */
 function costShare(cost: Cost | null): number | null {
   if (!cost || cost.step_seconds <= 0) return null;
   return (cost.measure_seconds + cost.launch_seconds + cost.offer_seconds) / cost.step_seconds;
@@ -105,7 +106,7 @@ export function cost(cost: Cost | null): HTMLElement | null {
   const per = (seconds: number) => format.seconds(seconds / Math.max(1, cost.steps));
   const rows: [string, string][] = [
     [
-      "of the step time",
+      "share of step time",
       `${format.percent(share)}${cost.budget === null ? "" : ` (budget ${format.percent(cost.budget)})`}`,
     ],
     ["measuring, per step", per(cost.measure_seconds)],
@@ -141,12 +142,12 @@ export function ledger(ledger: Ledger | null): HTMLElement | null {
     rows,
   );
   const more: [string, Cell][] = [
-    ["seen by the hooks", format.integer(ledger.observed)],
+    ["observed", format.integer(ledger.observed)],
     ["not sampled", format.integer(ledger.not_sampled)],
   ];
   if (ledger.journal_bytes !== null) more.push(["journal", format.bytes(ledger.journal_bytes)]);
   if (ledger.journal_errors) more.push(["journal errors", lost(ledger.journal_errors)]);
-  if (ledger.alerts_lost > 0) more.push(["alerts lost", lost(ledger.alerts_lost)]);
+  if (ledger.alerts_lost > 0) more.push(["alerts not delivered", lost(ledger.alerts_lost)]);
   return el("div", {}, facts(more), sinks);
 }
 

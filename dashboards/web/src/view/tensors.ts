@@ -1,4 +1,4 @@
-// The section of the tensors: what is chosen to be shown, the heat map of it, the curve of a row.
+// The section of the tensors: the selected quantity, its heat map, and the curve of a row.
 
 import type { HeatMap, KindDocument } from "../data/contract";
 import { Heat } from "../data/heat";
@@ -15,11 +15,11 @@ import { HeatView } from "./heat/view";
 import type { Mark } from "./marks";
 import { RowPanel } from "./row_panel";
 
-/** A heat map changes with every step and is looked at now and then. */
+/** The interval of updates: a heat map changes with every step. */
 const HEAT_MS = 1000;
-/** Heat maps that are kept, to come back to. */
+/** The number of cached heat maps. */
 const KEPT = 6;
-/** What is most often looked at, if it was measured. */
+/** The kinds to show first, if they were measured. */
 const FIRST_KINDS = ["grad_reduced", "grad_unreduced", "update_ratio", "param_updated", "actv"];
 
 export class Tensors {
@@ -39,7 +39,7 @@ export class Tensors {
   private readonly filter = el("input", { class: "filter", aria: { label: "filter tensors by name" } });
   private readonly note = el("span", { class: "muted" });
 
-  /** `onFilter` is told when the filter changed. */
+  /** `onFilter` is called when the filter changed. */
   constructor(
     private readonly source: Source,
     private readonly onFilter: () => void,
@@ -72,7 +72,7 @@ export class Tensors {
     window.setInterval(() => void this.ask(false), HEAT_MS);
   }
 
-  /** Another run, or all of it anew. */
+  /** Starts with another run, or with all data again. */
   begin(run: Run): void {
     this.run = run;
     this.heat = null;
@@ -90,7 +90,7 @@ export class Tensors {
     this.setStatistics();
   }
 
-  /** The kinds of which there is a heat map, with the statistics of which there is one. */
+  /** The kinds that have heat maps, with the statistics that have one. */
   mapped({ tables }: Run): KindDocument[] {
     const kinds = tables.kinds.map((kind) => ({
       ...kind,
@@ -113,7 +113,7 @@ export class Tensors {
     this.panel.redraw();
   }
 
-  /** Shows a row at a step, whatever is to be changed for that; false if there is none such. */
+  /** Shows a row at a step, changing the selection as needed; returns false if the row does not exist. */
   async goTo(target: Target, step: number | null): Promise<boolean> {
     const { run } = this;
     if (!run) return false;
@@ -132,7 +132,7 @@ export class Tensors {
     return this.view.reveal(target.name, step);
   }
 
-  /** Where the row of a target is seen, with its curve. */
+  /** The element in which the row of a target is shown, with its curve. */
   get place(): Element {
     return this.element.lastElementChild ?? this.element;
   }
@@ -141,7 +141,7 @@ export class Tensors {
     goTo(this.filter);
   }
 
-  /** Takes filter and choice back. */
+  /** Clears the filter and the selection. */
   clear(): void {
     this.filter.value = "";
     this.applyFilter();
@@ -197,7 +197,7 @@ export class Tensors {
     this.note.textContent = heat ? this.counts(heat) : "";
   }
 
-  /** The selected row, among those of another heat map too. */
+  /** The row of the same name in another heat map. */
   private rowNamed(row: Row): Row | null {
     const found = this.view.rows.find(({ name }) => name === row.name);
     if (found) return found;
@@ -212,12 +212,12 @@ export class Tensors {
     const tensors = rows.reduce((sum, row) => sum + (row.isInside ? 0 : row.members.length), 0);
     const of = tensors < heat.rows ? ` of ${format.integer(heat.rows)}` : "";
     const leftOut = this.run?.tables.rows_left_out ?? 0;
-    const more = leftOut > 0 ? `; ${format.integer(leftOut)} more found no room` : "";
+    const more = leftOut > 0 ? `; ${format.integer(leftOut)} more not shown` : "";
     const shown = tensors < heat.rows ? `${format.integer(tensors)}${of} tensors` : format.count(tensors, "tensor");
     return `${this.options.grouping === "layers" ? `${format.count(layers, "layer")}, ` : ""}${shown}${more}`;
   }
 
-  /** Asks for the columns that are new; for all of them if another heat map is wanted. */
+  /** Requests the new columns, or all columns of another heat map. */
   private async ask(isOther: boolean): Promise<void> {
     const { run } = this;
     const [kind, statistic] = [this.kind.value, this.statistic.value];
@@ -228,14 +228,14 @@ export class Tensors {
     const rows = run.tables.kinds.find(({ name }) => name === kind)?.rows ?? 0;
     const isNew = !have || have.generation !== generation || have.columns !== bins || have.rows !== rows;
     const step = run.last.at(-1);
-    // The newest of merged columns changes with every step, and with nothing else.
+    // With merged columns, the newest one changes with every step, and only then.
     if (!isNew && (run.tables.columns.width === 1 || step === have.askedAt)) return;
     this.isAsking = true;
     try {
       const goesOn = have && have.generation === generation && have.rows === rows;
       this.take(await this.source.heatMap(kind, statistic, goesOn ? have.settled : 0), step);
     } catch {
-      // The connection's state says so already, and the next second asks again.
+      // The connection's state already shows the error, and the next second requests again.
     } finally {
       this.isAsking = false;
     }

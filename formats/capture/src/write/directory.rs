@@ -1,4 +1,4 @@
-//! A rank's directory: made, and everything in it reached, without following a symbolic link.
+//! Creates a rank's directory and accesses its content without following symbolic links.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use super::super::words::file;
+use super::super::keys::file;
 use super::error::WriteError;
 
-/// Directories: for the owner, and to be read by the group.
+/// The mode of directories: the owner writes, the group reads.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Files likewise.
+/// The mode of files: the owner writes, the group reads.
 const FILE_MODE: u32 = 0o640;
-/// A used directory is set aside under the first free number up to this.
+/// The largest number under which a used directory is set aside.
 const MOST_SET_ASIDE: u32 = 10_000;
 
-/// Whose directory it is.
+/// The owner of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankName {
-    /// A rank's.
+    /// A rank.
     Rank(u64),
-    /// A process's, whose rank nobody knows.
+    /// A process with an unknown rank.
     Process(u32),
 }
 
@@ -38,33 +38,33 @@ impl fmt::Display for RankName {
     }
 }
 
-/// A rank's directory, open. It may be renamed meanwhile.
+/// An open rank directory, which may be renamed meanwhile.
 #[derive(Debug)]
 pub struct RankDirectory {
-    /// The step's directory.
+    /// The directory of the step.
     step: OwnedFd,
     step_path: PathBuf,
     name: String,
     rank: OwnedFd,
 }
 
-/// A directory that is ours, and where what was in its place is now.
+/// A new directory, and the new path of the one it replaced.
 #[derive(Debug)]
 pub struct Opened {
-    /// It.
+    /// The directory.
     pub directory: RankDirectory,
-    /// Another run's, which stood in its place.
+    /// The directory of another run that was in its place.
     pub set_aside: Option<PathBuf>,
 }
 
 impl RankDirectory {
-    /// Makes `<root>/step<step>/<rank>`. One that another run has used is renamed (`rank0.earlier-1`), so that the two never
-    /// mix; readers do not take it for a rank.
+    /// Creates `<root>/step<step>/<rank>`. A directory that another run has used is renamed (`rank0.earlier-1`), so
+    /// that runs never mix; readers do not treat it as a rank.
     ///
-    /// The root itself may lie behind symbolic links: it is what the user named. Below it none is followed.
+    /// The root itself may contain symbolic links, because the user named it. Below it, no link is followed.
     ///
     /// # Errors
-    /// [`WriteError::InUse`] if a process that still runs captures there; a link in the way; the system refuses.
+    /// [`WriteError::InUse`] if a running process captures there, a link in the path, or an I/O error.
     pub fn create(root: &Path, step: u64, rank: RankName) -> Result<Opened, WriteError> {
         let failed = |path: &Path| {
             let path = path.to_path_buf();
@@ -89,10 +89,10 @@ impl RankDirectory {
         Ok(Opened { directory: Self { rank, ..opened }, set_aside: Some(aside) })
     }
 
-    /// Opens a rank's directory that is there, to make its documents of its record file.
+    /// Opens an existing rank directory, to create its documents from its record file.
     ///
     /// # Errors
-    /// It is no directory, or the system refuses.
+    /// The path is not a directory, or an I/O error.
     pub fn open(path: &Path) -> Result<Self, WriteError> {
         let absolute = path.canonicalize().map_err(|source| WriteError::Read { path: path.to_path_buf(), source })?;
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
@@ -106,15 +106,15 @@ impl RankDirectory {
         Ok(Self { step, step_path: parent.to_path_buf(), name, rank })
     }
 
-    /// Its path.
+    /// The path of the directory.
     pub fn path(&self) -> PathBuf {
         self.step_path.join(&self.name)
     }
 
-    /// Gives it another name: the rank became known. `false` if that name is taken; nothing is renamed then.
+    /// Renames the directory after the rank became known. Returns `false` without renaming if the name is taken.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn rename(&mut self, rank: RankName) -> Result<bool, WriteError> {
         let name = rank.to_string();
         if name == self.name {
@@ -130,21 +130,21 @@ impl RankDirectory {
         }
     }
 
-    /// Makes the directory of tensor files and opens it.
+    /// Creates the directory of tensor files and opens it.
     ///
     /// # Errors
-    /// A link stands in its place, or the system refuses.
+    /// A link is in its place, or an I/O error.
     pub fn tensors(&self) -> Result<OwnedFd, WriteError> {
         own_directory(&self.rank, file::TENSORS, &self.path().join(file::TENSORS))
     }
 
-    /// The path of the tensor files, if there are any.
+    /// The path of the tensor files, if they exist.
     pub(super) fn tensors_path(&self) -> Option<PathBuf> {
         let path = self.path().join(file::TENSORS);
         open_directory(&self.rank, file::TENSORS, &path).is_ok().then_some(path)
     }
 
-    /// Opens a file of it.
+    /// Opens a file in the directory.
     pub(super) fn read(&self, name: &str) -> Result<File, WriteError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened = openat(&self.rank, name, flags, Mode::empty());
@@ -153,7 +153,7 @@ impl RankDirectory {
             .map_err(|source| WriteError::Read { path: self.path().join(name), source: source.into() })
     }
 
-    /// Makes a file that is not there yet, to be read and written.
+    /// Creates a new file for reading and writing.
     pub(super) fn create_new(&self, name: &str) -> Result<File, WriteError> {
         create_new(&self.rank, name).map_err(|source| WriteError::Write { path: self.path().join(name), source })
     }
@@ -161,16 +161,16 @@ impl RankDirectory {
     /// Appends to `dump_error_info.log`.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn append_to_error_log(&self, text: &[u8]) -> Result<(), WriteError> {
         let failed = |source| WriteError::Write { path: self.path().join(file::ERRORS), source };
         self.append_to(file::ERRORS)?.write_all(text).map_err(failed)
     }
 
-    /// Removes the record file: its documents are there.
+    /// Removes the record file after its documents were created.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn remove_records(&self) -> Result<(), WriteError> {
         self.remove(file::RECORDS)
     }
@@ -198,7 +198,7 @@ impl RankDirectory {
             .map_err(|source| WriteError::Write { path: self.path().join(name), source: source.into() })
     }
 
-    /// Makes a file appear whole: `write` fills one beside it, which then takes its place.
+    /// Replaces a file atomically: `write` fills a temporary file, which then takes its place.
     pub(super) fn replace(
         &self,
         name: &str,
@@ -211,13 +211,13 @@ impl RankDirectory {
         let written =
             write(&mut file).and_then(|()| renameat(&self.rank, &*temporary, &self.rank, name).map_err(failed));
         if written.is_err() {
-            // What was begun is of no use; that it cannot be removed changes nothing.
+            // The temporary file is useless; a failure to remove it does no harm.
             let _gone = self.remove(&temporary).is_ok();
         }
         written
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, name: &str) -> Result<(), WriteError> {
         match unlinkat(&self.rank, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -239,16 +239,17 @@ impl RankDirectory {
     pub(super) fn refuse_if_in_use(&self) -> Result<(), WriteError> {
         match self.read(file::RECORDS).map(|records| records.try_lock()) {
             Ok(Err(TryLockError::WouldBlock)) => Err(WriteError::InUse { path: self.path() }),
-            // No record file, or none that anybody holds. A file system without locks does not tell: what is set aside is kept.
+            // No record file, or an unlocked one. On a file system without locks this is unknown: the directory is set
+            // aside and kept.
             _ => Ok(()),
         }
     }
 }
 
-/// Makes a file that is not there yet in an open directory, and follows no link.
+/// Creates a new file in an open directory without following links.
 ///
 /// # Errors
-/// It is there, or the system refuses.
+/// The file exists, or an I/O error.
 pub(super) fn create_new(directory: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(directory, name, flags, Mode::from_raw_mode(FILE_MODE)).map(File::from)?)

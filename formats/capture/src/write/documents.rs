@@ -1,4 +1,4 @@
-//! `dump.json` and what lies beside it, made of a record file.
+//! Creates `dump.json` and the other documents from a record file.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiter::JsonValue;
 use serde::Serialize;
 
-use super::super::words::{MICRO_STEPS, document, file};
+use super::super::keys::{MICRO_STEPS, document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::index::{Index, Piece};
@@ -18,32 +18,32 @@ use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
 
 /// A root has steps, a step has ranks.
 const ROOT_TO_RANK: u32 = 2;
-/// Collected before the system is called.
+/// The size of the write buffer.
 const BUFFER: usize = 1 << 18;
 
-/// Looked through at a time for a hole.
+/// The number of bytes searched for a hole at a time.
 const BLOCK: usize = 64;
 
-/// A hole's filling may have holes: a saved value's gradient its file. More than that nobody writes.
+/// The largest nesting of holes: the filling of a hole may contain holes, such as the file of a saved value's gradient.
 const DEEPEST_FILL: u32 = 4;
 
-/// What was made.
+/// The created documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// `dump.json` or `debug.json`.
     pub document: PathBuf,
-    /// Entries in it.
+    /// The number of entries in it.
     pub entries: usize,
-    /// Bytes at the record file's end that were no whole frame.
+    /// The number of bytes at the record file's end that are not a complete frame.
     pub torn: u64,
-    /// What entries lack that was still to be written when the record file ended, in the document's order.
+    /// Data that was still to be written when the record file ended, by entry, in the document's order.
     pub missing: Vec<Missing>,
 }
 
-/// What an entry lacks.
+/// The missing data of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Its name.
+    /// The entry's name.
     pub entry: String,
     /// Tensors whose file was not written.
     pub tensors: usize,
@@ -51,12 +51,13 @@ pub struct Missing {
     pub numbers: usize,
 }
 
-/// Makes a directory's documents of its record file, each appearing whole. The record file stays.
+/// Creates a directory's documents from its record file, each appearing complete. The record file stays.
 ///
-/// Cost: time linear in the record file, which is read twice; memory for the names of its entries, not for their values.
+/// Cost: time linear in the record file, which is read twice; memory for the names of its entries, not for their
+/// values.
 ///
 /// # Errors
-/// There is no record file, or the system refuses.
+/// There is no record file, or an I/O error.
 pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
     let path = directory.path();
     let records = directory.read(file::RECORDS)?;
@@ -66,14 +67,14 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
     };
     let torn = index.torn;
     let lacks = Cell::new((0, 0));
-    let source = Source { records, index, path: path.clone(), directory: directory.tensors_path(), lacks };
+    let source = RecordSource { records, index, path: path.clone(), directory: directory.tensors_path(), lacks };
     let header = source.header();
     let name = if header.level == "debug" { file::DEBUG } else { file::DUMP };
     if header.extra_info && header.level != "debug" {
-        directory.replace(file::STACK, |to| source.write(to, file::STACK, Source::stacks))?;
-        directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, Source::construct))?;
+        directory.replace(file::STACK, |to| source.write(to, file::STACK, RecordSource::stacks))?;
+        directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, RecordSource::construct))?;
     }
-    // Last: where it is, the others are.
+    // Last: if it exists, the others exist.
     let (mut entries, mut missing) = (0, Vec::new());
     directory.replace(name, |to| {
         source.write(to, name, |source, to| {
@@ -84,10 +85,10 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
     Ok(Made { document: path.join(name), entries, torn, missing })
 }
 
-/// As [`documents_of`], and removes the record file when they are there, and tensor files that were being written.
+/// As [`documents_of`], then removes the record file and unfinished tensor files.
 ///
 /// # Errors
-/// As there; [`WriteError::InUse`] if a process still writes it.
+/// As there, and [`WriteError::InUse`] if a process still writes it.
 pub fn recover(path: &Path) -> Result<Made, WriteError> {
     let directory = RankDirectory::open(path)?;
     directory.refuse_if_in_use()?;
@@ -97,7 +98,7 @@ pub fn recover(path: &Path) -> Result<Made, WriteError> {
     Ok(made)
 }
 
-/// The rank directories with a record file in them: `path` itself, those of a step, or those of all steps. By name.
+/// The rank directories with a record file: `path` itself, those of a step, or those of all steps. Sorted by name.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -119,7 +120,7 @@ fn look_for_records(path: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result
     }
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Links are not followed, as they are not when a capture is written.
+        // Links are not followed, as when a capture is written.
         if entry.file_type().map_err(failed)?.is_dir() && entry.file_name() != file::TENSORS {
             look_for_records(&entry.path(), depth - 1, found)?;
         }
@@ -134,23 +135,23 @@ struct Heading {
     extra_info: bool,
 }
 
-/// Why a document cannot be made: what is read and what is written fail apart.
+/// Why a document cannot be created: a read error or a write error.
 enum Fault {
     Read(std::io::Error),
     Write(std::io::Error),
 }
 
-struct Source {
+struct RecordSource {
     records: File,
     index: Index,
     path: PathBuf,
-    /// That of the tensor files.
+    /// The directory of the tensor files.
     directory: Option<PathBuf>,
-    /// Tensors and numbers that the entry lacks which is being written.
+    /// The number of tensors and numbers that the current entry lacks.
     lacks: Cell<(usize, usize)>,
 }
 
-impl Source {
+impl RecordSource {
     fn header(&self) -> Heading {
         let text = |fields: &[(std::borrow::Cow<'_, str>, JsonValue<'_>)], key: &str| {
             let found = fields.iter().find(|(name, _)| name == key).map(|(_, value)| value);
@@ -180,7 +181,7 @@ impl Source {
     ) -> Result<(), WriteError> {
         let mut to = BufWriter::with_capacity(BUFFER, to);
         let written = write(self, &mut to).and_then(|()| to.flush().map_err(Fault::Write));
-        // What could not be written is not tried once more when the buffer goes.
+        // Unwritten data must not be written again when the buffer is dropped.
         let (_file, _rest) = to.into_parts();
         written.map_err(|fault| match fault {
             Fault::Read(source) => WriteError::Read { path: self.path.join(file::RECORDS), source },
@@ -240,13 +241,13 @@ impl Source {
         put(to, b"}")
     }
 
-    /// A part's JSON with its holes filled, and the holes of what fills them.
+    /// Writes a part's JSON with its holes filled, including holes in the fillings.
     fn value(&self, piece: Piece, buffer: &mut Reading, to: &mut impl Write) -> Result<(), Fault> {
         let json = buffer.piece(&self.records, piece).map_err(Fault::Read)?;
         let before = self.lacks.get();
         self.filled(json, DEEPEST_FILL, to)?;
         if json.len() == HOLE_LENGTH && hole_at(json).is_some_and(|hole| !self.index.fills.contains_key(&hole)) {
-            // A value of which nothing is known yet, as the gradient of a saved tensor, is not missing.
+            // A value that is not known yet, such as the gradient of a saved tensor, is not missing.
             self.lacks.set((self.lacks.get().0, before.1));
         }
         Ok(())
@@ -342,7 +343,7 @@ fn put_key(to: &mut impl Write, key: &str, text: &mut JsonText) -> Result<(), Fa
     put(to, text.as_bytes())
 }
 
-/// Where the first hole's mark stands. Nearly all pieces have none: they are looked through by blocks.
+/// The offset of the first hole's mark. Nearly all pieces have none, so they are searched by blocks.
 fn first_hole(json: &[u8]) -> Option<usize> {
     let is_mark = |byte: &u8| matches!(*byte, VALUE_HOLE | MEMBER_HOLE);
     let block = json.chunks(BLOCK).position(|block| block.iter().fold(false, |found, byte| found | is_mark(byte)))?;

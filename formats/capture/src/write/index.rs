@@ -1,4 +1,4 @@
-//! What a record file holds, and where: names and places, never the values themselves.
+//! The index of a record file: names and places, never the values themselves.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,10 +9,10 @@ use foldhash::fast::FixedState;
 use super::record::{FRAME_HEAD, FrameContent, MAGIC, read};
 use super::text::Hole;
 
-/// Read at a time.
+/// The size of a read.
 const CHUNK: usize = 1 << 20;
 
-/// A piece of a record file.
+/// A range of a record file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: u64,
@@ -23,34 +23,34 @@ pub(super) struct Piece {
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     pub(super) name: Box<str>,
-    /// Where it stands among the others.
+    /// The entry's position among the others.
     pub(super) order: u64,
     /// By number of the key, in the order of the entry.
     pub(super) parts: Vec<(u32, Piece)>,
     pub(super) node: Option<(Option<Box<str>>, Option<u32>)>,
 }
 
-/// One stack and the entries that came from there.
+/// A call stack and the entries with it.
 #[derive(Debug, Default)]
 pub(super) struct IndexedStack {
     pub(super) lines: Piece,
     pub(super) entries: Vec<u32>,
 }
 
-/// A record file's contents by place. Memory: about 200 bytes for each entry.
+/// The contents of a record file by place. Memory: about 200 bytes for each entry.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) header: Vec<u8>,
     pub(super) entries: Vec<Indexed>,
-    /// Their numbers in the order of the document.
+    /// The numbers of the entries in the order of the document.
     pub(super) in_order: Vec<u32>,
     /// Every key of a part, once.
     pub(super) keys: Vec<Box<str>>,
-    /// In the order in which their nodes were told.
+    /// The nodes in the order of their records.
     pub(super) nodes: Vec<u32>,
     pub(super) stacks: Vec<(u32, IndexedStack)>,
     pub(super) fills: HashMap<Hole, Piece, FixedState>,
-    /// Bytes of a frame at the end that is not whole.
+    /// The number of bytes of an incomplete last frame.
     pub(super) torn: u64,
     by_name: HashMap<Box<str>, u32, FixedState>,
     by_key: HashMap<Box<str>, u32, FixedState>,
@@ -58,9 +58,9 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Reads a record file up to its end, or to where it breaks off. `None`: it is none.
+    /// Reads a record file up to its end or its first incomplete frame. `None` if it is not a record file.
     ///
-    /// Time linear in the file; one frame in memory at a time.
+    /// Time is linear in the file; one frame is in memory at a time.
     pub(super) fn of(file: &File) -> std::io::Result<Option<Self>> {
         let mut index = Self::default();
         let mut magic = [0; MAGIC.len()];
@@ -153,7 +153,8 @@ impl Index {
     }
 }
 
-/// The bytes of the frame that begins at `whole` and is not whole. A file that was memory ends in zeros, which are none.
+/// The number of bytes of the incomplete frame that begins at `whole`. A file that was mapped memory ends in zeros,
+/// which do not count.
 fn torn_after(file: &File, whole: u64, end: u64) -> std::io::Result<u64> {
     let left = end - whole;
     let mut head = [0; FRAME_HEAD];
@@ -169,16 +170,16 @@ fn torn_after(file: &File, whole: u64, end: u64) -> std::io::Result<u64> {
 /// Reads frames one after the other.
 struct FrameReader<'f> {
     file: &'f File,
-    /// Where the buffer's unread part stands in the file.
+    /// The position of the buffer's unread part in the file.
     at: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// Up to here the buffer was read.
+    /// The end of the buffer's read part.
     from: usize,
 }
 
 impl FrameReader<'_> {
-    /// The next frame's content and its place; `None` at the end, and where what follows is no whole frame.
+    /// The next frame's content and its place; `None` at the end or at an incomplete frame.
     fn next(&mut self) -> std::io::Result<Option<(u64, &[u8])>> {
         if !self.have(FRAME_HEAD)? {
             return Ok(None);
@@ -199,12 +200,12 @@ impl FrameReader<'_> {
         Ok(Some((at, &self.buffer[content])))
     }
 
-    /// Whether so many bytes are there; they are in the buffer then.
+    /// Reads `count` bytes into the buffer; returns whether the file has that many.
     fn have(&mut self, count: usize) -> std::io::Result<bool> {
         if self.buffer.len() - self.from >= count {
             return Ok(true);
         }
-        // A length that is beyond the file's end is not believed, and no memory is taken for it.
+        // A length beyond the file's end is invalid: no memory is allocated for it.
         if self.end.saturating_sub(self.at) < count as u64 {
             return Ok(false);
         }

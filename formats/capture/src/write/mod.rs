@@ -1,4 +1,4 @@
-//! Writing a capture: the record file while it is made, the documents when it ends.
+//! Writes a capture: the record file while it runs, the documents when it ends.
 
 mod directory;
 mod documents;

@@ -1,4 +1,4 @@
-//! Pieces of a record file, in the order of the documents.
+//! Reads the pieces of a record file in the order of the documents.
 
 use std::fs::File;
 use std::io;
@@ -6,25 +6,25 @@ use std::os::unix::fs::FileExt as _;
 
 use super::index::Piece;
 
-/// Read at a time where pieces stand one after the other.
+/// The size of a read where pieces are adjacent.
 const AHEAD: usize = 1 << 16;
 
-/// Reads pieces, most of which stand one after the other: several by one call.
+/// Reads pieces. Most are adjacent, so one call reads several.
 #[derive(Default)]
 pub(super) struct Reading {
     ahead: Vec<u8>,
-    /// Where these bytes stand in the file.
+    /// The position of these bytes in the file.
     at: u64,
-    /// A piece that stands before them: of an entry that moved to the end.
+    /// A piece before these bytes, of an entry that moved to the end.
     alone: Vec<u8>,
     has_begun: bool,
 }
 
 impl Reading {
-    /// A piece's bytes.
+    /// The bytes of a piece.
     pub(super) fn piece(&mut self, records: &File, piece: Piece) -> io::Result<&[u8]> {
         let length = piece.length as usize;
-        // One piece may be all that is asked for.
+        // A single piece may be all that is read.
         if !std::mem::replace(&mut self.has_begun, true) || piece.at < self.at {
             self.alone.resize(length, 0);
             records.read_exact_at(&mut self.alone, piece.at)?;
@@ -41,7 +41,7 @@ impl Reading {
     }
 }
 
-/// Fills the buffer, or as much of it as the file has.
+/// Fills the buffer up to the end of the file.
 fn read_up_to(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < to.len() {

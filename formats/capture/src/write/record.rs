@@ -1,20 +1,20 @@
-//! The record file's frames: bytes to and from what they say.
+//! Encodes and decodes the record file's frames.
 //!
 //! ```text
 //! file   "trainmon capture" (16 bytes), then frames to the end
 //! frame  length of the content u32 │ CRC-32 of the content u32 │ content
 //! content  kind u8, then, numbers little-endian, texts with their length u32 before them:
-//!   1 header  JSON
-//!   2 entry   name │ flags u8 │ [parent] │ [micro step u32] │ [stack u32] │ parts u32 │ (key, JSON)…
-//!   3 stack   number u32 │ JSON: the list of its lines
-//!   4 fills   count u32 │ (hole u32, JSON)…
+//!     1 header  JSON
+//!     2 entry   name │ flags u8 │ [parent] │ [micro step u32] │ [stack u32] │ parts u32 │ (key, JSON)…
+//!     3 stack   number u32 │ JSON: the list of its lines
+//!     4 fills   count u32 │ (hole u32, JSON)…
 //! ```
 
 use super::text::Hole;
 
-/// What a record file begins with.
+/// The first bytes of a record file.
 pub(super) const MAGIC: &[u8; 16] = b"trainmon capture";
-/// Bytes before a frame's content.
+/// The number of bytes before a frame's content.
 pub(super) const FRAME_HEAD: usize = 8;
 
 const HEADER: u8 = 1;
@@ -22,70 +22,70 @@ const ENTRY: u8 = 2;
 const STACK: u8 = 3;
 const FILLS: u8 = 4;
 
-/// The entry moves to the end.
+/// The entry moves to the end of the document.
 const MOVES: u8 = 1;
-/// It stands in `construct.json`.
+/// The entry is in `construct.json`.
 const HAS_NODE: u8 = 2;
-/// Under a parent.
+/// The entry has a parent.
 const HAS_PARENT: u8 = 4;
-/// In a micro step.
+/// The entry has a micro step.
 const HAS_MICRO_STEP: u8 = 8;
-/// It has a stack.
+/// The entry has a stack.
 const HAS_STACK: u8 = 16;
 
-/// Where an entry stands in `construct.json`.
+/// The place of an entry in `construct.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node<'r> {
-    /// Under which module; `None` at the root.
+    /// The parent module; `None` at the root.
     pub parent: Option<&'r str>,
-    /// The micro-batch, where the framework tells.
+    /// The micro-batch, if the framework provides it.
     pub micro_step: Option<u32>,
 }
 
-/// One call, or a piece of it: pieces of one name become one entry.
+/// One call, or a piece of it: pieces with one name become one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryRecord<'r> {
-    /// Like `Functional.linear.0.forward`.
+    /// The name, such as `Functional.linear.0.forward`.
     pub name: &'r str,
     /// Whether the entry moves to the end of the document.
     pub moves_to_end: bool,
-    /// Absent: this piece does not tell.
+    /// The place in `construct.json`; absent if this piece does not contain it.
     pub node: Option<Node<'r>>,
-    /// The number of its stack.
+    /// The number of the entry's stack.
     pub stack: Option<u32>,
-    /// Keys and JSON. The key of a saved value is empty: the entry is the value. One without any is in `construct.json` and
-    /// `stack.json` only.
+    /// Keys and JSON. The key of a saved value is empty: the entry is the value. An entry without parts appears only in
+    /// `construct.json` and `stack.json`.
     pub parts: &'r [(&'r str, &'r [u8])],
 }
 
-/// Frames in the making: written at once, by one call.
+/// Frames under construction, written together by one call.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
 }
 
 impl Frames {
-    /// None yet.
+    /// Starts without frames.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The frames' bytes.
+    /// The encoded frames.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets them, keeps the memory.
+    /// Removes the frames, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// What the file is of.
+    /// Adds the header of the file.
     pub(super) fn header(&mut self, json: &[u8]) {
         self.frame(HEADER, |bytes| bytes.extend_from_slice(json));
     }
 
-    /// A call, or a piece of it.
+    /// Adds a call, or a piece of it.
     pub fn entry(&mut self, entry: &EntryRecord<'_>) {
         let EntryRecord { name, moves_to_end, node, stack, parts } = *entry;
         let (parent, micro_step) = (node.and_then(|node| node.parent), node.and_then(|node| node.micro_step));
@@ -114,7 +114,7 @@ impl Frames {
         });
     }
 
-    /// A stack's lines, as a JSON list.
+    /// Adds a stack's lines, as a JSON list.
     pub fn stack(&mut self, number: u32, json: &[u8]) {
         self.frame(STACK, |bytes| {
             bytes.extend_from_slice(&number.to_le_bytes());
@@ -122,7 +122,7 @@ impl Frames {
         });
     }
 
-    /// What belongs into holes, as JSON.
+    /// Adds the fillings of holes, as JSON.
     pub fn fills<'f>(&mut self, fills: impl ExactSizeIterator<Item = (Hole, &'f [u8])>) {
         self.frame(FILLS, |bytes| {
             bytes.extend_from_slice(&(fills.len() as u32).to_le_bytes());
@@ -150,7 +150,7 @@ fn put_text(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FrameContent<'r> {
     Header(&'r [u8]),
@@ -159,7 +159,7 @@ pub(super) enum FrameContent<'r> {
     Fills(Vec<(Hole, &'r [u8])>),
 }
 
-/// An entry as it was read.
+/// A decoded entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntrySaid<'r> {
     pub(super) name: &'r str,
@@ -169,7 +169,8 @@ pub(super) struct EntrySaid<'r> {
     pub(super) parts: Vec<(&'r str, &'r [u8])>,
 }
 
-/// Reads a frame's content, which has passed its checksum. `None`: it is none of ours, say of a later version.
+/// Decodes a frame's content, whose checksum was verified. `None` if its kind is unknown, for example of a later
+/// version.
 pub(super) fn read(content: &[u8]) -> Option<FrameContent<'_>> {
     let (&kind, rest) = content.split_first()?;
     let mut bytes = Bytes { rest };

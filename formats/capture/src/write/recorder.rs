@@ -1,32 +1,32 @@
-//! The record file: everything captured so far, in the kernel's hands.
+//! The record file: all captured data so far, written to the operating system.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::super::words::{document, file};
+use super::super::keys::{document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::record::{Frames, MAGIC};
 use super::tail::Tail;
 use super::text::JsonText;
 
-/// What a capture is of: the documents' first keys.
+/// The settings of a capture: the first keys of the documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// `statistics`, `tensor`, ….
+    /// The task: `statistics`, `tensor`, ….
     pub task: String,
-    /// `L0`, `L1`, `L2`, `mix`, `debug`.
+    /// The level: `L0`, `L1`, `L2`, `mix`, `debug`.
     pub level: String,
-    /// `pytorch`.
+    /// The framework: `pytorch`.
     pub framework: String,
-    /// Whether `stack.json` and `construct.json` are made.
+    /// Whether `stack.json` and `construct.json` are written.
     pub extra_info: bool,
 }
 
-/// In the header, beside the document's own keys.
+/// A key of the header in addition to the document's own keys.
 pub(super) const EXTRA_INFO: &str = "extra_info";
 
-/// A record file that is being written. It holds a lock on it: another process sees that it is in use.
+/// A record file that is being written. It is locked, so that other processes can detect that it is in use.
 #[derive(Debug)]
 pub struct Recorder {
     tail: Tail,
@@ -35,14 +35,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins the record file of an unused directory.
+    /// Creates the record file of an unused directory.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn create(directory: &RankDirectory, header: &Header) -> Result<Self, WriteError> {
         let path = directory.path().join(file::RECORDS);
         let created = directory.create_new(file::RECORDS)?;
-        // A file system that has no locks serves as well; only the warning of a second process is lost.
+        // On a file system without locks, only the check for a second process is lost.
         let _locked = created.try_lock().is_ok();
         let mut recorder = Self { tail: Tail::new(created, true), path, is_broken: false };
         let Header { task, level, framework, extra_info } = header;
@@ -61,11 +61,11 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Appends frames: when this returns, they survive the end of the process. Cost: a copy where the file is memory
-    /// (tmpfs), else one system call.
+    /// Appends frames: when this returns, they survive the end of the process. Cost: a copy if the file is in memory
+    /// (tmpfs), otherwise one system call.
     ///
     /// # Errors
-    /// The disk is full, or refuses otherwise. What was there before is whole; nothing can be appended any more.
+    /// The disk is full, or another I/O error. Earlier frames are intact; nothing more can be appended.
     pub fn append(&mut self, frames: &Frames) -> Result<(), WriteError> {
         self.write(frames.as_bytes())
     }
@@ -74,26 +74,26 @@ impl Recorder {
         if self.is_broken {
             return Err(WriteError::Write {
                 path: self.path.clone(),
-                source: io::Error::other("it was refused before"),
+                source: io::Error::other("an earlier write failed"),
             });
         }
         self.tail.append(bytes).map_err(|source| {
             self.is_broken = true;
-            // Half a frame would end the reading there anyway, and so do zeros: their removal is a courtesy.
+            // A reader stops at a partial frame or at zeros anyway, so a failure to remove them does no harm.
             let _cut = self.tail.trim().is_ok();
             WriteError::Write { path: self.path.clone(), source }
         })
     }
 
-    /// Gives back the room that was reserved and not used. More may be appended.
+    /// Releases the space that was reserved and not used. More may be appended.
     ///
     /// # Errors
-    /// The system refuses.
+    /// An I/O error.
     pub fn trim(&mut self) -> Result<(), WriteError> {
         self.tail.trim().map_err(|source| WriteError::Write { path: self.path.clone(), source })
     }
 
-    /// Bytes written.
+    /// The number of bytes written.
     pub fn length(&self) -> u64 {
         self.tail.length()
     }

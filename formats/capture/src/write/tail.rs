@@ -1,4 +1,4 @@
-//! The growing end of a file: memory where a store cannot fail, system calls elsewhere.
+//! Appends to a file: through memory where a store cannot fail, otherwise by system calls.
 
 use std::fs::File;
 use std::io;
@@ -9,32 +9,33 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// The file system whose pages are memory and nothing else. On any other a store into a mapping may ask something of a disk,
-/// and where that fails it ends the process: there a call that can fail is made instead, as for the journal.
+/// The only file system whose pages are just memory. On any other, a store into a mapping may need the disk, and its
+/// failure ends the process. There, a system call that can return an error is used instead, as for the journal.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// Reserved at first, and at a time when much is written.
+/// The size of the first reservation, and its growth while much is written.
 const SMALLEST: u64 = 64 << 10;
 const LARGEST: u64 = 4 << 20;
 
-/// Appends to a file. What was appended is the operating system's when the call returns, whatever becomes of the process.
+/// Appends to a file. Appended bytes survive the end of the process once the call returns.
 ///
-/// Where the file system allows it, the file's end is a mapping: blocks are reserved and pages made before anything is
-/// stored, so that a full disk is an error and no signal. The file is then longer than what is in it; the rest is zeros.
+/// Where the file system allows it, the file's end is a mapping: blocks are reserved and pages allocated before
+/// anything is stored, so that a full disk is an error and not a signal. The file is then longer than its content; the
+/// rest is zeros.
 #[derive(Debug)]
 pub(super) struct Tail {
     file: File,
-    /// Bytes appended.
+    /// The number of bytes appended.
     length: u64,
     window: Option<Window>,
-    /// Bytes to reserve next; `None`: by calls.
+    /// The size of the next reservation; `None` with system calls.
     next: Option<u64>,
 }
 
-/// A part of the file as memory.
+/// A mapped part of the file.
 #[derive(Debug)]
 struct Window {
     map: MmapRaw,
-    /// Where it begins in the file.
+    /// The position of the part in the file.
     from: u64,
 }
 
@@ -45,19 +46,19 @@ impl Window {
 }
 
 impl Tail {
-    /// Of an empty file. `may_map`: memory is tried where the file system is memory.
+    /// Starts with an empty file. `may_map`: use a mapping if the file system is memory.
     pub(super) fn new(file: File, may_map: bool) -> Self {
         let is_memory = || rustix::fs::fstatfs(&file).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
         let next = (may_map && is_memory()).then_some(SMALLEST);
         Self { file, length: 0, window: None, next }
     }
 
-    /// Bytes appended.
+    /// The number of bytes appended.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Appends. After an error nothing of these bytes is there, and nothing more may be appended.
+    /// Appends bytes. After an error, none of these bytes are in the file, and nothing more may be appended.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.length + bytes.len() as u64;
         if self.next.is_some() && self.window.as_ref().is_none_or(|window| window.end() < end) {
@@ -71,20 +72,19 @@ impl Tail {
         Ok(())
     }
 
-    /// Cuts the file behind what was appended: gives back what was reserved and not used, and what is left of a piece that
-    /// failed.
+    /// Truncates the file to its content: removes reserved space and the rest of a failed write.
     pub(super) fn trim(&mut self) -> io::Result<()> {
         self.window = None;
         self.file.set_len(self.length)
     }
 
-    /// Moves the window so that it reaches `end`. By calls from now on where that cannot be.
+    /// Moves the window so that it reaches `end`. If that fails, uses system calls from now on.
     fn advance(&mut self, end: u64) -> io::Result<()> {
         self.window = None;
         let (from, needed) = (self.length, end - self.length);
         let wanted = self.next.unwrap_or(SMALLEST).max(needed);
         let reserved = match reserve(&self.file, from, wanted) {
-            // Little is left: as much as these bytes need.
+            // Little space is left: reserve only what these bytes need.
             Err(Errno::NOSPC | Errno::DQUOT) => reserve(&self.file, from, needed).map(|()| needed),
             reserved => reserved.map(|()| wanted),
         };
@@ -104,8 +104,8 @@ fn reserve(file: &File, from: u64, size: u64) -> Result<(), Errno> {
     rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), from, size))
 }
 
-/// The range as memory, its pages made: a page that cannot be is an error here, and would be the process's end later.
-/// A kernel that cannot make them in advance (before 5.14) refuses.
+/// Maps the range and allocates its pages: a failure is an error here, and would end the process later. A kernel that
+/// cannot allocate them in advance (before 5.14) returns an error.
 fn mapped(file: &File, from: u64, size: u64) -> io::Result<MmapRaw> {
     let size = usize::try_from(size).map_err(io::Error::other)?;
     let map = MmapOptions::new().offset(from).len(size).map_raw(file)?;
@@ -116,11 +116,12 @@ fn mapped(file: &File, from: u64, size: u64) -> io::Result<MmapRaw> {
 #[expect(unsafe_code, reason = "a store into a mapping that others may see goes through a raw pointer")]
 fn store(window: &Window, at: u64, bytes: &[u8]) {
     let place = (at - window.from) as usize;
-    // The compiler may not move this store before the last one; the processor keeps its own order for a kill.
+    // The compiler must not move this store before the previous one; the processor keeps its own order for a kill.
     fence(Ordering::SeqCst);
-    // SAFETY: `append` has seen to it that the window reaches from before `at` to behind the last byte, and it is as long
+    // SAFETY: `append` ensured that the window covers the range from `at` to the last byte, and the window is as long
     // as its mapping, which lives as long as `window`. `bytes` is memory of this process and no mapping of the file. No
-    // reference to the mapping is ever made; `append` has the file's end for itself. The range's blocks are reserved.
+    // reference to the mapping is ever made; `append` has exclusive access to the file's end. The range's blocks are
+    // reserved.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), window.map.as_mut_ptr().add(place), bytes.len()) };
     fence(Ordering::SeqCst);
 }

@@ -1,66 +1,66 @@
-//! JSON as a capture's files have it: ASCII only, Python's floats, bare `NaN` and `Infinity`.
+//! Writes JSON in the form of a capture's files: ASCII only, Python's floats, bare `NaN` and `Infinity`.
 
 use trainmon_core::write_python_float;
 
-/// Begins a hole: a place whose value comes later, or never.
+/// Starts a hole: a place whose value is written later, or never.
 pub(super) const VALUE_HOLE: u8 = 1;
-/// Begins a hole in an object's end, which is filled with a whole `,"key":value` or stays away.
+/// Starts a hole at an object's end, which is filled with a whole `,"key":value` or remains empty.
 pub(super) const MEMBER_HOLE: u8 = 2;
-/// Bytes of a hole: its mark and eight hexadecimal digits.
+/// The length of a hole: its mark and eight hexadecimal digits.
 pub(super) const HOLE_LENGTH: usize = 9;
 
-/// The number of a hole, once in a record file.
+/// The number of a hole, unique in a record file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hole(pub u32);
 
-/// A piece of JSON in the making. It writes commas itself; that what is begun is also ended is its caller's task.
+/// A piece of JSON under construction. It writes commas itself; the caller must end what it begins.
 ///
-/// A byte below 0x20 is never JSON's here (texts escape them, and nothing is indented), so holes are marked by them.
+/// A byte below 0x20 never occurs in this JSON (texts escape them, and nothing is indented), so such bytes mark holes.
 #[derive(Clone, Debug, Default)]
 pub struct JsonText {
     bytes: Vec<u8>,
-    /// Whether the next value or key stands first in its list or object, or after a key.
+    /// Whether the next value or key is the first in its list or object, or follows a key.
     is_first: bool,
 }
 
 impl JsonText {
-    /// Nothing yet.
+    /// Starts empty.
     pub fn new() -> Self {
         Self { bytes: Vec::new(), is_first: true }
     }
 
-    /// Nothing yet, and memory for so many bytes.
+    /// Starts empty, with memory for this many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), is_first: true }
     }
 
-    /// What was written.
+    /// The bytes written so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How much was written.
+    /// The number of bytes written so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing was.
+    /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Forgets what was written, keeps the memory.
+    /// Removes the content, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.is_first = true;
     }
 
-    /// Forgets what was written, but not where it stands: what follows continues it.
+    /// Removes the content but keeps the position in lists and objects: later values continue it.
     pub(super) fn forget(&mut self) {
         self.bytes.clear();
     }
 
-    /// Another value begins, beside what was written so far and not after a comma.
+    /// Starts another value, separate from the content so far and without a comma.
     pub fn begin_piece(&mut self) {
         self.is_first = true;
     }
@@ -84,7 +84,7 @@ impl JsonText {
         self.is_first = true;
     }
 
-    /// Ends it.
+    /// Ends a list.
     pub fn end_list(&mut self) {
         self.bytes.push(b']');
         self.is_first = false;
@@ -97,13 +97,13 @@ impl JsonText {
         self.is_first = true;
     }
 
-    /// Ends it.
+    /// Ends an object.
     pub fn end_object(&mut self) {
         self.bytes.push(b'}');
         self.is_first = false;
     }
 
-    /// The key of the value that follows.
+    /// Writes the key of the next value.
     pub fn key(&mut self, key: &str) {
         self.separate();
         self.quoted(key);
@@ -111,31 +111,31 @@ impl JsonText {
         self.is_first = true;
     }
 
-    /// `null`.
+    /// Writes `null`.
     pub fn null(&mut self) {
         self.separate();
         self.bytes.extend_from_slice(b"null");
     }
 
-    /// `true` or `false`.
+    /// Writes `true` or `false`.
     pub fn bool(&mut self, value: bool) {
         self.separate();
         self.bytes.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn int(&mut self, value: i64) {
         self.separate();
         self.bytes.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// An integer from 0 on.
+    /// Writes an unsigned integer.
     pub fn unsigned(&mut self, value: u64) {
         self.separate();
         self.bytes.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// An integer of any size, as its decimal digits. Anything else than a sign and digits becomes `null`.
+    /// Writes an integer of any size, given as decimal digits. Text other than a sign and digits becomes `null`.
     pub fn big_int(&mut self, digits: &str) {
         let bare = digits.strip_prefix('-').unwrap_or(digits);
         let has_leading_zero = bare.len() > 1 && bare.starts_with('0');
@@ -146,7 +146,7 @@ impl JsonText {
         self.bytes.extend_from_slice(digits.as_bytes());
     }
 
-    /// A float as Python's `json` writes it.
+    /// Writes a float like Python's `json`.
     pub fn float(&mut self, value: f64) {
         self.separate();
         match value {
@@ -157,20 +157,20 @@ impl JsonText {
         }
     }
 
-    /// A text.
+    /// Writes a text.
     pub fn text(&mut self, value: &str) {
         self.separate();
         self.quoted(value);
     }
 
-    /// A value that comes later; `null` if it never does.
+    /// Writes a hole for a later value; `null` if it is never filled.
     pub fn hole(&mut self, hole: Hole) {
         self.separate();
         self.mark(VALUE_HOLE, hole);
     }
 
-    /// At an object's end: a key and its value that come later, or never. Nothing may follow it in the object but others of
-    /// its kind and keys.
+    /// Writes a hole at an object's end, for a key and value that are written later, or never. Only other member holes
+    /// and keys may follow it in the object.
     pub fn member_hole(&mut self, hole: Hole) {
         self.mark(MEMBER_HOLE, hole);
     }
@@ -181,7 +181,7 @@ impl JsonText {
         self.bytes.extend((0..8).map(digits));
     }
 
-    /// JSON that is written already.
+    /// Writes existing JSON.
     pub fn raw(&mut self, json: &[u8]) {
         self.separate();
         self.bytes.extend_from_slice(json);
@@ -190,7 +190,7 @@ impl JsonText {
     fn quoted(&mut self, text: &str) {
         self.bytes.push(b'"');
         if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-            // Nearly every text.
+            // True for nearly every text.
             self.bytes.extend_from_slice(text.as_bytes());
             self.bytes.push(b'"');
             return;
@@ -217,7 +217,7 @@ impl JsonText {
     }
 }
 
-/// The number of the hole whose mark stands at the beginning of `bytes`.
+/// The number of the hole whose mark is at the beginning of `bytes`.
 pub(super) fn hole_at(bytes: &[u8]) -> Option<Hole> {
     let digits = std::str::from_utf8(bytes.get(1..HOLE_LENGTH)?).ok()?;
     u32::from_str_radix(digits, 16).ok().map(Hole)

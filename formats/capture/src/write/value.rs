@@ -1,63 +1,63 @@
-//! Values in the format's own form; [`super::super::parse`] reads them back.
+//! Writes values in the format's own form; [`super::super::parse`] reads them back.
 
-use super::super::words::value as key;
+use super::super::keys::value as key;
 use super::text::{Hole, JsonText};
 
-/// A number of a tensor: known, undefined, or still to come.
+/// A number about a tensor: known, undefined, or filled in later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumberText {
-    /// Not defined.
+    /// Undefined.
     Null,
-    /// Of a bool tensor.
+    /// A number of a bool tensor.
     Bool(bool),
-    /// Of a signed integer tensor.
+    /// A number of a signed integer tensor.
     Int(i64),
-    /// Of an unsigned integer tensor.
+    /// A number of an unsigned integer tensor.
     UInt(u64),
-    /// Of a float tensor.
+    /// A number of a float tensor.
     Float(f64),
-    /// Comes later.
+    /// Filled in later.
     Hole(Hole),
 }
 
 /// A tensor's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestText {
-    /// The elements cannot be read.
+    /// Null: the elements cannot be read.
     Null,
     /// CRC-32.
     Crc32(u32),
-    /// The exclusive or of its words.
+    /// The exclusive or of the 64-bit words.
     Xor64(u64),
-    /// Comes later.
+    /// Filled in later.
     Hole(Hole),
 }
 
-/// What a document says of a tensor.
+/// A document's data about a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorText<'t> {
-    /// Its type, like `torch.Tensor`.
+    /// The type, such as `torch.Tensor`.
     pub kind: &'t str,
-    /// Like `torch.float32`.
+    /// The dtype, such as `torch.float32`.
     pub dtype: &'t str,
-    /// Its sizes.
+    /// The sizes.
     pub shape: &'t [i64],
-    /// Max, min, mean, norm; absent where only checksums are taken.
+    /// Max, min, mean and norm; absent if only checksums are computed.
     pub numbers: Option<[NumberText; 4]>,
-    /// Absent where the framework has no such property.
+    /// Whether it requires gradients; absent if the framework has no such property.
     pub requires_grad: Option<bool>,
     /// `device_mesh` and `placements`, as JSON.
     pub spread: Option<(&'t str, &'t str)>,
-    /// Whether its memory was handed out unwritten in this capture.
+    /// Whether its memory was allocated uninitialized in this capture.
     pub is_from_empty: bool,
-    /// Whether a file holds it: filled when it does.
+    /// The hole for the name of the tensor's file, filled when the file is written.
     pub file: Option<Hole>,
-    /// Absent where none is taken.
+    /// The checksum; absent if none is computed.
     pub digest: Option<DigestText>,
 }
 
 impl JsonText {
-    /// `{"type": kind, "value": …}`.
+    /// Writes `{"type": kind, "value": …}`.
     pub fn typed(&mut self, kind: &str, value: impl FnOnce(&mut Self)) {
         self.begin_object();
         self.key(key::TYPE);
@@ -67,7 +67,7 @@ impl JsonText {
         self.end_object();
     }
 
-    /// A slice: start, stop, step.
+    /// Writes a slice: start, stop, step.
     pub fn slice(&mut self, ends: [Option<i64>; 3]) {
         self.typed("slice", |json| {
             json.begin_list();
@@ -78,12 +78,12 @@ impl JsonText {
         });
     }
 
-    /// A `torch.Size`.
+    /// Writes a `torch.Size`.
     pub fn size(&mut self, sizes: &[i64]) {
         self.typed("torch.Size", |json| json.ints(sizes));
     }
 
-    /// A memory format.
+    /// Writes a memory format.
     pub fn memory_format(&mut self, name: &str) {
         self.begin_object();
         self.key(key::TYPE);
@@ -93,7 +93,7 @@ impl JsonText {
         self.end_object();
     }
 
-    /// A group of ranks. Its id is the CRC-32 of the list as Python prints it.
+    /// Writes a group of ranks. Its id is the CRC-32 of the list as Python prints it.
     pub fn process_group(&mut self, ranks: &[u64]) {
         self.begin_object();
         self.key(key::TYPE);
@@ -109,7 +109,7 @@ impl JsonText {
         self.end_object();
     }
 
-    /// A send or receive of a batch begins: its tensor comes next.
+    /// Begins a send or receive of a batch; its tensor follows.
     pub fn begin_peer(&mut self) {
         self.begin_object();
         self.key(key::CLASS_TYPE);
@@ -117,7 +117,7 @@ impl JsonText {
         self.key(key::TENSOR);
     }
 
-    /// It ends: what is done, with which rank, under which tag, in which group.
+    /// Ends it, with the operation, the other rank, the tag and the group.
     pub fn end_peer(&mut self, operation: &str, rank: i64, tag: i64, group: &[u64]) {
         self.key(key::OPERATION);
         self.text(operation);
@@ -130,7 +130,7 @@ impl JsonText {
         self.end_object();
     }
 
-    /// A tensor or array.
+    /// Writes a tensor or array.
     pub fn tensor(&mut self, tensor: &TensorText<'_>) {
         let TensorText { kind, dtype, shape, numbers, requires_grad, spread, is_from_empty, file, digest } = *tensor;
         self.begin_object();
@@ -144,7 +144,7 @@ impl JsonText {
             self.key(name);
             self.number(*number);
         }
-        // Where there are no numbers the checksum takes their place.
+        // Without numbers, the checksum takes their place.
         if numbers.is_none() {
             self.digest(digest);
         }
@@ -182,7 +182,7 @@ impl JsonText {
         }
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn number(&mut self, number: NumberText) {
         match number {
             NumberText::Null => self.null(),
@@ -203,7 +203,7 @@ impl JsonText {
     }
 }
 
-/// What fills the hole of a tensor's file: `,"data_name":"…"`.
+/// The filling for the hole of a tensor's file: `,"data_name":"…"`.
 pub fn data_name_member(file: &str) -> Vec<u8> {
     let mut json = JsonText::new();
     json.begin_object();
@@ -212,12 +212,12 @@ pub fn data_name_member(file: &str) -> Vec<u8> {
     [b",", &json.as_bytes()[1..]].concat()
 }
 
-/// A CRC-32 as the format writes it.
+/// A CRC-32 in the format's notation.
 pub fn crc32_text(value: u32) -> String {
     format!("{value:08x}")
 }
 
-/// An exclusive or of 64-bit words as the format writes it.
+/// An exclusive or of 64-bit words in the format's notation.
 pub fn xor64_text(value: u64) -> String {
     format!("{value:#018x}")
 }

@@ -96,8 +96,8 @@ fn files_that_are_no_journal_are_told_apart() {
     let say = |bytes: &[u8]| open(bytes).map(drop).unwrap_err().to_string();
     assert!(say(b"").ends_with("is empty"));
     assert!(say(b"step,loss\n").ends_with("is not a journal: it does not begin with `trainmonJournal`"));
-    assert!(say(&whole[..100]).contains("is cut off after 100 bytes"));
-    assert!(say(&whole[..9_000]).contains("is cut off after 9000 bytes, before the description of the run ends at"));
+    assert!(say(&whole[..100]).contains("is truncated to 100 bytes"));
+    assert!(say(&whole[..9_000]).contains("is truncated to 9000 bytes, but the description of the run ends at"));
     let with = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
         bytes[at] ^= byte;

@@ -61,7 +61,7 @@ fn a_place_that_cannot_be_written_is_an_error() {
     let path = workspace.directory().join("file/journal_rank0.tmj");
     let error = Journal::create(&path, &spec(&config, 1 << 20, BOTH[0])).unwrap_err();
     assert!(matches!(&error, JournalError::Create { .. }), "{error}");
-    assert_eq!(error.hint(), "make the directory writable, or name another in `journal.dir`");
+    assert_eq!(error.hint(), "make the directory writable, or set `journal.dir` to another directory");
 }
 
 /// The header of a region in the file: where the ring of steps begins, and its length.

@@ -1,11 +1,11 @@
-//! Calls that a pickle asks for and no file of tensors has a use for.
+//! Detects calls in a pickle that no file of tensors needs.
 
 use std::path::Path;
 
 use super::value::{Id, Pickled, Value};
 
-/// Modules whose functions start programs, execute code, or reach files and the network. `posix` and `nt` are what `os` is
-/// called in a pickle. Not among them: what arguments of a training hold by value, such as `signal.Signals`.
+/// Modules whose functions start programs, execute code, or access files and the network. In a pickle, `os` is named
+/// `posix` or `nt`. Modules whose values occur in training arguments, such as `signal.Signals`, are not included.
 const MODULES: [&str; 20] = [
     "asyncio",
     "code",
@@ -29,7 +29,7 @@ const MODULES: [&str; 20] = [
     "webbrowser",
 ];
 
-/// Builtin functions that execute code, or find what does.
+/// Builtin functions that execute code or give access to it.
 const BUILTINS: [&str; 11] = [
     "__import__",
     "breakpoint",
@@ -45,10 +45,10 @@ const BUILTINS: [&str; 11] = [
 ];
 
 impl Pickled {
-    /// The functions that whoever unpickles this would call and no file of tensors has a use for, as `posix.system`: each
-    /// once, in the order of the file. Nothing here calls them. Empty for what frameworks write.
+    /// The functions that unpickling would call and no file of tensors needs, such as `posix.system`: each once, in
+    /// file order. Nothing here calls them. Empty for files from frameworks.
     ///
-    /// It is a list of what is known to be misused: an empty answer does not make a file safe to unpickle.
+    /// The list contains known misuses: an empty result does not make a file safe to unpickle.
     ///
     /// Cost: one look at each value.
     pub fn harmful_calls(&self) -> Vec<String> {
@@ -62,13 +62,13 @@ impl Pickled {
         found
     }
 
-    /// A sentence about [`harmful_calls`](Self::harmful_calls) of the file at `path`; `None` if there are none. What its tensors are says
-    /// nothing about that.
+    /// A sentence about the [`harmful_calls`](Self::harmful_calls) of the file at `path`; `None` if there are none. It
+    /// does not depend on the tensors.
     pub fn harmful_note(&self, path: &Path) -> Option<String> {
         let calls = self.harmful_calls();
         (!calls.is_empty()).then(|| {
             format!(
-                "{} asks whoever loads it to call {}; nothing was called here, but `torch.load` without `weights_only` or \
+                "{} contains calls of {}; trainmon did not execute them, but `torch.load` without `weights_only` or \
                  `pickle.load` would",
                 path.display(),
                 calls.join(", "),

@@ -1,24 +1,24 @@
-//! Looking at what a pickle says.
+//! Read access to the values of a pickle.
 
 use super::value::{Id, Object, Pickled, Value};
 
-/// A value in a pickle. Cheap to copy. Values may contain themselves: whoever follows them bounds the depth.
+/// A value in a pickle. Cheap to copy. Values may contain themselves: callers must limit the depth.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     pickled: &'a Pickled,
     id: Id,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind<'a> {
     /// `None`.
     None,
     /// A bool.
     Bool(bool),
-    /// An integer of 64 bits.
+    /// A 64-bit integer.
     Int(i64),
-    /// A larger one: two's complement, little-endian.
+    /// A larger integer: two's complement, little-endian.
     Long(&'a [u8]),
     /// A float.
     Float(f64),
@@ -36,14 +36,14 @@ pub enum Kind<'a> {
     Dict,
     /// A class or function, not called.
     Global {
-        /// Its module.
+        /// The module.
         module: &'a str,
-        /// Its name in there.
+        /// The name in the module.
         name: &'a str,
     },
-    /// What a call would have made; see [`Item::class`].
+    /// The result of a call that was not executed; see [`Item::class`].
     Object,
-    /// A reference the file resolves; see [`Item::persistent`].
+    /// A reference that the file resolves; see [`Item::persistent`].
     Persistent,
 }
 
@@ -53,12 +53,12 @@ impl Pickled {
         Item::new(self, self.root)
     }
 
-    /// Every value of it, in no particular order.
+    /// Every value, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = Item<'_>> {
         (0..self.values.len()).map(|place| Item::new(self, Id(place as u32)))
     }
 
-    /// A value found before.
+    /// The value with this id.
     pub(crate) fn item(&self, id: Id) -> Item<'_> {
         Item::new(self, id)
     }
@@ -69,12 +69,12 @@ impl<'a> Item<'a> {
         Self { pickled, id }
     }
 
-    /// What finds it again; see [`Pickled::item`].
+    /// The id of the value; see [`Pickled::item`].
     pub(crate) fn id(self) -> Id {
         self.id
     }
 
-    /// What it is.
+    /// The content of the value.
     pub fn kind(self) -> Kind<'a> {
         match self.value() {
             Value::None => Kind::None,
@@ -94,22 +94,22 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A string.
+    /// The string, if it is one.
     pub fn as_text(self) -> Option<&'a str> {
         if let Kind::Text(text) = self.kind() { Some(text) } else { None }
     }
 
-    /// An integer.
+    /// The integer, if it is one.
     pub fn as_int(self) -> Option<i64> {
         if let Kind::Int(value) = self.kind() { Some(value) } else { None }
     }
 
-    /// A bool.
+    /// The bool, if it is one.
     pub fn as_bool(self) -> Option<bool> {
         if let Kind::Bool(value) = self.kind() { Some(value) } else { None }
     }
 
-    /// What a tuple, list or set holds, or what was appended to an object.
+    /// The members of a tuple, list or set, or the values appended to an object.
     pub fn items(self) -> impl ExactSizeIterator<Item = Self> + use<'a> {
         let ids: &[Id] = match self.value() {
             Value::Tuple(ids) => ids,
@@ -120,7 +120,7 @@ impl<'a> Item<'a> {
         ids.iter().map(move |&id| Self { id, ..self })
     }
 
-    /// The entries of a dict, or of an object that is one (`OrderedDict`, `defaultdict`), in the order they were put in.
+    /// The entries of a dict, or of an object that is one (`OrderedDict`, `defaultdict`), in insertion order.
     pub fn pairs(self) -> impl DoubleEndedIterator<Item = (Self, Self)> + ExactSizeIterator + use<'a> {
         let pairs: &[(Id, Id)] = match self.value() {
             Value::Dict(pairs) => pairs,
@@ -130,19 +130,19 @@ impl<'a> Item<'a> {
         pairs.iter().map(move |&(key, value)| (Self { id: key, ..self }, Self { id: value, ..self }))
     }
 
-    /// The entry of a dict under a string. Cost: looks through all.
+    /// The dict entry with a string key. Cost: linear search.
     pub fn get(self, key: &str) -> Option<Self> {
-        // Of two entries under one key Python keeps the later.
+        // If a key occurs twice, Python keeps the later entry.
         self.pairs().rev().find(|(found, _)| found.as_text() == Some(key)).map(|(_, value)| value)
     }
 
-    /// An attribute of an object, out of its state: a dict, or a pair of two (an object with slots has both).
+    /// An attribute from an object's state: a dict, or a pair of dicts (for an object with slots).
     pub fn attribute(self, name: &str) -> Option<Self> {
         let state = self.state()?;
         state.get(name).or_else(|| state.items().find_map(|part| part.get(name)))
     }
 
-    /// The module and name of what a call to would have made this object.
+    /// The module and name of the callable that creates this object.
     pub fn class(self) -> Option<(&'a str, &'a str)> {
         let callable = Self { id: self.object()?.callable, ..self };
         if let Kind::Global { module, name } = callable.kind() { Some((module, name)) } else { None }
@@ -153,12 +153,12 @@ impl<'a> Item<'a> {
         Some(Self { id: self.object()?.args, ..self })
     }
 
-    /// What the object was to be filled with.
+    /// The state of the object.
     pub fn state(self) -> Option<Self> {
         Some(Self { id: self.object()?.state?, ..self })
     }
 
-    /// What identifies what the file is to look up.
+    /// The id of a persistent reference.
     pub fn persistent(self) -> Option<Self> {
         if let Value::Persistent(id) = self.value() { Some(Self { id: *id, ..self }) } else { None }
     }

@@ -1,11 +1,11 @@
-//! Bounds that no training's checkpoint comes near to, and that keep a hostile pickle from using up the machine.
+//! Limits that no training's checkpoint approaches and that keep a malicious pickle from exhausting the machine.
 
-/// The metadata of a distributed checkpoint has about ten values per piece of a tensor; this is enough for half a million
-/// pieces, and takes a gigabyte at worst.
+/// The metadata of a distributed checkpoint have about ten values per piece of a tensor; this is enough for half a
+/// million pieces, and takes at most a gigabyte.
 pub(super) const MAX_OBJECTS: usize = 8 << 20;
-/// Names on the stack or in the memo: as many as there can be values.
+/// The largest number of stack and memo entries: as many as values.
 pub(super) const MAX_NAMES: usize = MAX_OBJECTS;
-/// A Python long of a checkpoint is a seed or a count; this one has 2,000 bits.
+/// The largest Python long: in a checkpoint it is a seed or a count; this one has 2,000 bits.
 pub(super) const MAX_LONG_BYTES: u64 = 256;
-/// A class's module and name, each.
+/// The longest module name and class name.
 pub(super) const MAX_CLASS_NAME: usize = 4096;

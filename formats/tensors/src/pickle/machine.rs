@@ -1,4 +1,4 @@
-//! The machine that carries out a pickle's opcodes.
+//! Executes the opcodes of a pickle.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::opcode as op;
 use super::value::{Global, Id, Object, Pickled, Value};
 use crate::error::{FormatError, part};
 
-/// Values that are the same wherever they occur: a byte of a pickle then costs no memory.
+/// Values that are equal wherever they occur: they need no memory per occurrence.
 const NONE: Id = Id(0);
 const TRUE: Id = Id(1);
 const FALSE: Id = Id(2);
@@ -18,7 +18,7 @@ pub(super) struct Machine<'a> {
     at: usize,
     values: Vec<Value>,
     stack: Vec<Id>,
-    /// Heights of the stack at its marks: what lies below the last is out of reach.
+    /// The stack heights at its marks: values below the last mark are not accessible.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
 }
@@ -31,7 +31,7 @@ impl<'a> Machine<'a> {
 
     pub(super) fn run(mut self) -> Result<(Pickled, usize), FormatError> {
         let [op::PROTO, protocol] = self.array()? else {
-            return Err(FormatError::unsupported("a pickle of protocol 0 or 1, or what is none,", "no protocol byte"));
+            return Err(FormatError::unsupported("a pickle of protocol 0 or 1, or another file,", "no protocol byte"));
         };
         if !(2..=5).contains(&protocol) {
             return Err(FormatError::unsupported("a pickle of this protocol", protocol.to_string()));
@@ -82,7 +82,7 @@ impl<'a> Machine<'a> {
             op::GLOBAL | op::STACK_GLOBAL | op::REDUCE | op::BUILD | op::NEWOBJ | op::NEWOBJ_EX | op::BINPERSID => {
                 return self.object(opcode);
             }
-            // A frame only tells how much to read ahead.
+            // A frame only contains how much to read ahead.
             op::FRAME => drop(self.array::<8>()?),
             op::PROTO => drop(self.array::<1>()?),
             _ => return self.container(opcode),
@@ -123,7 +123,7 @@ impl<'a> Machine<'a> {
         let bytes = self.take(length)?.to_vec();
         let value = match opcode {
             op::BINBYTES | op::SHORT_BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => Value::Bytes(bytes.into()),
-            // A string of Python 2 is either.
+            // A Python 2 string is both bytes and text.
             op::BINSTRING | op::SHORT_BINSTRING => String::from_utf8(bytes)
                 .map_or_else(|error| Value::Bytes(error.into_bytes().into()), |text| Value::Text(text.into())),
             _ => {
@@ -188,7 +188,7 @@ impl<'a> Machine<'a> {
             op::BINGET | op::LONG_BINGET => {
                 let key = if opcode == op::BINGET { self.length::<1>()? } else { self.length::<4>()? };
                 let id = self.memo.get(&(key as u32)).copied();
-                let id = id.ok_or_else(|| self.wrong(&format!("nothing is remembered as {key}")))?;
+                let id = id.ok_or_else(|| self.wrong(&format!("the memo has no entry {key}")))?;
                 self.stack.push(id);
             }
             op::MEMOIZE => drop(self.memo.insert(self.memo.len() as u32, self.top()?)),
@@ -217,7 +217,7 @@ impl<'a> Machine<'a> {
                 self.push_object(ids[0], ids[1]);
             }
             op::NEWOBJ_EX => {
-                // The arguments by keyword become the state: nothing else would show them.
+                // Keyword arguments become the state, because nothing else would contain them.
                 let ids = self.pop_many(3)?;
                 self.push_object(ids[0], ids[1]);
                 self.stack.push(ids[2]);
@@ -228,7 +228,7 @@ impl<'a> Machine<'a> {
                 let id = self.top()?;
                 match &mut self.values[id.0 as usize] {
                     Value::Object(object) => object.state = Some(state),
-                    _ => return Err(self.wrong("a state for what has none")),
+                    _ => return Err(self.wrong("a state for a value without one")),
                 }
             }
             op::BINPERSID => {
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
         match &mut self.values[to.0 as usize] {
             Value::List(items) | Value::Set(items) => items.extend_from_slice(ids),
             Value::Object(object) => object.items.extend_from_slice(ids),
-            _ => return Err(self.wrong("elements for what holds none")),
+            _ => return Err(self.wrong("elements for a value without any")),
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl<'a> Machine<'a> {
             _ if !odd.is_empty() => return Err(self.wrong("a key without a value")),
             Value::Dict(pairs) => pairs.extend(new.iter().map(|&[key, value]| (key, value))),
             Value::Object(object) => object.pairs.extend(new.iter().map(|&[key, value]| (key, value))),
-            _ => return Err(self.wrong("entries for what is no dict")),
+            _ => return Err(self.wrong("entries for a value that is not a dict")),
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl<'a> Machine<'a> {
         self.values.push(value);
     }
 
-    /// Where the stack may be taken down to.
+    /// The lowest accessible height of the stack.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -290,7 +290,7 @@ impl<'a> Machine<'a> {
 
     fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, FormatError> {
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= self.floor());
-        let from = from.ok_or_else(|| self.wrong("the stack is too low"))?;
+        let from = from.ok_or_else(|| self.wrong("the stack has too few values"))?;
         Ok(self.stack.split_off(from))
     }
 
@@ -299,22 +299,22 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// A line of a `GLOBAL`.
+    /// Reads a line of a `GLOBAL`.
     fn line(&mut self) -> Result<Box<str>, FormatError> {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().take(MAX_CLASS_NAME + 1).position(|&byte| byte == b'\n');
-        let end = end.ok_or_else(|| self.wrong("the name of a class has no end"))?;
+        let end = end.ok_or_else(|| self.wrong("the name of a class is not terminated"))?;
         let text = String::from_utf8(rest[..end].to_vec());
         let text = text.map_err(|error| self.wrong(&error.to_string()))?;
         self.at += end + 1;
         Ok(text.into())
     }
 
-    /// A string on the stack that names a class. It is copied: a bound keeps a long one from being copied often.
+    /// The string on the stack that names a class. It is copied, so its length is limited.
     fn class_name(&self, id: Id) -> Result<Box<str>, FormatError> {
         match &self.values[id.0 as usize] {
             Value::Text(text) if text.len() <= MAX_CLASS_NAME => Ok(text.clone()),
-            _ => Err(self.wrong("the name of a class is no string, or a long one")),
+            _ => Err(self.wrong("the name of a class is not a string, or is too long")),
         }
     }
 
@@ -326,7 +326,7 @@ impl<'a> Machine<'a> {
         Ok(array)
     }
 
-    /// An unsigned number of `N` bytes.
+    /// Reads an unsigned number of `N` bytes.
     fn length<const N: usize>(&mut self) -> Result<u64, FormatError> {
         let bytes = self.array::<N>()?;
         Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
@@ -343,11 +343,11 @@ impl<'a> Machine<'a> {
     }
 
     fn unknown(&self, opcode: u8) -> FormatError {
-        self.wrong(&format!("opcode {:?} is not understood", char::from(opcode)))
+        self.wrong(&format!("unknown opcode {:?}", char::from(opcode)))
     }
 }
 
-/// A little-endian integer in two's complement, of any length.
+/// A little-endian two's complement integer of any length.
 fn long(bytes: &[u8]) -> Value {
     let is_negative = bytes.last().is_some_and(|&byte| byte & 0x80 != 0);
     if bytes.len() > 8 {

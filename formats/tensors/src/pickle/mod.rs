@@ -1,8 +1,8 @@
-//! Python pickles, read as data.
+//! Reads Python pickles as data.
 //!
-//! `machine` carries out the opcodes of protocols 2 to 5 on a stack of numbers that name values in one table
-//! ([`Pickled`]). It imports nothing and calls nothing: a class is its name, and what a pickle would call becomes an
-//! object of that name with its arguments, its state and what was put into it. [`Item`] is a place in the result.
+//! `machine` executes the opcodes of protocols 2 to 5 on a stack of ids of values in one table ([`Pickled`]). It
+//! imports nothing and calls nothing: a class is its name, and a call becomes an object of that name with its
+//! arguments, its state and its content. [`Item`] is a reference into the result.
 
 mod calls;
 mod item;
@@ -17,13 +17,13 @@ pub use value::Pickled;
 
 use super::error::FormatError;
 
-/// Reads the pickle at the beginning of `bytes`. Gives what it says and where it ends.
+/// Reads the pickle at the beginning of `bytes`. Returns its content and its end.
 ///
-/// Cost: memory of at most some forty times the pickle's bytes, and a bounded number of objects.
+/// Cost: memory of at most about forty times the pickle's bytes, and a limited number of objects.
 ///
 /// # Errors
-/// The pickle is cut off, damaged, of protocol 0 or 1, uses out-of-band buffers or Python's registry of extensions, or
-/// goes beyond the bounds.
+/// The pickle is truncated, damaged, has protocol 0 or 1, uses out-of-band buffers or Python's registry of extensions,
+/// or exceeds the limits.
 pub fn read(bytes: &[u8]) -> Result<(Pickled, usize), FormatError> {
     machine::Machine::new(bytes).run()
 }

@@ -1,4 +1,4 @@
-//! The opcodes that are understood, by the names of Python's `pickletools`.
+//! The supported opcodes, with the names of Python's `pickletools`.
 
 pub(super) const MARK: u8 = b'(';
 pub(super) const STOP: u8 = b'.';

@@ -1,6 +1,7 @@
-//! The table of values a pickle makes.
+//! The table of a pickle's values.
 
-/// A value's place in the table. Values name each other, also in circles, so nothing here follows names by recursion.
+/// A value's index in the table. Values reference each other, also in cycles, so no code here follows references
+/// recursively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
@@ -20,7 +21,7 @@ pub(super) enum Value {
     Dict(Vec<(Id, Id)>),
     Global(Box<Global>),
     Object(Box<Object>),
-    /// What the pickle leaves to its reader to look up: for torch a storage.
+    /// A reference that the reader resolves: for torch a storage.
     Persistent(Id),
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Global {
     pub(super) name: Box<str>,
 }
 
-/// What the pickle would have made by a call.
+/// The result of a call that was not executed.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) callable: Id,
@@ -41,7 +42,7 @@ pub(super) struct Object {
     pub(super) pairs: Vec<(Id, Id)>,
 }
 
-/// What a pickle says, as data.
+/// The content of a pickle, as data.
 #[derive(Debug)]
 pub struct Pickled {
     pub(super) values: Vec<Value>,
@@ -49,12 +50,12 @@ pub struct Pickled {
 }
 
 impl Pickled {
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Never: there is a root.
+    /// Always false: there is a root.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The format of torch since 1.6.
+//! torch's format since 1.6.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::file_bytes::FileBytes;
 use crate::pickle;
 use crate::zip::{self, ZipEntry};
 
-/// Every archive with an entry begins so.
+/// The first bytes of every archive with an entry.
 pub(crate) const ARCHIVE_MAGIC: &[u8] = b"PK\x03\x04";
 
 pub(crate) fn read_archive(bytes: &FileBytes) -> Result<Contents, FormatError> {

@@ -1,5 +1,6 @@
-//! The format of torch before 1.6, which it still writes on demand: four pickles (a magic number, a version, facts of the
-//! machine, the structure), a pickled list of storages, and these, each a count of elements and the elements.
+//! torch's format before 1.6, which it still writes on request. It has four pickles (a magic number, a version, facts
+//! about the machine, the structure) and a pickled list of storages. The storages follow, each a count of elements and
+//! the elements.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::rebuild;
 
 /// The magic number, little-endian.
 const MAGIC: &[u8] = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-/// Its pickle is no longer, whatever its protocol.
+/// The largest size of the magic number's pickle, in any protocol.
 const MAX_MAGIC: usize = 64;
 const VERSION: i64 = 1001;
 
@@ -19,7 +20,7 @@ pub(crate) fn looks_legacy(bytes: &[u8]) -> bool {
     after_magic(bytes).is_some()
 }
 
-/// Where the pickle of the magic number ends, if the file begins with it.
+/// The end of the magic number's pickle, if the file begins with it.
 fn after_magic(bytes: &[u8]) -> Option<usize> {
     let (pickled, end) = pickle::read(&bytes[..bytes.len().min(MAX_MAGIC)]).ok()?;
     matches!(pickled.root().kind(), Kind::Long(MAGIC)).then_some(end)
@@ -52,8 +53,9 @@ fn next_pickle(bytes: &[u8], at: &mut usize) -> Result<Pickled, FormatError> {
     Ok(pickled)
 }
 
-/// Where each storage lies. Its element's size is known from the structure alone; one that is not named there, or is of a
-/// class that torch does not have, ends the list, for where the next one begins is not known.
+/// The locations of the storages. The size of a storage's elements is known only from the structure. A storage that is
+/// not in the structure, or whose class torch does not have, ends the list, because the position of the next one is
+/// unknown.
 fn storages(
     bytes: &[u8],
     mut at: u64,

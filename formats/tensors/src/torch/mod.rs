@@ -1,5 +1,5 @@
-//! torch's own files: an archive with a pickle and one entry per storage; before torch 1.6 several pickles in a row and
-//! the storages after them.
+//! torch's own files: an archive with a pickle and one entry per storage; before torch 1.6, several pickles in a row
+//! and the storages after them.
 
 mod archive;
 mod legacy;
@@ -14,20 +14,21 @@ use super::pickle::Pickled;
 use super::rebuild::View;
 use super::tree::{self, TreeEntry};
 
-/// Names are kept for every tensor; shared structures could otherwise fill the memory with them.
+/// The largest total size of names: each tensor's name is kept, and shared structures could otherwise fill the memory
+/// with names.
 const MAX_NAME_BYTES: u64 = 256 << 20;
 
-/// Gives where a storage begins, and its bytes, by its key.
+/// Returns the offset of a storage and its size in bytes, by its key.
 type FindStorage<'a> = dyn FnMut(&str) -> Result<(u64, u64), FormatError> + 'a;
 
-/// What the structure holds, its storages found by their keys.
+/// The contents of the structure, with its storages found by their keys.
 fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents, FormatError> {
     let mut contents = Contents::default();
     let (mut names, mut name_bytes) = (HashSet::new(), 0);
     tree::walk(pickled.root(), &mut |name, found| {
         let place = match found {
             TreeEntry::Leaf(_) => return,
-            TreeEntry::Unreadable(trouble) => Err(trouble),
+            TreeEntry::Unreadable(error) => Err(error),
             TreeEntry::Array(array, id) => Ok((array.dtype, array.shape, Place::Pickled(id))),
             TreeEntry::Tensor(view) => placed(&view, storage).map(|(from, length)| {
                 let View { strided: view, .. } = view;
@@ -41,7 +42,7 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
         let name = unique(name, &mut names);
         match place {
             Ok((dtype, shape, place)) => contents.tensors.push((Entry { name, dtype, shape }, place)),
-            Err(trouble) => contents.unreadable.push(Unreadable { name, trouble }),
+            Err(error) => contents.unreadable.push(Unreadable { name, error }),
         }
     })?;
     if name_bytes > MAX_NAME_BYTES {
@@ -51,7 +52,7 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
     Ok(contents)
 }
 
-/// Where a view's storage lies. The view lies within, and the storage is as large as the pickle says.
+/// The location of a view's storage. Checks that the view is within it and that it is as large as the pickle says.
 fn placed(view: &View<'_>, storage: &mut FindStorage<'_>) -> Result<(u64, u64), FormatError> {
     let (from, length) = storage(view.key)?;
     if length < view.storage_bytes {
@@ -66,7 +67,7 @@ fn placed(view: &View<'_>, storage: &mut FindStorage<'_>) -> Result<(u64, u64), 
     Ok((from, view.storage_bytes))
 }
 
-/// `{"a.b": x, "a": {"b": y}}` has two places of one name.
+/// Makes a name unique: `{"a.b": x, "a": {"b": y}}` has two places with one name.
 fn unique(name: &str, names: &mut HashSet<String>) -> String {
     let mut candidate = name.to_owned();
     let mut count = 1;

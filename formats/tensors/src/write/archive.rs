@@ -1,10 +1,10 @@
-//! A zip archive of stored entries, with 64-bit sizes where they are needed.
+//! Writes a zip archive of stored entries, with 64-bit sizes where necessary.
 
 use std::io::{self, Write};
 
-/// What does not fit 32 bits stands in a field of its own.
+/// Marks a size beyond 32 bits, which is stored in its own field.
 const IN_LONG_FIELD: u32 = u32::MAX;
-/// Version 4.5 of the format knows 64-bit sizes.
+/// Version 4.5 of the format introduced 64-bit sizes.
 const VERSION: u16 = 45;
 
 pub(super) struct Archive<W> {
@@ -19,12 +19,12 @@ impl<W: Write> Archive<W> {
         Self { out, at: 0, directory: Vec::new(), entries: 0 }
     }
 
-    /// Writes an entry. Its bytes begin at a multiple of 64, as torch has them, so that they can be mapped.
+    /// Writes an entry. Its bytes begin at a multiple of 64, as in torch's archives, so that they can be mapped.
     pub(super) fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.entry_of_crc(name, bytes, crc32fast::hash(bytes))
     }
 
-    /// As [`entry`](Self::entry), of bytes whose CRC-32 is known.
+    /// As [`entry`](Self::entry), for bytes with a known CRC-32.
     pub(super) fn entry_of_crc(&mut self, name: &str, bytes: &[u8], crc: u32) -> io::Result<()> {
         let size = bytes.len() as u64;
         let long = long_field(&[size, size]);
@@ -101,7 +101,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The field of long sizes, empty if they fit without.
+/// The field of 64-bit sizes, empty if all fit into 32 bits.
 fn long_field(sizes: &[u64]) -> Vec<u8> {
     if sizes.iter().all(|&size| size < u64::from(IN_LONG_FIELD)) { Vec::new() } else { field(sizes) }
 }

@@ -1,5 +1,5 @@
-//! Tensors to files that numpy, torch and safetensors read. Each writes to any `Write`; the caller sees to it that a file
-//! appears whole.
+//! Writes tensors to files that numpy, torch and safetensors read. Each function writes to any `Write`; the caller
+//! ensures that a file appears complete.
 
 mod archive;
 mod npy;
@@ -18,13 +18,13 @@ pub use torch::{write_pt, write_pt_of_crc, write_pt_of_one};
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum WriteError {
-    /// The format has no such dtype.
-    #[error("{format} has no {dtype}")]
+    /// The format does not support the dtype.
+    #[error("{format} does not support dtype {dtype}")]
     Dtype { format: &'static str, dtype: Dtype },
-    /// What was written to refused it.
-    #[error("the bytes were not taken")]
+    /// A write error.
+    #[error("cannot write the bytes")]
     Write(#[from] io::Error),
     /// The tensors are too large for the format's header.
-    #[error("no safetensors file can be made of these tensors")]
+    #[error("cannot write these tensors to a safetensors file")]
     Safetensors(#[source] safetensors::SafeTensorError),
 }

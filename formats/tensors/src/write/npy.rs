@@ -6,12 +6,12 @@ use super::WriteError;
 use crate::TensorRef;
 use crate::dtype_names::numpy_descr;
 
-/// Elements begin at a multiple of this.
+/// The alignment of elements.
 const ALIGNMENT: usize = 64;
-/// Numbers widened at a time.
+/// The number of values widened at a time.
 const CHUNK: usize = 4096;
 
-/// Writes a tensor. What numpy has no dtype for (bfloat16, float8) becomes float32, which holds all of its values.
+/// Writes a tensor. Dtypes that numpy lacks (bfloat16, float8) become float32, which represents all their values.
 ///
 /// # Errors
 /// The writer fails.

@@ -1,4 +1,4 @@
-//! `.safetensors`, by the crate of its authors.
+//! Writes `.safetensors` with the authors' crate.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::WriteError;
 use crate::TensorRef;
 use crate::dtype_names::safetensors_name;
 
-/// A tensor as the crate wants to see it.
+/// Adapts a tensor to the crate's interface.
 struct Seen<'a> {
     name: Name,
     shape: Vec<usize>,
@@ -37,7 +37,7 @@ impl View for &Seen<'_> {
 /// Writes named tensors. Cost: the whole file once in memory.
 ///
 /// # Errors
-/// The format has no such dtype (complex128), or the writer fails.
+/// The format does not support the dtype (complex128), or the writer fails.
 pub fn write_safetensors(tensors: &[(&str, TensorRef<'_>)], out: &mut impl Write) -> Result<(), WriteError> {
     let mut seen = Vec::with_capacity(tensors.len());
     for &(name, tensor) in tensors {

@@ -1,4 +1,4 @@
-//! torch's `.pt`: what `torch.load` reads, also with `weights_only=True`.
+//! Writes torch's `.pt` for `torch.load`, also with `weights_only=True`.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub fn write_pt_of_one(tensor: &StoredTensor, out: &mut impl Write) -> Result<()
     write_pt_of_crc(tensor.into(), None, out)
 }
 
-/// As [`write_pt_of_one`], of a tensor whose bytes have this CRC-32, if it is known: they are not read for it.
+/// As [`write_pt_of_one`], for a tensor whose CRC-32 may be known: if so, the bytes are not read to compute it.
 ///
 /// # Errors
 /// The writer fails.
@@ -41,7 +41,7 @@ pub fn write_pt(tensors: &[(String, StoredTensor)], out: &mut impl Write) -> Res
     finish(pickle, &tensors, out)
 }
 
-/// The archive of a pickle and its tensors, each with the CRC-32 of its bytes if it is known.
+/// Writes the archive of a pickle and its tensors, each with its CRC-32 if known.
 fn finish(
     mut pickle: Pickle,
     tensors: &[(TensorRef<'_>, Option<u32>)],
@@ -60,7 +60,7 @@ fn finish(
     Ok(())
 }
 
-/// A pickle of protocol 2 in the making.
+/// A pickle of protocol 2 under construction.
 struct Pickle {
     bytes: Vec<u8>,
 }
@@ -70,7 +70,7 @@ impl Pickle {
         Self { bytes: b"\x80\x02".to_vec() }
     }
 
-    /// A call of torch's own function for it. Its storage is named by its number.
+    /// Writes a call of torch's own function for a tensor. Its storage is named by its number.
     fn tensor(&mut self, tensor: TensorRef<'_>, index: usize) {
         let shape = tensor.shape();
         let storage = storage_class(tensor.dtype());
@@ -84,7 +84,7 @@ impl Pickle {
         }
         self.text(&index.to_string());
         self.text("cpu");
-        // One of bytes is counted in bytes.
+        // The size of a byte storage is counted in bytes.
         self.int(if storage.is_some() { tensor.elements() } else { tensor.bytes().len() } as i64);
         self.bytes.extend_from_slice(b"tQ");
         self.int(0);

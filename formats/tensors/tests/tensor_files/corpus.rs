@@ -69,7 +69,7 @@ fn a_file_of_one_tensor_is_read_at_once_and_one_of_several_is_not() {
     assert_eq!(read_one(&corpus().join("one.pt")).unwrap().to_f64(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!(read_one(&corpus().join("scalar.npy")).unwrap().to_f64(), [2.5]);
     let error = read_one(&corpus().join("views.pt")).unwrap_err();
-    assert!(error.to_string().ends_with("views.pt` holds 9 tensors, expected one"), "{error}");
+    assert!(error.to_string().ends_with("views.pt` has 9 tensors instead of one"), "{error}");
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn what_is_no_tensor_is_there_by_name() {
 #[test]
 fn tensors_of_kinds_that_are_not_read_are_listed_with_the_reason() {
     let file = file("unreadable.pt");
-    let reasons: Vec<_> = file.unreadable().iter().map(|one| format!("{}: {}", one.name, one.trouble)).collect();
+    let reasons: Vec<_> = file.unreadable().iter().map(|one| format!("{}: {}", one.name, one.error)).collect();
     assert_eq!(
         reasons,
         [
-            "sparse: a tensor of this kind is not read: torch._utils._rebuild_sparse_tensor",
-            "quantised: a tensor of this kind is not read: torch._utils._rebuild_qtensor",
-            "conjugate: a lazily changed tensor is not read: mark Text(\"conj\")",
-            "meta: a tensor of this kind is not read: torch._utils._rebuild_meta_tensor_no_storage",
+            "sparse: a tensor of this kind is not supported: torch._utils._rebuild_sparse_tensor",
+            "quantised: a tensor of this kind is not supported: torch._utils._rebuild_qtensor",
+            "conjugate: a tensor with lazy conjugation or negation is not supported: mark Text(\"conj\")",
+            "meta: a tensor of this kind is not supported: torch._utils._rebuild_meta_tensor_no_storage",
         ]
     );
 }
@@ -115,9 +115,9 @@ fn tensors_of_kinds_that_are_not_read_are_listed_with_the_reason() {
 #[test]
 fn arrays_of_objects_records_and_text_and_programs_are_refused_by_name() {
     for (name, words) in [
-        ("object.npy", "an array of Python objects is not read: it is a pickle, which is not executed"),
+        ("object.npy", "an array of Python objects is not supported: it is a pickle, which is not executed"),
         ("record.npy", "an array of records is not read"),
-        ("text.npy", "an array of this dtype is not read: descr \"<U3\""),
+        ("text.npy", "an array of this dtype is not supported: descr \"<U3\""),
         ("script.pt", "a TorchScript program is not read"),
     ] {
         let error = open(&corpus().join(name)).unwrap_err();

@@ -65,29 +65,32 @@ proptest! {
 fn what_a_header_claims_is_checked_against_the_file() {
     let huge = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1152921504606846976],\"data_offsets\":[0,16]}}";
     for (bytes, words) in [
-        (npy("<f4", "(1152921504606846976,)", &[0; 16]), "the array needs bytes"),
-        (npy("<f4", "(9223372036854775807, 2)", &[0; 16]), "a shape is refused"),
+        (npy("<f4", "(1152921504606846976,)", &[0; 16]), "cannot read the array: it requires bytes"),
+        (npy("<f4", "(9223372036854775807, 2)", &[0; 16]), "invalid shape"),
         (npy("<c16", "(9223372036854775807,)", &[0; 16]), "the elements of a tensor: 9223372036854775807, at most"),
-        (npy("<f4", "(-1,)", &[0; 16]), "a shape is refused"),
-        (npy("<f4", "(1, 'x')", &[0; 16]), "a .npy header at byte 10: `shape` has an entry that is no number"),
+        (npy("<f4", "(-1,)", &[0; 16]), "invalid shape"),
+        (npy("<f4", "(1, 'x')", &[0; 16]), "a .npy header at byte 10: `shape` has an entry that is not a number"),
         (npy("=f4", "(1,)", &[0; 16]), "an array of this byte order is not read"),
-        (b"\x93NUMPY\x02\0\xff\xff\xff\xff{".to_vec(), "bytes of a .npy header: 4294967295, at most 1048576 are read"),
+        (
+            b"\x93NUMPY\x02\0\xff\xff\xff\xff{".to_vec(),
+            "exceeded the limit of 1048576 for bytes of a .npy header: found 4294967295",
+        ),
         (b"\x93NUMPY\x09\0\xff\xff\xff\xff{".to_vec(), "this version of .npy is not read"),
-        (safetensors(huge, &[0; 16]), "not a safetensors header"),
+        (safetensors(huge, &[0; 16]), "invalid safetensors header"),
         (
             safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,32]}}", &[0; 16]),
             "not a safetensors",
         ),
-        ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "not a safetensors header"),
+        ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "invalid safetensors header"),
         (
             b"GIF89\xff".to_vec(),
-            "expected .npy, .safetensors or torch's .pt, found a file that begins with [47, 49, 46",
+            "expected `.npy`, `.safetensors` or torch's `.pt`, found a file that begins with [47, 49, 46",
         ),
         (
             b"GIF89a".to_vec(),
-            "expected .npy, .safetensors or torch's .pt, found a file that begins with the text \"GIF89a\"",
+            "expected `.npy`, `.safetensors` or torch's `.pt`, found a file that begins with the text \"GIF89a\"",
         ),
-        (Vec::new(), "expected .npy, .safetensors or torch's .pt, found an empty file"),
+        (Vec::new(), "expected `.npy`, `.safetensors` or torch's `.pt`, found an empty file"),
     ] {
         let found = cause(&parse(bytes).unwrap_err());
         assert!(found.starts_with(words), "{found}");
@@ -99,7 +102,7 @@ fn what_a_header_claims_is_checked_against_the_file() {
 fn packed_entries_are_refused_whatever_they_would_unpack_to() {
     let entries = [("archive/data.pkl".to_owned(), &[0; 40][..])];
     let found = cause(&parse(zip(&entries, 8)).unwrap_err());
-    assert_eq!(found, "an archive torch did not write is not read: `archive/data.pkl` is compressed");
+    assert_eq!(found, "an archive that torch did not write is not supported: `archive/data.pkl` is compressed");
     let other = zip(&[("word/document.xml".to_owned(), &[0; 4][..])], 0);
     assert!(cause(&parse(other).unwrap_err()).starts_with("an archive without `data.pkl` is not read"));
 }

@@ -1,16 +1,16 @@
-//! Why a run cannot be spoken to, or does not do what it is told.
+//! Errors of requests to a run.
 
 use std::io;
 use std::path::PathBuf;
 use trainmon_report::Advise;
 
-/// A request that was not fulfilled.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
-    /// No run describes its way in here.
-    #[error("no `control.json` in `{}` nor in a directory in it", place.display())]
+    /// No run has a description here.
+    #[error("no `control.json` in `{}` or its subdirectories", place.display())]
     NoRun {
-        /// Where it was looked for.
+        /// The searched directory.
         place: PathBuf,
     },
     /// A file cannot be read.
@@ -18,61 +18,61 @@ pub(crate) enum ControlError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A description is not one.
-    #[error("`{}` does not describe a run's control: {why}", path.display())]
+    /// A description is invalid.
+    #[error("`{}` is not the description of a run's live control: {why}", path.display())]
     Description {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// The address makes no sense.
-    #[error("--url: expected http://HOST:PORT, found `{found}`")]
+    /// The address is invalid.
+    #[error("`--url {found}` is not of the form `http://HOST:PORT`")]
     Url {
-        /// What was given.
+        /// The given address.
         found: String,
     },
-    /// Nobody is there.
-    #[error("nobody answers at {at}")]
+    /// The run does not respond.
+    #[error("no response from {at}")]
     Connect {
         /// The socket or the address.
         at: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The answer is not ours.
-    #[error("{at} does not answer as trainmon's control does: {why}")]
+    /// The response is not from trainmon.
+    #[error("{at} is not a trainmon control endpoint: {why}")]
     NoSense {
         /// The socket or the address.
         at: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// The run says no.
-    #[error("the run refuses: {message}")]
+    /// The run rejected the request.
+    #[error("the run rejected the request: {message}")]
     Refused {
-        /// Its words.
+        /// The run's message.
         message: String,
-        /// What to do, in its words.
+        /// The run's hint.
         hint: String,
     },
     /// The ranks did not agree.
-    #[error("withdrawn, nothing changed: {why}")]
+    #[error("the change was withdrawn without effect: {why}")]
     Withdrawn {
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// It takes long.
+    /// The change took too long.
     #[error("change {id} is not {awaited} after {seconds} s")]
     TooLong {
         /// The change.
         id: u64,
-        /// What was waited for.
+        /// The awaited state.
         awaited: &'static str,
-        /// How long.
+        /// The waiting time.
         seconds: u64,
     },
 }
@@ -80,15 +80,19 @@ pub(crate) enum ControlError {
 impl Advise for ControlError {
     fn hint(&self) -> &str {
         match self {
-            Self::NoRun { .. } => "name the run's directory; its config needs `\"control\": {}`",
-            Self::Read { .. } => "the socket and the token are their owner's alone: are you that user?",
-            Self::Description { .. } => "give --socket, or --url with --token-file",
-            Self::Url { .. } => "for example --url http://127.0.0.1:9470 --token-file run/control.token",
-            Self::Connect { .. } => "is the training still running, and on this machine?",
-            Self::NoSense { .. } => "does the address belong to another program by now?",
+            Self::NoRun { .. } => "pass the run's directory; its config requires `\"control\": {}`",
+            Self::Read { .. } => {
+                "run the command as the user who started the training: only that user can read the socket and the token"
+            }
+            Self::Description { .. } => "pass `--socket`, or `--url` with `--token-file`",
+            Self::Url { .. } => "for example: `--url http://127.0.0.1:9470 --token-file run/control.token`",
+            Self::Connect { .. } => "check that the training is still running, on this machine",
+            Self::NoSense { .. } => "check the address: another program may use it now",
             Self::Refused { hint, .. } => hint,
-            Self::Withdrawn { .. } => "see to the reason, then order it again",
-            Self::TooLong { .. } => "it may still take effect: `trainmon ctl status` shows it; --timeout waits longer",
+            Self::Withdrawn { .. } => "fix the cause, then request the change again",
+            Self::TooLong { .. } => {
+                "it may still take effect: run `trainmon ctl status`, or wait longer with `--timeout`"
+            }
         }
     }
 }

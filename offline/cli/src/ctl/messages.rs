@@ -1,10 +1,10 @@
-//! A status for people.
+//! Formats a run's status for people.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A status as lines.
+/// A status as lines of text.
 pub(crate) fn status(status: &Value) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -43,7 +43,7 @@ pub(crate) fn status(status: &Value) -> String {
     for (name, books) in members(&status["sinks"]) {
         let queue = &status["queues"][name];
         line(format!(
-            "  {name:<12} {} of {} delivered, {} failed, {} dropped; {} of {} steps wait; {}",
+            "  {name:<12} {} of {} delivered, {} failed, {} dropped; {} of {} steps queued; {}",
             plain(&books["exported"]),
             plain(&books["accepted"]),
             plain(&books["failed"]),
@@ -62,7 +62,7 @@ pub(crate) fn status(status: &Value) -> String {
     text
 }
 
-/// A collective operation that has begun and not ended.
+/// A collective operation that is in progress.
 fn in_progress(open: &Value) -> String {
     let (op, group, sequence) = (plain(&open["op"]), plain(&open["process_group"]), plain(&open["sequence"]));
     let ranks = plain(&open["group_size"]);
@@ -72,27 +72,27 @@ fn in_progress(open: &Value) -> String {
     format!("in progress: {op} {sequence} of group {group} ({ranks} ranks), {mib:.1} MiB{caller}, for {seconds:.1} s")
 }
 
-/// The rank that the others of a group wait for.
+/// The rank that the other ranks of a group wait for.
 fn comes_last(straggler: &Value) -> String {
     let (rank, group, step) =
         (plain(&straggler["rank"]), plain(&straggler["process_group"]), plain(&straggler["step"]));
     let milliseconds = 1e3 * straggler["lag_seconds"].as_f64().unwrap_or(0.0);
     format!(
-        "last in group {group}: rank {rank}; the others waited {milliseconds:.1} ms per step for it, up to step {step}"
+        "slowest in group {group}: rank {rank}; the other ranks waited {milliseconds:.1} ms per step for it, up to step {step}"
     )
 }
 
-/// A change and where it stands.
+/// A change and its stage.
 pub(crate) fn change(change: &Value) -> String {
     let (id, what) = (plain(&change["id"]), plain(&change["what"]));
     let step = plain(&change["step"]);
     let silent = list(&change["waiting_for"], ", ");
     let stage = match change["stage"].as_str().unwrap_or_default() {
-        "waiting" => "waits for the one before".to_owned(),
-        "asking" => format!("asked, no answer yet from rank {silent}"),
-        "agreed" => format!("agreed: from step {step} on"),
-        "switched" if silent.is_empty() => format!("in force since step {step}"),
-        "switched" => format!("in force since step {step}, no report from rank {silent}"),
+        "waiting" => "waiting for the previous change".to_owned(),
+        "asking" => format!("proposed, no response yet from rank {silent}"),
+        "agreed" => format!("agreed, effective from step {step}"),
+        "switched" if silent.is_empty() => format!("in effect since step {step}"),
+        "switched" => format!("in effect since step {step}, no confirmation from rank {silent}"),
         "withdrawn" => format!("withdrawn: {}", plain(&change["why"])),
         other => other.to_owned(),
     };
@@ -104,29 +104,29 @@ pub(crate) fn change(change: &Value) -> String {
     text
 }
 
-/// A capture whose step is known.
+/// A capture whose first step is agreed.
 pub(crate) fn capture_agreed(change: &Value) -> String {
     let (id, what, step) = (plain(&change["id"]), plain(&change["what"]), plain(&change["step"]));
-    format!("{id}: {what}: agreed: from step {step} on")
+    format!("{id}: {what}: agreed, effective from step {step}")
 }
 
-/// A capture and where it stands.
+/// A capture and its stage.
 pub(crate) fn capture(capture: &Value) -> String {
     let (id, what) = (plain(&capture["id"]), plain(&capture["what"]));
     let places = list(&capture["places"], ", ");
     let size = capture["bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20);
     let stage = match capture["stage"].as_str().unwrap_or_default() {
-        "waiting" => format!("waits for step {}", plain(&capture["first"])),
-        "running" => format!("being made: {places}"),
+        "waiting" => format!("waiting for step {}", plain(&capture["first"])),
+        "running" => format!("running: {places}"),
         "done" => format!("done, {size:.1} MiB: {places}"),
-        "failed" => format!("not whole: {}: {places}", plain(&capture["why"])),
+        "failed" => format!("incomplete: {}: {places}", plain(&capture["why"])),
         other => other.to_owned(),
     };
     let ranks = |key: &str, words: &str| match list(&capture[key], ", ") {
         none if none.is_empty() => String::new(),
         ranks => format!("; {words} rank {ranks}"),
     };
-    format!("{id}: {what}: {stage}{}{}", ranks("ranks_done", "done on"), ranks("ranks_failed", "not whole on"))
+    format!("{id}: {what}: {stage}{}{}", ranks("ranks_done", "done on"), ranks("ranks_failed", "incomplete on"))
 }
 
 fn plan(plan: &Value) -> String {
@@ -150,7 +150,7 @@ fn plan(plan: &Value) -> String {
 fn cost(cost: &Value) -> String {
     let share = match cost["share_of_step"].as_f64() {
         Some(share) => format!("{:.2} % of the step", 100.0 * share),
-        None => "not known yet".to_owned(),
+        None => "not yet known".to_owned(),
     };
     let ratio = cost["sampling_ratio"].as_f64().unwrap_or(1.0);
     let budget = match cost["budget"].as_f64() {

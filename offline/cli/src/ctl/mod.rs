@@ -1,12 +1,12 @@
-//! Speaks to a training that is being watched: what is measured now, and what is to be measured from now on.
+//! Requests to a running training through its live control: reading and changing what it measures.
 //!
-//! A run describes how to come in, in a file `control.json` (`door`); `wire` sends one request and reads one answer;
-//! `messages` is what it says to people.
+//! A run describes its endpoint in a file `control.json` (`endpoint`); `wire` sends one request and reads one response;
+//! `messages` formats the response for people.
 
-mod door;
+mod endpoint;
 mod error;
 pub(crate) mod messages;
 mod wire;
 
-pub(crate) use door::Door;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use error::ControlError;

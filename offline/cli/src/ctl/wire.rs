@@ -1,4 +1,4 @@
-//! One request, one answer, one connection.
+//! One request and one response per connection.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,31 +10,31 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::door::Door;
+use super::endpoint::Endpoint;
 use super::error::ControlError;
 
-/// Longer than the run takes for anything, `flush` included.
-const PATIENCE: Duration = Duration::from_secs(40);
-/// A status with thousands of targets is far below.
-const MAX_ANSWER_BYTES: u64 = 16 << 20;
+/// The timeout: longer than a run takes for any request, including `flush`.
+const TIMEOUT: Duration = Duration::from_secs(40);
+/// The largest response: a status with thousands of targets is much smaller.
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 const MAX_HEADERS: usize = 32;
 
-/// What a run said.
+/// A response of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
-    /// HTTP's status code.
+pub(crate) struct Response {
+    /// The HTTP status code.
     pub(crate) code: u16,
-    /// The answer.
+    /// The body.
     pub(crate) body: Value,
 }
 
-impl Door {
-    /// Asks, and gives the answer of a run that says yes.
+impl Endpoint {
+    /// Sends a request and returns the body of a successful response.
     ///
     /// # Errors
-    /// Nobody answers, or the answer is no.
+    /// The run does not respond, or rejects the request.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, ControlError> {
-        let Answer { code, body } = self.send(method, path, body)?;
+        let Response { code, body } = self.send(method, path, body)?;
         if (200..300).contains(&code) {
             return Ok(body);
         }
@@ -43,18 +43,18 @@ impl Door {
         Err(ControlError::Refused { message, hint: text("hint") })
     }
 
-    /// Sends a request and reads the answer, whatever it is.
+    /// Sends a request and returns the response, successful or not.
     ///
     /// # Errors
-    /// Nobody answers, or something that is no answer.
-    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Answer, ControlError> {
+    /// The run does not respond, or the response is invalid.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Response, ControlError> {
         let answer = match self {
             Self::Socket(socket) => connect(socket).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 exchange(stream, &request(method, path, "Host: localhost\r\n", body))
             }),
-            Self::Http { address, token } => TcpStream::connect_timeout(address, PATIENCE).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
+            Self::Http { address, token } => TcpStream::connect_timeout(address, TIMEOUT).and_then(|stream| {
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 let headers = format!("Host: {address}\r\nAuthorization: Bearer {token}\r\n");
                 exchange(stream, &request(method, path, &headers, body))
             }),
@@ -64,7 +64,8 @@ impl Door {
     }
 }
 
-/// An address has 107 bytes at most, a path may have more: its directory's descriptor then stands for it.
+/// Connects to a socket. A socket address has at most 107 bytes; for a longer path, the descriptor of its directory is
+/// used.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     match (UnixStream::connect(socket), socket.parent(), socket.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -81,24 +82,24 @@ fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
 }
 
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {
-    // A run that refuses a large request answers before it has read all of it.
+    // A run that rejects a large request responds before it has read all of it.
     let sent = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
-    let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes);
+    let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);
     if bytes.is_empty() { sent.and(read).map(|_| bytes) } else { Ok(bytes) }
 }
 
-/// The status line and the body of an answer that is closed by the end of its connection.
-fn parse(bytes: &[u8]) -> Result<Answer, String> {
+/// Parses the status line and the body of a response that ends with its connection.
+fn parse(bytes: &[u8]) -> Result<Response, String> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let head = match response.parse(bytes).map_err(|error| error.to_string())? {
         httparse::Status::Complete(head) => head,
-        httparse::Status::Partial => return Err("the answer broke off".to_owned()),
+        httparse::Status::Partial => return Err("the response is truncated".to_owned()),
     };
     let code = response.code.ok_or("no status code")?;
-    let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code}, and no JSON: {error}"))?;
-    Ok(Answer { code, body })
+    let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code} without JSON: {error}"))?;
+    Ok(Response { code, body })
 }
 
 #[cfg(test)]
@@ -129,8 +130,8 @@ mod tests {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"step\": 3}").unwrap();
         };
         let answering = std::thread::Builder::new().name("answering".to_owned()).spawn(answer).unwrap();
-        let door = Door::Socket(directory.join("control.sock"));
-        assert_eq!(door.ask("GET", "/status", "").unwrap()["step"], 3);
+        let endpoint = Endpoint::Socket(directory.join("control.sock"));
+        assert_eq!(endpoint.ask("GET", "/status", "").unwrap()["step"], 3);
         answering.join().unwrap();
         let nobody = connect(&directory.join("other.sock")).unwrap_err();
         assert_eq!(nobody.kind(), io::ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! The command line of `trainmon alerts`, and what it says.
+//! The command line of `trainmon alerts` and its output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,21 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon alerts loss.csv --config rules.json  other rules, or other thresholds\n",
     "  trainmon alerts metrics.jsonl --json | jq '.alerts[].message'\n",
     "\n",
-    "Without --config the rules are those of a training without a config. No action of a rule is\n",
-    "carried out.\n",
-    "Exit codes: 0 no alert, 1 alerts, 2 an error"
+    "By default, the rules are those of a training without a config. Actions of rules are not\n",
+    "executed.\n",
+    "Exit codes: 0 no alerts, 1 alerts, 2 an error"
 );
 
-/// What to look at, and with which rules.
+/// The run and the rules.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), a journal, or the log of
-    /// another tool
+    /// The run: its directory, one rank's directory, a directory of runs (the newest is used), a journal, or another
+    /// tool's log
     run: PathBuf,
-    /// Take the rules of this config file [default: those of a training without a config]
+    /// Use the rules of this config file [default: those of a training without a config]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// This rank only [default: all]
+    /// Only this rank [default: all]
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// Print one JSON object, also on failure
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     columns: LogColumnArguments,
 }
 
-/// Looks, and says what was found.
+/// Applies the rules and prints the alerts.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { run, config, rank, json, columns } = arguments;
     let alerting = match config.as_deref().map_or_else(|| Ok(Alerting::default()), alerting_of) {
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     };
     let ranks = rank.map_or(RankChoice::All, RankChoice::Only);
     let options = JudgeOptions { ranks, columns: &columns.names(), alerting: &alerting };
-    let judged = shown("looking", |tell| judge(run, options, tell));
+    let judged = shown("looking", |progress| judge(run, options, progress));
     if let (Ok(judged), false) = (&judged, json) {
         say_what_was_read(judged, printer);
     }
@@ -91,12 +91,12 @@ fn outcome(judged: &Result<Judged, JudgeError>) -> Outcome {
     judged.as_ref().map_or(Outcome::Failed, |judged| Outcome::of(judged.begun() > 0))
 }
 
-/// Why the rules of a config cannot be taken.
+/// Why the rules of a config cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum ConfigFailure {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("the config is at fault: {first}{more}")]
+    #[error("invalid config: {first}{more}")]
     Faults { first: String, more: String },
     #[error("`{file}` is the config of a capture: it has no rules")]
     Capture { file: String },
@@ -106,8 +106,8 @@ impl Advise for ConfigFailure {
     fn hint(&self) -> &str {
         match self {
             Self::Unreadable(unreadable) => unreadable.hint(),
-            Self::Faults { .. } => "`trainmon check-config` shows every fault with its line",
-            Self::Capture { .. } => "give the config of a monitor, with `alert`",
+            Self::Faults { .. } => "to see every error with its line, run `trainmon check-config`",
+            Self::Capture { .. } => "pass the config of a monitor, with `alert`",
         }
     }
 }

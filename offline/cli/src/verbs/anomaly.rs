@@ -1,4 +1,4 @@
-//! The command line of `trainmon anomaly`, and what it says.
+//! The command line of `trainmon anomaly` and its output.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -14,20 +14,20 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon anomaly -d monitor_output/anomaly_detected -k 20 -s \"[100,101]\"\n",
     "  trainmon anomaly -d monitor_output --json | jq '.first | keys'\n",
     "\n",
-    "A finding's place: step, micro-batch, forward before gradients before moments before the update, pipeline stage,\n",
-    "number of the call. msprobe's files are read as well. Exit code 1: there are findings."
+    "Findings are sorted by step, micro-batch, phase (forward, gradients, moments, update), pipeline stage and\n",
+    "number of the call. msprobe's files are supported. Exit code 1: there are findings."
 );
 
-/// What to look at.
+/// The findings to analyze.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The directory with `rank<R>/anomaly.json`, or the one that holds its `anomaly_detected`
+    /// The directory with `rank<R>/anomaly.json`, or the one that contains `anomaly_detected`
     #[arg(short, long = "data-path", alias = "data_path", value_name = "DIR")]
     data: PathBuf,
-    /// Where `anomaly_analyse.json` is written [default: beside the findings]
+    /// Write `anomaly_analyse.json` to this directory [default: next to the findings]
     #[arg(short, long = "out-path", alias = "out_path", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How many findings
+    /// The number of findings
     #[arg(short = 'k', long = "topk", value_name = "COUNT", default_value = "8")]
     top: NonZeroUsize,
     /// Only these steps.
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A list of steps: clap would take a bare `Vec` for an argument given several times.
+/// A list of steps: clap would treat a bare `Vec` as an argument that is passed several times.
 #[derive(Clone, Debug)]
 struct Steps(Vec<u64>);
 
@@ -54,12 +54,13 @@ fn step_list(text: &str) -> Result<Steps, String> {
     let inner = inner.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(inner);
     let steps = inner.split(',').map(str::trim).filter(|step| !step.is_empty());
     let step = |step: &str| {
-        step.parse().map_err(|_not_a_number| format!("expected a list of steps like \"[1,2]\", found `{step}`"))
+        step.parse()
+            .map_err(|_not_a_number| format!("`{step}` is not a step: expected a list of steps such as \"[1,2]\""))
     };
     steps.map(step).collect::<Result<_, _>>().map(Steps)
 }
 
-/// Analyses, and says what came of it.
+/// Analyzes the findings and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { data, out, top, steps, json } = arguments;
     let steps = steps.as_ref().map_or(&[][..], |steps| &steps.0);

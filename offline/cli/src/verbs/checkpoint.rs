@@ -1,4 +1,4 @@
-//! The command line of `trainmon compare-checkpoint`, and what it says.
+//! The command line of `trainmon compare-checkpoint` and its output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,31 +10,31 @@ use trainmon_report::{Outcome, Printer, shown};
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon compare-checkpoint ckpt_a/model.pt ckpt_b/model.pt\n",
-    "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report          Megatron's ranks are put together\n",
+    "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report          merges Megatron's ranks\n",
     "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format csv\n",
-    "  trainmon compare-checkpoint new old --compat                      ckpt_similarity.json, as msprobe writes it\n",
+    "  trainmon compare-checkpoint new old --compat                      writes msprobe's ckpt_similarity.json\n",
     "\n",
-    "A checkpoint is a file (.pt, .safetensors, .npy) or the directory of one: Megatron, DeepSpeed, torch distributed\n",
-    "(FSDP), Hugging Face. Pickles are read as data and never executed. `rounding`: no element differs by more than one\n",
+    "A checkpoint is a file (.pt, .safetensors, .npy) or a directory of Megatron, DeepSpeed, torch distributed (FSDP)\n",
+    "or Hugging Face. Pickles are read as data and never executed. `rounding`: no element differs by more than one\n",
     "unit in the last place of the coarser dtype.\n",
     "\n",
-    "Exit codes: 0 the same within rounding, 1 something differs or is on one side only, 2 an error"
+    "Exit codes: 0 equal within rounding, 1 tensors differ or are missing on one side, 2 an error"
 );
 
-/// What to compare.
+/// The checkpoints and the output.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The checkpoint in question
+    /// The checkpoint to check
     target: PathBuf,
-    /// The one it is held against
+    /// The baseline to compare with
     golden: PathBuf,
-    /// The directory for the report
+    /// Write the report to this directory
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// What the report consists of
+    /// The formats of the report
     #[arg(long, value_delimiter = ',', default_values = ["json", "csv", "html"], requires = "output")]
     format: Vec<Format>,
-    /// Write msprobe's JSON, `ckpt_similarity.json`, and put ranks together as it does
+    /// Write msprobe's JSON, `ckpt_similarity.json`, and merge ranks like msprobe
     #[arg(long, conflicts_with = "format")]
     compat: bool,
     /// Print one JSON object, also on failure
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// What `trainmon compare` was given, where it finds checkpoints.
+    /// The arguments that `trainmon compare` passes for checkpoints.
     pub(crate) fn of((target, golden): (&Path, &Path), output: Option<&Path>, compat: bool, json: bool) -> Self {
         let format = vec![Format::Json, Format::Csv, Format::Html];
         let output = output.map(Path::to_path_buf);
@@ -52,7 +52,7 @@ impl Arguments {
     }
 }
 
-/// Compares, and says what came of it.
+/// Compares the checkpoints and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let compared = compare_and_write(arguments);
     printer.answer(&compared, arguments.json.then(|| as_json(&compared)), |(comparison, written)| {
@@ -64,9 +64,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>), CheckpointError> {
     let Arguments { target, golden, output, format, compat, json: _ } = arguments;
     let dialect = if *compat { Dialect::Msprobe } else { Dialect::Ours };
-    // Asked before hours are spent.
+    // Checked before a comparison that may take hours.
     let output = Output::prepare(output.as_deref(), format, dialect)?;
-    let comparison = shown("comparing", |tell| compare(target, golden, dialect, tell))?;
+    let comparison = shown("comparing", |progress| compare(target, golden, dialect, progress))?;
     let written = output.write(&comparison)?;
     Ok((comparison, written))
 }

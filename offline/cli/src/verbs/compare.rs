@@ -1,4 +1,4 @@
-//! `trainmon compare`.
+//! The command line of `trainmon compare` and its output.
 
 mod arguments;
 mod other_kinds;
@@ -20,18 +20,18 @@ use self::arguments::{FailOn, level, paths};
 /// Examples for `--help`.
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon compare dump_b/step0 dump_a/step0                 where they part, in a sentence\n",
-    "  trainmon compare dump_b dump_a -o report                   all steps and ranks: a page for the browser, and the tables\n",
-    "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
+    "  trainmon compare dump_b/step0 dump_a/step0                 the first divergence in a sentence\n",
+    "  trainmon compare dump_b dump_a -o report                   all steps and ranks: an HTML report and tables\n",
+    "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread sets the tolerance\n",
     "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
-    "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",
+    "  trainmon compare monitor_b monitor_a                       two monitored runs: the first divergence\n",
     "  trainmon compare b/model.pt a/model.pt                     two checkpoints, tensor by tensor\n",
-    "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
+    "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its exact cells\n",
     "\n",
-    "Exit codes: 0 they agree, 1 they part or nobody can tell (see --fail-on), 2 an error"
+    "Exit codes: 0 no divergence, 1 divergence or undecided (see --fail-on), 2 an error"
 );
 
-/// msprobe's options of one dash and several letters, as the long options they are here.
+/// msprobe's options with one dash and several letters, mapped to long options.
 pub(crate) const SPELLINGS: [(&str, &str); 9] = [
     ("-tp", "--target-path"),
     ("-gp", "--golden-path"),
@@ -44,7 +44,7 @@ pub(crate) const SPELLINGS: [(&str, &str); 9] = [
     ("-tensor_log", "--is-print-compare-log"),
 ];
 
-/// Compares, and says what came of it.
+/// Compares and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     if let Some(outcome) = other_kinds::run(arguments, printer)? {
         return Ok(outcome);
@@ -65,19 +65,22 @@ fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, Req
         }
     };
     let compared = watched("comparing", &|| meter.progress(), || request.run(&meter, &mut see))?;
-    // Every file of a capture may ask for it: the first few say enough.
+    // Every file of a capture may cause a note: the first few are enough.
     let (notes, shown) = (meter.notes(), 3);
     notes.iter().take(shown).for_each(|note| printer.note(&format!("note: {note}\n")));
     if notes.len() > shown {
-        printer.note(&format!("note: so do {} further files\n", notes.len() - shown));
+        printer.note(&format!("note: the same applies to {} more files\n", notes.len() - shown));
     }
     if let Some(path) = mapping_file(arguments).filter(|_| !compared.is_mapping_used && !arguments.compat) {
-        printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
+        printer.note(&format!(
+            "note: `{}` matches no names: check that its names are those of the target\n",
+            path.display()
+        ));
     }
     Ok(compared)
 }
 
-/// What is asked for, in either spelling.
+/// The request, in either spelling.
 fn request(arguments: &Arguments) -> Result<Request, CompareError> {
     let (target, goldens) = paths(arguments);
     let is_msprobes = arguments.target_path.is_some();
@@ -95,7 +98,7 @@ fn request(arguments: &Arguments) -> Result<Request, CompareError> {
         matching: matching(arguments)?,
         tables: output.map(|directory| Tables { directory, formats }),
         is_compat: arguments.compat,
-        // Of two files msprobe ignores the switch.
+        // For two files, msprobe ignores the switch.
         is_diff_analyze: (arguments.compat || is_msprobes) && arguments.diff_analyze && target.is_dir(),
     })
 }
@@ -109,7 +112,7 @@ fn tone(answer: &Answer) -> Tone {
 }
 
 fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
-    // Who asks whether runs agree must not hear yes where nobody knows.
+    // A caller who asks whether runs agree must not get a yes for an undecided comparison.
     let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
     let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::Rewritten { .. })
         || !answer.target_only.is_empty()
@@ -123,7 +126,7 @@ fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     Outcome::of(fails)
 }
 
-/// The mapping that counts, if a file is named.
+/// The mapping file in effect, if any.
 fn mapping_file(arguments: &Arguments) -> Option<&Path> {
     let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, .. } = arguments;
     match (data_mapping, [cell_mapping, layer_mapping, api_mapping].into_iter().flatten().next()) {
@@ -132,7 +135,7 @@ fn mapping_file(arguments: &Arguments) -> Option<&Path> {
     }
 }
 
-/// What the options say of matching; of several the first of this order, as with msprobe.
+/// The matching that the options select; of several, the first in this order, as in msprobe.
 fn matching(arguments: &Arguments) -> Result<Matching, MappingError> {
     let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, fuzzy_match, .. } = arguments;
     Ok(if let Some(path) = data_mapping {

@@ -1,4 +1,4 @@
-//! The command line of `trainmon compare-runs`, and what it says. `trainmon compare` does the same for monitored runs.
+//! The command line of `trainmon compare-runs` and its output. `trainmon compare` does the same for monitored runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,45 +12,46 @@ use super::what_was_read::say_what_was_read;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon compare-runs new/monitor_output old/monitor_output          where they part first\n",
-    "  trainmon compare-runs new old -o report                              report/compare.html has the charts\n",
-    "  trainmon compare-runs new old old_again                              two golden runs: their own noise is the measure\n",
+    "  trainmon compare-runs new/monitor_output old/monitor_output          the first divergence\n",
+    "  trainmon compare-runs new old -o report                              charts in report/compare.html\n",
+    "  trainmon compare-runs new old old_again                              two golden runs: their spread sets the tolerance\n",
     "  trainmon compare-runs new/journal_rank0.tmj old --json | jq .first\n",
     "\n",
-    "A run is a directory of CSV files, ours or msprobe's, of one rank or of all, or a journal. Runs may have other steps:\n",
-    "those in common are compared. A series parts where it is further from the golden run than printed digits, round-off\n",
-    "and the growth of noise explain; each verdict names the number, the bound and where the bound comes from.\n",
+    "A run is a journal or a directory of CSV files, of trainmon or msprobe, for one rank or all. The steps that both runs\n",
+    "have are compared. A series diverges if it differs from the golden run by more than printed digits, round-off and the\n",
+    "growth of noise explain. Each verdict contains the value, the tolerance and the origin of the tolerance.\n",
     "\n",
-    "Exit codes: 0 no divergence, 1 they differ or nobody can tell, 2 an error"
+    "Exit codes: 0 no divergence, 1 divergence or undecided, 2 an error"
 );
 
-/// What to compare.
+/// The runs and the output.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run in question
+    /// The run to check
     target: PathBuf,
-    /// The run it is measured by; with several, their spread is the bound
+    /// The baseline to compare with; with several, their spread sets the tolerance
     #[arg(required = true)]
     golden: Vec<PathBuf>,
-    /// The directory to make for the report
+    /// The directory to create for the report
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// What the report consists of
+    /// The formats of the report
     #[arg(long, value_delimiter = ',', default_values = ["csv", "json", "html"], requires = "output")]
     format: Vec<Format>,
     /// Print one JSON object, also on failure
     #[arg(long)]
     json: bool,
-    /// From which level on the exit code is 1: a warning is a note, something left out, or noise too large to judge by
+    /// The level from which on the exit code is 1; warnings are notes, omitted content, and noise too large for a
+    /// verdict
     #[arg(long, value_name = "LEVEL", default_value = "error")]
     fail_on: FailOn,
-    /// What the runs were computed in, where that is coarser than their files show
+    /// The precision in which the runs were computed, if it is lower than that of their files
     #[arg(long, value_name = "TYPE")]
     computed_in: Option<ComputedIn>,
 }
 
 impl Arguments {
-    /// What `trainmon compare` was given, where it finds monitored runs.
+    /// The arguments that `trainmon compare` passes for monitored runs.
     pub(crate) fn of(
         target: PathBuf,
         golden: Vec<PathBuf>,
@@ -66,9 +67,9 @@ impl Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailOn {
-    /// They differ, or nobody can tell
+    /// The runs differ, or the comparison is undecided
     Error,
-    /// Anything at all
+    /// Any finding
     Warning,
 }
 
@@ -82,7 +83,7 @@ enum ComputedIn {
     Fp32,
 }
 
-/// Compares, and says what came of it.
+/// Compares the runs and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { target, golden, output, format, json, fail_on, computed_in } = arguments;
     let computed_in = computed_in.map(|kind| match kind {
@@ -90,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         ComputedIn::Fp16 => Dtype::F16,
         ComputedIn::Fp32 => Dtype::F32,
     });
-    let compared = shown("comparing", |tell| compare(target, golden, Options { computed_in }, tell));
+    let compared = shown("comparing", |progress| compare(target, golden, Options { computed_in }, progress));
     let written = compared.and_then(|comparison| {
         let files = output.as_deref().map_or(Ok(Vec::new()), |out| write(&comparison, out, format))?;
         Ok((comparison, files))

@@ -1,4 +1,4 @@
-//! `trainmon ctl`: its arguments and what it does with them.
+//! The command line of `trainmon ctl` and its requests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,35 +10,35 @@ use serde_json::{Map, Value, json};
 use trainmon_report::{Advise as _, Outcome, Printer};
 use trainmon_runs::NewestRun;
 
-use crate::ctl::{ControlError, Door, messages};
+use crate::ctl::{ControlError, Endpoint, messages};
 
-/// How it is used.
+/// Examples for `--help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  trainmon ctl status                                     the newest run below ./monitor_output
+  trainmon ctl status                                     the newest run in ./monitor_output
   trainmon ctl monitor_output/train-1123-043812 pause   
-  trainmon ctl run resume --wait                          until every rank has switched
-  trainmon ctl run set --every 10 --ops norm,max          one step in ten, other statistics
+  trainmon ctl run resume --wait                          wait until every rank has switched
+  trainmon ctl run set --every 10 --ops norm,max          every tenth step, with these statistics
   trainmon ctl run set --target layers.7 --target head --on moments --off activations
-  trainmon ctl run set --collect 20 --from 5000           20 steps from step 5000 on
-  trainmon ctl run dump --steps 2 --level mix --wait      capture two steps, all ranks the same
+  trainmon ctl run set --collect 20 --from 5000           20 steps, starting at step 5000
+  trainmon ctl run dump --steps 2 --level mix --wait      capture two steps, the same on all ranks
   trainmon ctl run dump --at 5000 --task tensor --list layers.7
   trainmon ctl run set --json-change '{\"targets\": [], \"stop_step\": null}'
-  trainmon ctl --socket /tmp/trainmon.sock flush          all that was measured is on disk
+  trainmon ctl --socket /tmp/trainmon.sock flush          wait until all measured data is on disk
   trainmon ctl --url http://127.0.0.1:9470 --token-file run/control.token status --json | jq .step
 
-A change takes effect at one step on every rank; the answer names it.
-Exit codes: 0 fine, 1 a rank switched at another step or has no whole capture (with --wait), 2 an error";
+A change takes effect at the same step on every rank; the output contains the step.
+Exit codes: 0 success, 1 with --wait: a rank switched at another step or its capture is incomplete, 2 an error";
 
-/// Where the newest run is looked for if no place is given.
+/// The places searched for the newest run by default.
 const USUAL_PLACES: [&str; 2] = [".", "monitor_output"];
-/// Between looks at a change.
+/// The interval at which a change is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Speak to a training that is being watched.
+/// Inspect and control a running training.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run's directory, or one of several runs: the newest is taken
+    /// The run's directory, or a directory of runs: the newest is used
     #[arg(conflicts_with_all = ["socket", "url"])]
     run: Option<PathBuf>,
     /// The run's unix socket
@@ -56,30 +56,30 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Order {
-    /// Say how the run is: step, plan, cost, records, changes
+    /// Print the run's step, plan, cost, records and changes
     Status {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Measure nothing; the steps are counted on
+    /// Stop measuring; steps are still counted
     Pause(Waiting),
-    /// Measure again
+    /// Resume measuring
     Resume(Waiting),
-    /// Wait until all that was measured is delivered
+    /// Wait until all measured data is delivered
     Flush {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Capture whole steps: what every module and function takes in and gives out
+    /// Capture whole steps: the inputs and outputs of every module and function
     Dump {
         #[command(flatten)]
         capture: Capture,
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Change what is measured; what is not named stays
+    /// Change what is measured; unnamed settings stay unchanged
     Set {
         #[command(flatten)]
         change: Change,
@@ -90,7 +90,7 @@ enum Order {
 
 #[derive(Args, Debug)]
 struct Waiting {
-    /// Wait until every rank has switched, not only until the step is agreed upon
+    /// Wait until every rank has switched, not only until the step is agreed
     #[arg(long)]
     wait: bool,
     /// Wait at most this many seconds
@@ -101,11 +101,12 @@ struct Waiting {
     json: bool,
 }
 
-/// What is changed. Each flag that is named after its key in the request, or renamed to it, is sent by that alone.
+/// The requested change. Each flag has the name of its key in the request, or is renamed to it, and is sent
+/// automatically.
 #[derive(Args, Debug, Serialize)]
 #[group(required = true, multiple = true)]
 struct Change {
-    /// A parameter or module to measure, by the beginning of its name; may be given several times
+    /// Measure a parameter or module by a prefix of its name; may be repeated
     #[arg(long = "target", value_name = "NAME", conflicts_with = "all_targets")]
     targets: Option<Vec<String>>,
     /// Measure everything
@@ -115,13 +116,13 @@ struct Change {
     /// Measure one step in this many
     #[arg(long = "every", value_name = "STEPS")]
     step_interval: Option<u64>,
-    /// The first step measured
+    /// The first measured step
     #[arg(long = "from", value_name = "STEP")]
     start_step: Option<u64>,
-    /// The first step no longer measured
+    /// The first step that is no longer measured
     #[arg(long = "until", value_name = "STEP")]
     stop_step: Option<u64>,
-    /// At most this many steps, counted from the switch
+    /// Measure at most this many steps, counted from the switch
     #[arg(long = "collect", value_name = "STEPS")]
     collect_times: Option<u64>,
     /// The statistics, in column order: norm,max,mean
@@ -136,7 +137,7 @@ struct Change {
     )]
     #[serde(skip)]
     on: Vec<String>,
-    /// Switch off
+    /// Switch these signals off
     #[arg(long, value_delimiter = ',', value_name = "KINDS")]
     #[serde(skip)]
     off: Vec<String>,
@@ -146,40 +147,40 @@ struct Change {
     raw: Option<String>,
 }
 
-/// What is captured. Each flag has the name of its key in the request.
+/// The requested capture. Each flag has the name of its key in the request.
 #[derive(Args, Debug, Serialize)]
 struct Capture {
-    /// How many steps in a row
+    /// The number of consecutive steps
     #[arg(long, value_name = "STEPS")]
     steps: Option<u32>,
-    /// The first step captured [default: the first that all ranks can agree upon]
+    /// The first captured step [default: the first that all ranks can agree on]
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// How finely: L0 (modules), L1 (functions), mix (both), L2 (operators)
+    /// The level: L0 (modules), L1 (functions), mix (both), L2 (operators)
     #[arg(long)]
     level: Option<String>,
-    /// What is kept of each value
-    #[arg(long, help = "What is kept: statistics, tensor, structure, nan_check, overflow_check")]
+    /// The stored data
+    #[arg(long, help = "The stored data: statistics, tensor, structure, nan_check, overflow_check")]
     task: Option<String>,
-    /// First and last entry captured
+    /// The first and last captured entry
     #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
     scope: Option<Vec<String>>,
-    /// A text of which an entry's name must contain one; may be given several times
+    /// Capture only entries whose name contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     list: Option<Vec<String>>,
-    /// What is said of a tensor: statistics, md5, xor
+    /// The summary of a tensor: statistics, md5, xor
     #[arg(long = "summary-mode", value_name = "MODE")]
     summary_mode: Option<String>,
 }
 
-/// The flags given, as the keys of a request. The run says what is wrong with it.
+/// The given flags, as the keys of a request. The run validates them.
 fn keys_of(flags: &impl Serialize) -> Map<String, Value> {
     let keys = json!(flags).as_object().cloned().unwrap_or_default();
     keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
 }
 
 impl Change {
-    /// As the run reads it. A text of the caller's own is sent as it is.
+    /// The request's JSON. The user's own JSON is sent unchanged.
     fn text(&self) -> String {
         if let Some(text) = &self.raw {
             return text.clone();
@@ -200,7 +201,7 @@ impl Change {
     }
 }
 
-/// Does what was ordered.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     match obey(arguments, printer) {
         Ok((text, outcome)) => {
@@ -215,54 +216,54 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 }
 
 fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome), ControlError> {
-    let (door, newest) = find(arguments)?;
+    let (endpoint, newest) = find(arguments)?;
     if let Some(newest) = newest {
-        printer.note(&newest.in_words("speaking to"));
+        printer.note(&newest.in_words("using"));
     }
     match &arguments.order {
         Order::Status { json } => {
-            let status = door.ask("GET", "/status", "")?;
+            let status = endpoint.ask("GET", "/status", "")?;
             Ok((if *json { pretty(&status) } else { messages::status(&status) }, Outcome::Fine))
         }
         Order::Flush { json } => {
-            let answer = door.ask("POST", "/flush", "")?;
+            let answer = endpoint.ask("POST", "/flush", "")?;
             let text = format!("{} records delivered\n", answer["records"]);
             Ok((if *json { pretty(&answer) } else { text }, Outcome::Fine))
         }
-        Order::Pause(waiting) => change(&door, "/pause", "", waiting),
-        Order::Resume(waiting) => change(&door, "/resume", "", waiting),
-        Order::Dump { capture, waiting } => dump(&door, &Value::Object(keys_of(capture)).to_string(), waiting),
-        Order::Set { change: wanted, waiting } => change(&door, "/set", &wanted.text(), waiting),
+        Order::Pause(waiting) => change(&endpoint, "/pause", "", waiting),
+        Order::Resume(waiting) => change(&endpoint, "/resume", "", waiting),
+        Order::Dump { capture, waiting } => dump(&endpoint, &Value::Object(keys_of(capture)).to_string(), waiting),
+        Order::Set { change: wanted, waiting } => change(&endpoint, "/set", &wanted.text(), waiting),
     }
 }
 
-fn find(arguments: &Arguments) -> Result<(Door, Option<NewestRun>), ControlError> {
+fn find(arguments: &Arguments) -> Result<(Endpoint, Option<NewestRun>), ControlError> {
     if let Some(socket) = &arguments.socket {
-        return Ok((Door::Socket(socket.clone()), None));
+        return Ok((Endpoint::Socket(socket.clone()), None));
     }
     if let (Some(url), Some(token_file)) = (&arguments.url, &arguments.token_file) {
-        return Ok((Door::http(url, token_file)?, None));
+        return Ok((Endpoint::http(url, token_file)?, None));
     }
     if let Some(place) = &arguments.run {
-        return Door::of_run(place);
+        return Endpoint::of_run(place);
     }
-    let found = USUAL_PLACES.iter().map(|place| Door::of_run(Path::new(place)));
-    let mut found = found.filter(|door| !matches!(door, Err(ControlError::NoRun { .. })));
+    let found = USUAL_PLACES.iter().map(|place| Endpoint::of_run(Path::new(place)));
+    let mut found = found.filter(|endpoint| !matches!(endpoint, Err(ControlError::NoRun { .. })));
     found.next().unwrap_or_else(|| Err(ControlError::NoRun { place: USUAL_PLACES[1].into() }))
 }
 
-/// Orders a change and waits until its step is known, or until it rules everywhere.
-fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, path, body, waiting, "in force everywhere", |change, _| {
+/// Requests a change and waits until its step is known, or until it is in effect on all ranks.
+fn change(endpoint: &Endpoint, path: &str, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    order(endpoint, path, body, waiting, "in effect on all ranks", |change, _| {
         let is_settled = change["stage"] == "switched" || (change["stage"] == "agreed" && !waiting.wait);
         let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
         is_settled.then(|| (change.clone(), messages::change(change), is_late))
     })
 }
 
-/// Orders a capture and waits until its step is known, or until its files are there.
-fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
-    order(door, "/dump", body, waiting, "made everywhere", |change, status| {
+/// Requests a capture and waits until its step is known, or until its files are written.
+fn dump(endpoint: &Endpoint, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    order(endpoint, "/dump", body, waiting, "complete on all ranks", |change, status| {
         if !matches!(change["stage"].as_str(), Some("agreed" | "switched")) {
             return None;
         }
@@ -275,20 +276,21 @@ fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome),
     })
 }
 
-/// Orders something and asks how it is until `settled` has an answer: what it became, the same in words, and whether that is other
-/// than ordered. It is given the change and the status. `awaited`: what is waited for beyond the step.
+/// Sends a request and polls its status until `settled` returns its final state, that state as text, and whether it
+/// differs from the request. `settled` receives the change and the status. `awaited`: the state to wait for after the
+/// step.
 fn order(
-    door: &Door,
+    endpoint: &Endpoint,
     path: &str,
     body: &str,
     waiting: &Waiting,
     awaited: &'static str,
     settled: impl Fn(&Value, &Value) -> Option<(Value, String, bool)>,
 ) -> Result<(String, Outcome), ControlError> {
-    let id = door.ask("POST", path, body)?["id"].as_u64().unwrap_or(0);
+    let id = endpoint.ask("POST", path, body)?["id"].as_u64().unwrap_or(0);
     let deadline = Instant::now() + Duration::from_secs(waiting.timeout);
     loop {
-        let status = door.ask("GET", "/status", "")?;
+        let status = endpoint.ask("GET", "/status", "")?;
         let change = with_id(&status["changes"], &json!(id)).unwrap_or(&Value::Null);
         if change["stage"] == "withdrawn" {
             return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });
@@ -298,7 +300,7 @@ fn order(
             return Ok((text, Outcome::of(is_other)));
         }
         if Instant::now() >= deadline {
-            let awaited = if waiting.wait { awaited } else { "agreed upon" };
+            let awaited = if waiting.wait { awaited } else { "agreed" };
             return Err(ControlError::TooLong { id, awaited, seconds: waiting.timeout });
         }
         std::thread::sleep(LOOK_EVERY);
@@ -309,7 +311,7 @@ fn with_id<'a>(all: &'a Value, id: &Value) -> Option<&'a Value> {
     all.as_array()?.iter().find(|one| one["id"] == *id)
 }
 
-/// Whether every rank has told that a capture is over.
+/// Whether every rank has reported the end of a capture.
 fn is_over(capture: &Value, status: &Value) -> bool {
     let count = |key: &str| capture[key].as_array().map_or(0, Vec::len) as u64;
     let others = status["world_size"].as_u64().unwrap_or(1).saturating_sub(1);

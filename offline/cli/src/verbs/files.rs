@@ -1,16 +1,16 @@
-//! What a command that makes files says.
+//! Prints the files that a command wrote.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use trainmon_report::{Advise, as_json};
 
-/// A line per file.
+/// One line per file.
 pub(super) fn lines(files: &[PathBuf]) -> String {
     files.iter().fold(String::new(), |text, file| text + &file.display().to_string() + "\n")
 }
 
-/// The files a command wrote, or why it did not.
+/// The files that a command wrote, or its error.
 pub(super) fn files_as_json(files: &Result<Vec<PathBuf>, impl Advise>) -> Value {
     match files {
         Ok(files) => json!({"ok": true, "files": files, "error": null}),

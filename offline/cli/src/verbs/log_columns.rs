@@ -3,7 +3,7 @@
 use clap::Args;
 use trainmon_runs::steps::ColumnNames;
 
-/// Which column of another tool's log is what.
+/// The columns of another tool's log.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns of another tool's log")]
 pub(crate) struct LogColumnArguments {
@@ -22,7 +22,7 @@ pub(crate) struct LogColumnArguments {
 }
 
 impl LogColumnArguments {
-    /// The names, for a reader.
+    /// The column names, for a reader.
     pub(crate) fn names(&self) -> ColumnNames {
         let Self { loss, grad_norm, lr, step } = self;
         ColumnNames { step: step.clone(), loss: loss.clone(), grad_norm: grad_norm.clone(), learning_rate: lr.clone() }

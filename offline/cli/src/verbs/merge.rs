@@ -1,4 +1,4 @@
-//! The command line of `trainmon merge`, and what it says.
+//! The command line of `trainmon merge` and its output.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,31 +15,31 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon merge -i tables -o merged --api Distributed --column 'Max diff,Result' --format csv\n",
     "  trainmon merge_result -i tables -o merged -config merge.yaml      msprobe's spelling and file\n",
     "\n",
-    "Reads compare_result_rank*.csv and .xlsx of trainmon and of msprobe. Where a cell has no number, both maxima stand."
+    "Reads compare_result_rank*.csv and .xlsx of trainmon and msprobe. For cells without a number, both maxima are printed."
 );
 
-/// msprobe's spellings.
+/// msprobe's spellings of options.
 pub(crate) const SPELLINGS: [(&str, &str); 1] = [("-config", "--config-path")];
 
-/// What to merge.
+/// The tables and the output.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The directory of the ranks' tables
+    /// The directory with the ranks' tables
     #[arg(long = "input_dir", alias = "input-dir", short = 'i', value_name = "DIR")]
     input: PathBuf,
     /// The directory for the merged table
     #[arg(long = "output_dir", alias = "output-dir", short = 'o', value_name = "DIR")]
     output: PathBuf,
-    /// A file of both following options, `{api: [...], compare_index: [...]}`: -config
+    /// A file with the two following options, `{api: [...], compare_index: [...]}`: -config
     #[arg(long, value_name = "YAML", conflicts_with_all = ["api", "columns"])]
     config_path: Option<PathBuf>,
-    /// Only values whose names begin like this
+    /// Only values whose names start with one of these prefixes
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
     api: Vec<String>,
-    /// Only these columns, by their headers
+    /// Only these columns, by header
     #[arg(long = "column", value_name = "HEADER", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Which files
+    /// The formats to write
     #[arg(long, value_enum, value_delimiter = ',', default_value = "xlsx")]
     format: Vec<Format>,
     /// Print one JSON object, also on failure
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Merges, and says what came of it.
+/// Merges the tables and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { input, output, config_path, api, columns, format, json } = arguments;
     let choice = match config_path {

@@ -1,4 +1,4 @@
-//! The command line of `trainmon merge-ranks`, and what it says.
+//! The command line of `trainmon merge-ranks` and its output.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use super::what_was_read::say_what_was_read;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon merge-ranks monitor_output -o whole        the newest run, its ranks as one\n",
-    "  trainmon compare fsdp_run single_run                does so by itself where ranks hold other parts\n",
+    "  trainmon merge-ranks monitor_output -o whole        the newest run, merged into one rank\n",
+    "  trainmon compare fsdp_run single_run                merges automatically if ranks hold different parts\n",
     "  trainmon merge-ranks tp2_run -o whole --json | jq .merged.left_out\n",
     "\n",
-    "Each rank's layout.json says which part of a parameter its rows are of: a copy, a shard of FSDP, ZeRO or Megatron's\n",
-    "distributed optimizer, a slice of a tensor-parallel one, a layer of a pipeline stage. Of copies one row is taken, parts\n",
-    "are put together: min, max, norm, mean, std, counts and shares. What is each rank's own (activations, gradients before\n",
-    "aggregation) and what parts do not tell (checksums, update ratios) is left out and counted.\n",
+    "Each rank's layout.json describes which part of a parameter it holds: a copy, a shard of FSDP, ZeRO or Megatron's\n",
+    "distributed optimizer, a tensor-parallel slice, or a layer of a pipeline stage. Of several copies, one is used. Parts are\n",
+    "combined: min, max, norm, mean, std, counts and shares. Rows that belong to one rank (activations, gradients before\n",
+    "aggregation) and statistics that cannot be combined (checksums, update ratios) are skipped and counted.\n",
     "\n",
-    "Exit codes: 0 everything was there, 1 a part or a step is missing (the rest is written), 2 an error"
+    "Exit codes: 0 complete, 1 a part or a step is missing (the rest is written), 2 an error"
 );
 
-/// What to merge.
+/// The run and the output.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run: its directory, or the one that holds all runs (the newest is taken)
+    /// The run: its directory, or a directory of runs (the newest is used)
     run: PathBuf,
-    /// The directory to make
+    /// The directory to create
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// Print one JSON object, also on failure
@@ -36,10 +36,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Merges, and says what came of it.
+/// Merges the ranks and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { run, output, json } = arguments;
-    let merged = shown("merging", |tell| merge_ranks(run, output, tell));
+    let merged = shown("merging", |progress| merge_ranks(run, output, progress));
     if let (Ok(merged), false) = (&merged, json) {
         say_what_was_read(printer, "merging", &merged.newest, None, &merged.missing());
     }

@@ -1,4 +1,4 @@
-//! The verbs: the arguments of each, and how they are turned into a call.
+//! The verbs: the arguments of each, and the call that executes it.
 
 pub(crate) mod alerts;
 pub(crate) mod anomaly;

@@ -1,4 +1,4 @@
-//! The command line of `trainmon parse`, and what it says; `trainmon convert` says the same of files of tensors.
+//! The command line of `trainmon parse` and its output, which `trainmon convert` shares for files of tensors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon parse -d dump/step0/rank0/dump_tensor_data -t npy -o arrays\n",
     "  trainmon parse -d model.safetensors -t pt -o out\n",
-    "  trainmon convert --to safetensors checkpoint.pt -o out      the same, in trainmon's own words\n",
+    "  trainmon convert --to safetensors checkpoint.pt -o out      the same with trainmon's spelling\n",
     "\n",
-    "Reads .pt (as data: nothing in it is executed), .npy, .safetensors and Ascend's .bin; of a directory every such file.\n",
-    "A file of several tensors becomes a directory of .npy files. No file is replaced."
+    "Reads .pt (as data, without executing anything), .npy, .safetensors and Ascend's .bin; in a directory, every such file.\n",
+    "A file with several tensors becomes a directory of .npy files. Existing files are not replaced."
 );
 
-/// What to convert.
+/// The input and the format.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// A file of tensors, or a directory of them
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// The format
     #[arg(long = "type", short = 't', default_value = "pt", value_name = "FORMAT")]
     to: TensorFormat,
-    /// The directory for the files
+    /// The output directory
     #[arg(long = "output_path", alias = "output", short = 'o', default_value = "./output", value_name = "DIR")]
     output: PathBuf,
     /// Print one JSON object, also on failure
@@ -36,13 +36,13 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Converts, and says what came of it.
+/// Converts and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { dump_path, to, output, json } = arguments;
     convert_and_say(dump_path, *to, output, *json, printer)
 }
 
-/// The same for whoever has read the arguments.
+/// Converts files of tensors for a verb that has parsed its arguments.
 pub(crate) fn convert_and_say(
     path: &Path,
     to: TensorFormat,

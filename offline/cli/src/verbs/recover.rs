@@ -1,4 +1,4 @@
-//! The command line of `trainmon recover`, and what it says.
+//! The command line of `trainmon recover` and its output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,32 +9,32 @@ use trainmon_runs::recover::{CaptureRecovery, Recovery, as_json, captures_as_jso
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon recover monitor_output -o rescued        the newest run: every rank, each in a directory of its own\n",
+    "  trainmon recover monitor_output -o rescued        the newest run: a directory for every rank\n",
     "  trainmon recover monitor_output/train-1123-043812/rank_0/journal_rank0.tmj -o rescued\n",
-    "  trainmon recover dump_path                        captures that were cut short, in their own place\n",
+    "  trainmon recover dump_path                        interrupted captures, in place\n",
     "  trainmon recover journal_rank0.tmj -o rescued --json | jq '.journals[].faults[]'\n",
     "\n",
-    "The files are those the run itself wrote, or would have written, byte for byte, for the steps the journal holds;\n",
-    "alerts go to alerts.jsonl. A journal may be read while its run goes on. Steps of the run that are not in the journal are\n",
-    "named; those that its ring had no room for any more are not missed.\n",
+    "For the steps in the journal, the files equal those that the run wrote or would have written, byte for byte; alerts\n",
+    "are written to alerts.jsonl. A journal may be read while its run continues. Steps that the run did not write to the\n",
+    "journal are listed; overwritten steps are not.\n",
     "\n",
-    "Without -o it is captures that are recovered: dump.json and what lies beside it are made of the record file that a\n",
-    "capture leaves when its process is killed. The entry that was being written is lost. A capture of tensors writes their\n",
-    "files behind the calls: what was not written yet is named, and the entries say all else of it.\n",
+    "Without -o, captures are recovered: dump.json and its companions are created from the record file that a killed\n",
+    "process leaves. An entry that was being written is lost. A capture writes tensor files after the calls: missing\n",
+    "tensor files are listed, and the entries contain all other data.\n",
     "\n",
-    "Exit codes: 0 everything was whole, 1 something was torn or is missing (the rest is written), 2 an error"
+    "Exit codes: 0 complete, 1 something is damaged or missing (the rest is written), 2 an error"
 );
 
-/// So many things that are torn or missing are told one by one.
+/// The largest number of damaged or missing items that are listed individually.
 const MOST_TOLD: usize = 20;
 
-/// What to recover.
+/// The input and the output.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The journal, or a directory that holds those of several ranks (or the directories they lie in); without -o the
-    /// directory of a capture, of one of its steps or of all
+    /// The journal, or a directory with the journals of several ranks; without -o, the directory of a capture, of one
+    /// of its steps or of all steps
     journal: PathBuf,
-    /// The directory to make for what comes out of a journal
+    /// The directory to create for the content of a journal
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Print one JSON object, also on failure
@@ -42,11 +42,11 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Recovers, and says what came of it.
+/// Recovers the files and prints the result.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { journal, output, json } = arguments;
     let Some(output) = output else { return run_captures(journal, *json, printer) };
-    let recovery = shown("recovering", |tell| recover(journal, output, tell));
+    let recovery = shown("recovering", |progress| recover(journal, output, progress));
     if let (Ok(recovery), false) = (&recovery, json) {
         if let Some(newest) = &recovery.newest {
             printer.note(&newest.in_words("recovering"));
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
                 printer.warning(&format!("`{path}`: {fault}"), "", None);
             }
             if let Some(more) = journal.faults.len().checked_sub(MOST_TOLD).filter(|&more| more > 0) {
-                printer.warning(&format!("`{path}`: {more} more; `--json` lists all"), "", None);
+                printer.warning(&format!("`{path}`: {more} more; to list all, use `--json`"), "", None);
             }
         }
         for error in &recovery.unreadable {

@@ -1,4 +1,4 @@
-//! The command line of `trainmon report`, and what it says.
+//! The command line of `trainmon report` and its output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,31 +14,31 @@ pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon report monitor_output                          the newest run, all ranks, as Markdown\n",
     "  trainmon report monitor_output/train-1123-043812 -o report.md\n",
-    "  trainmon report monitor_output --json | jq '.next[0]'   what would settle it\n",
+    "  trainmon report monitor_output --json | jq '.next[0]'   the next step to take\n",
     "  trainmon report msprobe_out --rank 3\n",
-    "  trainmon report mlruns                                  the log of another tool: see trainmon alerts --help\n",
+    "  trainmon report mlruns                                  another tool's log: see trainmon alerts --help\n",
     "\n",
-    "At most 256 KB whatever the run's size; what found no room is counted. How sure a statement is stands in words, with the\n",
-    "number behind it; what was not measured is said as well.\n",
-    "Exit codes: 0 no alert, 1 the run has alerts, 2 an error"
+    "The report has at most 256 KB, independent of the run's size; omitted entries are counted. Each statement has its\n",
+    "certainty in words and as a number. Unmeasured quantities are listed.\n",
+    "Exit codes: 0 no alerts, 1 the run has alerts, 2 an error"
 );
 
-/// What to report of.
+/// The run and the format.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), a journal, or the log of
-    /// another tool
+    /// The run: its directory, one rank's directory, a directory of runs (the newest is used), a journal, or another
+    /// tool's log
     run: PathBuf,
-    /// This rank only [default: all]
+    /// Only this rank [default: all]
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// The format [default: markdown; json if the output's name ends with .json]
     #[arg(long)]
     format: Option<Format>,
-    /// As --format json, also on failure
+    /// Same as --format json, also on failure
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write it to this new file
+    /// Write the report to this new file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ enum Format {
     Json,
 }
 
-/// Reports.
+/// Examines the run and prints or writes the report.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let made = make(arguments);
     match made {
@@ -83,7 +83,7 @@ fn make(arguments: &Arguments) -> Result<(Report, String), ReportError> {
     if let Some(out) = output.as_ref().filter(|out| out.exists()) {
         return Err(OutputError::Exists { path: out.clone() }.into());
     }
-    let report = shown("reporting", |tell| report(run, *rank, &columns.names(), tell))?;
+    let report = shown("reporting", |progress| report(run, *rank, &columns.names(), progress))?;
     let text = report.text(format_of(arguments))?;
     if let Some(out) = output {
         write(&text, out)?;

@@ -1,4 +1,4 @@
-//! The command line of `trainmon run`, for its help and for shells: the Python package runs the script.
+//! The command line of `trainmon run`, for its help and for shell completion: the Python package runs the script.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py"
 );
 
-/// What to run.
+/// The script and its monitor.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// What is measured, a JSON file
+    /// The config file (JSON)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// The run's name (default: the script's, and the time)
+    /// The run's name [default: the script's name and the time]
     #[arg(long)]
     name: Option<String>,
-    /// Say warnings only; so does `TRAINMON_QUIET=1`
+    /// Print only warnings, like `TRAINMON_QUIET=1`
     #[arg(long)]
     quiet: bool,
-    /// Backward passes per optimizer step (default: found by looking)
+    /// Backward passes per optimizer step [default: detected]
     #[arg(long, value_name = "N")]
     grad_acc_steps: Option<String>,
-    /// Takes the place of the config's `output_dir`
+    /// Override the config's `output_dir`
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output_dir: Option<PathBuf>,
-    /// Run a module, as `python -m` does
+    /// Run a module, like `python -m`
     #[arg(short, value_name = "MODULE")]
     module: Option<String>,
     /// The script and its arguments
@@ -40,9 +40,9 @@ pub(crate) struct Arguments {
     script: Vec<OsString>,
 }
 
-/// Says who can.
+/// Explains how to run a script with the Python package.
 pub(crate) fn run(_arguments: &Arguments, printer: &mut Printer) -> Outcome {
-    let hint = "install the Python package into the training's environment; its `trainmon run` and `python -m trainmon run` can";
-    printer.error("this program has no Python: it cannot run a training script", "", Some(hint));
+    let hint = "install the Python package into the training's environment and use its `trainmon run` or `python -m trainmon run`";
+    printer.error("this program cannot run a training script because it does not include Python", "", Some(hint));
     Outcome::Failed
 }

@@ -8,22 +8,22 @@ use trainmon_views::top::{Target, TopError, TopOptions, frame, show};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon top http://127.0.0.1:9464           a training that runs, by the address it said at its start\n",
-    "  trainmon top monitor_output                  the newest run, read again as its files grow\n",
+    "  trainmon top http://127.0.0.1:9464           a running training, by the address that it printed at its start\n",
+    "  trainmon top monitor_output                  the newest run, updated as its files grow\n",
     "  trainmon top monitor_output --rank 3\n",
-    "  trainmon top http://127.0.0.1:9464 --once    one frame as plain text; also where the output is no terminal\n",
+    "  trainmon top http://127.0.0.1:9464 --once    one frame as plain text; the default without a terminal\n",
     "\n",
-    "Keys: q leaves, arrows or j k move, s sorts, / filters, ? helps. NO_COLOR is respected. An agent that does not answer is\n",
-    "asked again and again."
+    "Keys: q quits, arrows or j k move, s sorts, / filters, ? shows help. NO_COLOR is respected. An agent that does not\n",
+    "respond is polled again."
 );
 
-/// What to show.
+/// The run to show.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The address of a run's page, or a run: its directory, the one that holds all runs (the newest is taken), or a journal
+    /// The address of a run's page, or a run: its directory, a directory of runs (the newest is used), or a journal
     #[arg(value_name = "URL|RUN")]
     target: Target,
-    /// Of a run's directory: the rank [default: the first]
+    /// The rank of a run's directory [default: the first]
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// Print one frame as plain text
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     once: bool,
 }
 
-/// Shows.
+/// Shows the run.
 pub(crate) fn run(arguments: Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { target, rank, once } = arguments;
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

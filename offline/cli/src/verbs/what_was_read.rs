@@ -1,10 +1,10 @@
-//! What a command says of the run that it has read, before its answer.
+//! Prints what a command has read, before its result.
 
 use trainmon_report::Printer;
 use trainmon_runs::NewestRun;
 use trainmon_runs::steps::Log;
 
-/// Which run is meant where that needs saying, what was taken of another tool's log, and what is not as it should be.
+/// Prints the chosen run if there were several, the format and columns of another tool's log, and warnings.
 pub(super) fn say_what_was_read<'a>(
     printer: &mut Printer,
     doing: &str,

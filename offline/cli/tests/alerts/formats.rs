@@ -85,7 +85,7 @@ fn a_trainer_state_is_read_as_a_file_in_its_checkpoint_and_in_the_directory_of_a
         }
     }
     let said = workspace.alerts(&["out"]);
-    assert!(said.err.contains("read the last of 2 checkpoints: checkpoint-180"), "{}", said.err);
+    assert!(said.err.contains("read the newest of 2 checkpoints: checkpoint-180"), "{}", said.err);
     assert!(said.err.contains("logged every 2 steps: a rule counts logged values"), "{}", said.err);
 }
 

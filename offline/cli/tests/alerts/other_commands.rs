@@ -16,7 +16,7 @@ fn report_says_what_was_read_and_has_the_alerts_of_the_default_rules() {
         "Spike: loss 5.97 at step 150 on rank 0",
         "## What was read",
         "- loss: `ce`",
-        "the alerts are those of the default rules",
+        "the alerts come from the default rules",
     ] {
         assert!(said.out.contains(text), "{text}: {}", said.out);
     }

@@ -82,12 +82,8 @@ fn a_config_at_fault_is_an_error() {
     workspace.write("bad.json", r#"{"alert": {"rules": [{"rule_name": "Spikes"}]}}"#);
     let said = workspace.alerts(&["a.csv", "--config", "bad.json"]);
     assert_eq!(said.code, Some(2));
-    assert!(
-        said.err.contains("error: the config is at fault: bad.json:1:") && said.err.contains("Spikes"),
-        "{}",
-        said.err
-    );
-    assert!(said.err.contains("hint: `trainmon check-config` shows every fault with its line"), "{}", said.err);
+    assert!(said.err.contains("error: invalid config: bad.json:1:") && said.err.contains("Spikes"), "{}", said.err);
+    assert!(said.err.contains("hint: to see every error with its line, run `trainmon check-config`"), "{}", said.err);
     let said = workspace.alerts(&["a.csv", "--config", "none.json"]);
     assert!(said.err.contains("error: cannot read `none.json`"), "{}", said.err);
 }

@@ -22,7 +22,7 @@ fn of_a_run_that_was_resumed_what_came_first_is_read() {
     assert_eq!(
         report["warnings"],
         serde_json::json!([
-            "steps 141 to 160 occur again, as in a resumed run: the first value of each step is kept, 20 rows ignored"
+            "steps 141 to 160 occur again, as in a resumed run: kept the first value of each step, ignored 20 rows"
         ])
     );
 }
@@ -33,7 +33,7 @@ fn a_step_that_counts_within_an_epoch_is_said_to_be_none() {
     let workspace = Workspace::with("a.csv", text);
     let (report, _) = workspace.json(&["a.csv"]);
     let warnings = report["warnings"].to_string();
-    assert!(warnings.contains("(in 2 places)") && warnings.contains("number the rows with --step row"), "{warnings}");
+    assert!(warnings.contains("(in 2 places)") && warnings.contains("number the rows with `--step row`"), "{warnings}");
     let (report, _) = workspace.json(&["a.csv", "--step", "row"]);
     assert_eq!((&report["log"]["steps"], &report["warnings"]), (&150.into(), &serde_json::json!([])));
 }
@@ -48,7 +48,7 @@ fn gaps_and_the_distance_of_steps_are_said() {
         "{}",
         said.err
     );
-    assert!(said.err.contains("no value between step 490 and step 800"), "{}", said.err);
+    assert!(said.err.contains("no value between steps 490 and 800"), "{}", said.err);
 }
 
 #[test]
@@ -70,14 +70,8 @@ fn every_spelling_of_nan_and_infinity_is_one_and_null_is_said() {
     let (report, _) = workspace.json(&["a.csv"]);
     assert_eq!(begun(&report), pairs(&[("NonFinite", 10), ("NonFinite", 25), ("NonFinite", 40)]));
     let warnings = report["warnings"].to_string();
-    assert!(
-        warnings.contains("column `loss`: 1 cell is null, which some loggers write for NaN: ignored"),
-        "{warnings}"
-    );
-    assert!(
-        warnings.contains("column `loss`: 1 cell is not a number, the first is `oops` in row 57: ignored"),
-        "{warnings}"
-    );
+    assert!(warnings.contains("column `loss`: ignored 1 cell is null, which some loggers write for NaN"), "{warnings}");
+    assert!(warnings.contains("column `loss`: ignored 1 cell is not a number, first `oops` in row 57"), "{warnings}");
     let lines = "{\"step\": 1, \"loss\": \"2.5\"}\n{\"step\": 2, \"loss\": \"nan\"}\n{\"step\": 3, \"loss\": null}\n{\"step\": 4, \"loss\": -Infinity}\n";
     workspace.write("a.jsonl", lines);
     let (report, _) = workspace.json(&["a.jsonl"]);
@@ -92,7 +86,7 @@ fn a_step_with_a_fraction_or_without_a_number_is_left_out_and_counted() {
     assert_eq!(report["log"]["steps"], 4);
     let said = Workspace::with("a.csv", text).alerts(&["a.csv"]);
     assert!(said.err.contains("step: the number of the row"), "no column of steps: {}", said.err);
-    let why = "warning: the rows are numbered instead: `a.csv`: column `step` holds no steps: -3 in row 3";
+    let why = "warning: numbering the rows instead: `a.csv`: column `step` holds no steps: -3 in row 3";
     assert!(said.err.contains(why), "{}", said.err);
 }
 

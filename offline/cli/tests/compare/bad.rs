@@ -100,9 +100,9 @@ fn json_of_something_else_says_what_was_expected_where() {
             vec!["`Torch.add.0.forward`: expected an object", "a number"],
         ),
         ("[]".to_owned(), vec!["`(the whole file)`: expected an object"]),
-        ("# Notes\nof a run\n".to_owned(), vec!["expected an object of JSON, found text that begins with \"# Notes\""]),
-        ("PK\u{3}\u{4}...".to_owned(), vec!["expected an object of JSON, found a zip archive, as torch saves tensors"]),
-        ("\u{1}\u{2}".to_owned(), vec!["found bytes that are no text"]),
+        ("# Notes\nof a run\n".to_owned(), vec!["expected a JSON object, found text that begins with \"# Notes\""]),
+        ("PK\u{3}\u{4}...".to_owned(), vec!["expected a JSON object, found a zip archive, as `torch.save` writes it"]),
+        ("\u{1}\u{2}".to_owned(), vec!["found binary data"]),
         (String::new(), vec!["line 1, column 0", "not JSON"]),
         (format!("{good}x"), vec!["line 1, column", "not JSON"]),
         (with("data", json!("[".repeat(3))).replace("\"[[[\"", &"[".repeat(100_000)), vec!["`data`: expected"]),
@@ -139,7 +139,7 @@ fn what_is_no_capture_is_said_to_be_none() {
     // A pipe would never end.
     fs::remove_dir_all(workspace.path().join("b")).unwrap();
     assert!(Command::new("mkfifo").arg(workspace.path().join("b")).status().unwrap().success());
-    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no regular file"]);
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is not a regular file"]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
         assert!(row[notes].contains(&format!("{name}.pt")), "{row:?}");
     }
     assert!(
-        said.err.contains("calls.pt asks whoever loads it to call posix.system; nothing was called here"),
+        said.err.contains("calls.pt contains calls of posix.system; trainmon did not execute them"),
         "{}",
         said.err
     );

@@ -157,7 +157,7 @@ fn every_step_and_rank_has_its_table_and_a_failure_leaves_none() {
     let said = compare("broken");
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("target/step3/rank1/dump.json`, line 1, column"), "{}", said.err);
-    assert!(said.err.contains("hint: was the capturing process killed"), "{}", said.err);
+    assert!(said.err.contains("hint: capture again: the process was probably killed"), "{}", said.err);
     assert!(!directory.path().join("broken").exists(), "nothing is left, not even the directory");
 }
 
@@ -313,7 +313,10 @@ fn a_mapping_that_pairs_nothing_is_noted() {
     std::fs::write(directory.path().join("unused.yaml"), "Functional.lniear.0.forward.input.0: a\n").unwrap();
     let said = |path: &str| trainmon(directory.path(), &["compare", "golden", "golden", "-dm", path]).err;
     assert_eq!(said("used.yaml"), "");
-    assert_eq!(said("unused.yaml"), "note: `unused.yaml` pairs nothing: are its names those of the target?\n");
+    assert_eq!(
+        said("unused.yaml"),
+        "note: `unused.yaml` matches no names: check that its names are those of the target\n"
+    );
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn checkpoints_and_monitored_runs_are_known_by_what_they_are_in_both_spellings()
         trainmon(workspace.path(), &["compare", "b.safetensors", "a.safetensors", "-o", "out/checkpoints", "--xlsx"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.out.contains("1 in both: 0 identical, 0 within rounding, 1 different"), "{said:?}");
-    assert_eq!(said.err, "note: these are checkpoints, of which --xlsx says nothing\n");
+    assert_eq!(said.err, "note: --xlsx has no effect for checkpoints\n");
     assert_eq!(listed(&workspace.path().join("out/checkpoints")), ["compare.csv", "compare.html", "compare.json"]);
     let [target, golden] = ["run_b", "run_a"];
     assert_eq!(code(&["compare", target, golden]), Some(1));

@@ -118,7 +118,7 @@ fn slices_nobody_can_place_stay_apart_and_the_note_says_so() {
     assert_eq!(code, Some(1));
     assert_eq!(names(&report, "identical"), ["layers.0.q_proj.bias", "norm.weight"]);
     assert_eq!(report["golden_only"], rows(&["mp_rank_00.strange.weight", "mp_rank_01.strange.weight"]), "{report}");
-    let note = "how tensor-parallel ranks divide `strange.weight` is not known: each rank's slice is compared for itself, \
+    let note = "unknown tensor-parallel layout of `strange.weight`: each rank's slice is compared separately, \
                 under `mp_rank_NN.`";
     assert_eq!(report["golden"]["notes"][0], note, "{report}");
 }

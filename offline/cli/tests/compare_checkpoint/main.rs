@@ -103,7 +103,7 @@ fn a_changed_tensor_is_named_and_the_exit_code_says_so() {
     assert!(said.out.contains("model.norm.weight  different"), "{}", said.out);
     assert!(
         said.out.ends_with(
-            "12 in both: 11 identical, 0 within rounding, 1 different, 0 of other shapes; 0 only in the target, 0 only in the golden one\n"
+            "12 in both: 11 identical, 0 within rounding, 1 different, 0 with different shapes; 0 only in the target, 0 only in the baseline\n"
         ),
         "{}",
         said.out
@@ -137,7 +137,7 @@ fn files_are_written_whole_in_the_formats_asked_for_and_none_is_replaced() {
     );
     let said = compare_in(directory.path(), &[&a, &b, "-o", "report"]);
     assert_eq!(said.code, Some(2));
-    let expected = "error: `report/compare.json` exists already\nhint: name another directory";
+    let expected = "error: `report/compare.json` already exists\nhint: pass another directory";
     assert!(said.err.starts_with(expected), "{}", said.err);
     assert_eq!(fs::read_dir(directory.path().join("report")).unwrap().count(), 2, "nothing half-written is left");
 }
@@ -152,7 +152,7 @@ fn the_output_is_a_directory_and_the_name_of_a_file_is_refused_before_anything_i
         for more in [&[][..], &["--compat"]] {
             let said = compare_in(directory.path(), &[&[&a, &b, "-o", file], more].concat());
             let expected = format!(
-                "error: the output: expected a directory, found the name of a file, `{file}`\nhint: name a directory with -o"
+                "error: the output `{file}` is the name of a file, not of a directory\nhint: pass a directory to `-o`"
             );
             assert_eq!(said.code, Some(2));
             assert!(said.err.starts_with(&expected), "{}", said.err);
@@ -243,7 +243,7 @@ fn a_file_that_is_identical_and_would_call_the_system_is_said_to_do_so_on_either
         assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
         let after = said.out.split_once(&format!("{word}: ")).expect("the side").1;
         let note = after.lines().nth(1).expect("a note");
-        assert!(note.contains("attack_within.pt asks whoever loads it to call posix.system"), "{}", said.out);
+        assert!(note.contains("attack_within.pt contains calls of posix.system"), "{}", said.out);
         let said = compare_in(directory.path(), &["--json", &made(target), &made(golden)]);
         assert!(said.out.contains("to call posix.system"), "{}", said.out);
     }
@@ -321,7 +321,7 @@ fn a_tied_embedding_on_two_stages_is_one_tensor_and_a_norm_that_differs_between_
     let (code, report) = compare_json(&at("one"), &at("cut"));
     assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
     let notes = report["golden"]["notes"].as_array().unwrap();
-    let told = "`decoder.final_layernorm.weight` differs between tensor ranks 0 and 1: that of rank 0 is compared";
+    let told = "`decoder.final_layernorm.weight` differs between tensor ranks 0 and 1: comparing that of rank 0";
     assert!(notes.iter().any(|note| note == told), "{report}");
 }
 
@@ -335,7 +335,7 @@ fn a_prefix_is_taken_off_where_names_have_nothing_in_common_and_no_tensor_is_los
     assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
     assert_eq!(
         report["target"]["notes"][0],
-        "`module.` was taken off the names, which have nothing in common otherwise"
+        "removed the prefix `module.` from the names: with it, none matches the other checkpoint"
     );
     // Without it there would be two of one name.
     save(&at("c.pt"), &[("module.x", &[1.0]), ("module.z", &[1.0]), ("z", &[3.0])]);

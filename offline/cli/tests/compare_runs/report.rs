@@ -30,7 +30,7 @@ fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
     assert!(read("compare.md").contains("| 23 | 0 | grad_reduced of `layers.2.weight` |"));
     let again = workspace.compare(&["fault", "golden", "-o", "report"]);
     assert_eq!(again.code, Some(2));
-    assert!(again.err.starts_with("error: `report` exists already\nhint: "), "{}", again.err);
+    assert!(again.err.starts_with("error: `report` already exists\nhint: "), "{}", again.err);
 }
 
 /// Everything parts at two steps: each step and kind is one fold, the first one open, and none of the rest says the same again.

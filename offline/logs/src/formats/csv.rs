@@ -1,14 +1,14 @@
-//! Tables: comma, semicolon or tab between the cells, the names in the first row.
+//! Tables: cells separated by comma, semicolon or tab, with names in the first row.
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use crate::raw::{RawLog, RawRow, number};
 use trainmon_report::counted;
 
-/// A column is one of numbers if at least this share of its cells are.
+/// The share of numeric cells from which on a column counts as numeric.
 const SHARE_OF_NUMBERS: f64 = 0.5;
 
-/// Reads a table; `None` for text without a column of numbers.
+/// Reads a table; `None` for text without a numeric column.
 pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let first = text.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty())?;
     let count = |delimiter: u8| first.split(|byte| *byte == delimiter).count();
@@ -22,7 +22,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
         let is_last = reader.position().byte() >= text.len() as u64;
         if record.len() < columns.len() {
             short.note(row_number);
-            // The last cell of a torn row may be half a number.
+            // The last cell of a truncated row may be an incomplete number.
             if is_last && !text.ends_with(b"\n") {
                 short.is_torn = true;
                 continue;
@@ -41,7 +41,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
         raw.rows.push(row);
     }
     short.say(&mut raw);
-    // Prose with commas has none.
+    // Prose with commas has no numeric column.
     let counts = raw.counts();
     let is_table = (0..).zip(&counts).any(|(column, &count)| {
         let others = raw.unread.get(&column).map_or(0, |cells| cells.others);
@@ -50,7 +50,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     is_table.then_some(raw)
 }
 
-/// The names of the columns: the first row's cells, or their numbers where that row is one of numbers.
+/// The names of the columns: the cells of the first row, or their numbers if that row is numeric.
 fn header(reader: &mut Reader<&[u8]>, record: &mut ByteRecord, raw: &mut RawLog) -> Option<Vec<u32>> {
     if !reader.read_byte_record(record).ok()? {
         return None;
@@ -63,7 +63,7 @@ fn header(reader: &mut Reader<&[u8]>, record: &mut ByteRecord, raw: &mut RawLog)
     });
     let columns: Vec<u32> = names.map(|name| raw.column(&name)).collect();
     if !has_names {
-        raw.notes.push("no header row: columns are named 1, 2, …; use --step 1 --loss 2".to_owned());
+        raw.notes.push("no header row: columns are named 1, 2, …; use `--step 1 --loss 2`".to_owned());
         let numbers = columns.iter().zip(&cells).filter_map(|(column, cell)| Some((*column, number(cell)?)));
         let row = RawRow { place: 1, cells: numbers.collect(), ..RawRow::default() };
         raw.rows.push(row);
@@ -71,7 +71,7 @@ fn header(reader: &mut Reader<&[u8]>, record: &mut ByteRecord, raw: &mut RawLog)
     Some(columns)
 }
 
-/// Rows that have fewer or more cells than there are names.
+/// Rows with fewer or more cells than the header.
 #[derive(Debug, Default)]
 struct ShortRows {
     shorter: u64,
@@ -89,18 +89,18 @@ impl ShortRows {
     fn say(&self, raw: &mut RawLog) {
         let shorter = self.shorter - u64::from(self.is_torn);
         if self.is_torn {
-            raw.notes.push("ignored the last row: it is truncated".to_owned());
+            raw.notes.push("ignored the last row, which is truncated".to_owned());
         }
         if shorter > 0 {
             raw.notes.push(format!(
-                "{} fewer cells than the header, the first is row {}",
+                "{} fewer cells than the header, first row {}",
                 counted(shorter, "row has", "rows have"),
                 self.first
             ));
         }
         if self.longer > 0 {
             raw.notes.push(format!(
-                "{} more cells than the header: those are ignored",
+                "{} more cells than the header: ignored these cells",
                 counted(self.longer, "row has", "rows have")
             ));
         }

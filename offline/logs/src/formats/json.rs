@@ -1,4 +1,4 @@
-//! JSON: an object a line, an array of objects, or an object of arrays.
+//! JSON: one object per line, an array of objects, or an object of arrays.
 
 use jiter::{JsonValue, PartialMode};
 
@@ -6,12 +6,12 @@ use crate::columns::{Role, guess};
 use crate::raw::{RawLog, RawRow, number};
 use trainmon_report::counted;
 
-/// More than this share of lines that are no objects, and it is no JSON Lines.
+/// The share of non-object lines above which the text is not JSON Lines.
 const SHARE_OF_OBJECTS: f64 = 0.5;
-/// Objects within objects that are looked into.
+/// The nesting depth of objects that are read.
 const DEPTH: usize = 4;
 
-/// Reads it; `None` for what has no object with a number. Lines that are no objects are counted.
+/// Reads JSON; `None` if it has no object with a number. Lines that are not objects are counted.
 pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     if let Ok(document) = JsonValue::parse(text, true) {
         return of_document(&document);
@@ -26,12 +26,12 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     })
 }
 
-/// What of a torn document is whole.
+/// The complete part of a truncated document.
 pub(crate) fn partial(text: &[u8]) -> Option<JsonValue<'_>> {
     JsonValue::parse_with_config(text, true, PartialMode::On).ok()
 }
 
-/// Why a text is no JSON; empty for one that is.
+/// Why a text is not JSON; empty for valid JSON.
 pub(crate) fn fault(text: &[u8]) -> String {
     JsonValue::parse(text, true).err().map_or_else(String::new, |error| error.description(text))
 }
@@ -46,7 +46,7 @@ fn of_document(document: &JsonValue<'_>) -> Option<RawLog> {
                 }
             }
         }
-        // One object is a log only if it is known what it has: configs are objects of numbers and lists too.
+        // A single object counts as a log only if it has a known name: configs are also objects of numbers and lists.
         JsonValue::Object(members) => {
             let arrays: Vec<(&str, &[JsonValue<'_>])> =
                 members.iter().filter_map(|(name, value)| array_of(name, value)).collect();
@@ -69,7 +69,7 @@ fn of_document(document: &JsonValue<'_>) -> Option<RawLog> {
     (is_known && has_numbers(&raw)).then_some(raw)
 }
 
-/// Whether a column is a step, a loss or a gradient norm by its name.
+/// Whether a column has the name of a step, loss or gradient norm.
 fn has_known_name(raw: &RawLog) -> bool {
     let counts = raw.counts();
     [Role::Step, Role::Loss, Role::GradNorm].into_iter().any(|role| guess(role, &raw.names, &counts, &[]).is_some())
@@ -102,12 +102,12 @@ fn of_lines(text: &[u8]) -> Option<RawLog> {
     }
     if others > 0 {
         raw.notes.push(format!(
-            "ignored {}, the first in line {first_other}",
+            "ignored {}, first in line {first_other}",
             counted(others, "line that is not a JSON object", "lines that are not JSON objects")
         ));
     }
     if is_torn {
-        raw.notes.push("ignored the last line: it is truncated".to_owned());
+        raw.notes.push("ignored the last line, which is truncated".to_owned());
     }
     let is_log = objects as f64 >= SHARE_OF_OBJECTS * (objects + others) as f64;
     (is_log && has_numbers(&raw)).then_some(raw)
@@ -128,7 +128,7 @@ pub(crate) fn push(raw: &mut RawLog, object: &JsonValue<'_>, place: u64) {
     raw.rows.push(row);
 }
 
-/// Adds a value to a row: what is in an object is called `outer.inner`.
+/// Adds a value to a row; a member of an object is named `outer.inner`.
 pub(crate) fn add(raw: &mut RawLog, row: &mut RawRow, name: &str, value: &JsonValue<'_>, depth: usize) {
     let found = match value {
         JsonValue::Object(members) => {

@@ -1,8 +1,8 @@
-//! The text that Megatron-LM prints, among whatever else stands in the log:
+//! The text that Megatron-LM prints, among other log lines:
 //!
 //! ```text
-//!  [2026-11-20 16:05:09] iteration      100/  500000 | consumed samples: 51200 | lm loss: 2.345678E+00 | grad norm: 0.853 |
-//!  validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 |
+//!     [2026-11-20 16:05:09] iteration      100/  500000 | consumed samples: 51200 | lm loss: 2.345678E+00 | grad norm: 0.853 |
+//!     validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 |
 //! ```
 
 use crate::raw::{RawLog, RawRow, number, unix_seconds};
@@ -11,7 +11,7 @@ use trainmon_report::counted;
 const ITERATION: &str = "iteration";
 const VALIDATION: &str = "validation loss at iteration ";
 
-/// Reads it; `None` for text without such a line.
+/// Reads the text; `None` without such a line.
 pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let mut raw = RawLog::default();
     let (mut lines, mut torn) = (0_u64, 0_u64);
@@ -26,7 +26,7 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
             continue;
         };
         let mut row = RawRow { place, step: Some(step), time: time(&line), cells: Vec::new() };
-        // Each field ends with a bar: one that does not may be half a number.
+        // Each field ends with a bar: the last field without one may be an incomplete number.
         let whole = fields.rsplit_once('|').map_or("", |(whole, _)| whole);
         torn += u64::from(!fields.trim_end().ends_with('|'));
         for field in whole.split('|').filter(|field| !field.trim().is_empty()) {
@@ -44,18 +44,18 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     }
     let others = lines - raw.rows.len() as u64;
     if others > 0 {
-        raw.remarks.push(format!("not read: {}", counted(others, "other line", "other lines")));
+        raw.remarks.push(format!("ignored {}", counted(others, "other line", "other lines")));
     }
     if torn > 0 {
-        raw.notes.push(format!("{}: the last number is ignored", counted(torn, "torn line", "torn lines")));
+        raw.notes.push(format!("{}: ignored the last number", counted(torn, "truncated line", "truncated lines")));
     }
     if raw.rows.iter().any(|row| row.time.is_some()) {
-        raw.remarks.push("times have no zone: read as UTC".to_owned());
+        raw.remarks.push("times have no zone and are read as UTC".to_owned());
     }
     Some(raw)
 }
 
-/// The iteration and the fields behind it: `iteration      100/  500000 | …`.
+/// The iteration and the fields after it: `iteration      100/  500000 | …`.
 fn training(line: &str) -> Option<(i64, &str)> {
     for (place, _) in line.match_indices(ITERATION) {
         let rest = &line[place + ITERATION.len()..];
@@ -68,7 +68,7 @@ fn training(line: &str) -> Option<(i64, &str)> {
     None
 }
 
-/// The same of a validation: `validation loss at iteration 1000 on test set | …`.
+/// The same for a validation line: `validation loss at iteration 1000 on test set | …`.
 fn validation(line: &str) -> Option<(i64, &str)> {
     let (_, rest) = line.split_once(VALIDATION)?;
     let (head, fields) = rest.split_once('|')?;
@@ -76,9 +76,9 @@ fn validation(line: &str) -> Option<(i64, &str)> {
     Some((step, fields))
 }
 
-/// The time in brackets before it, in seconds since 1970.
+/// The time in brackets before the iteration, in seconds since 1970.
 fn time(line: &str) -> Option<f64> {
-    // torchrun puts its own in front: `[default7]:`.
+    // torchrun adds its own prefix in brackets: `[default7]:`.
     line.match_indices('[').find_map(|(at, _)| {
         let (text, _) = line[at + 1..].split_once(']')?;
         unix_seconds(text)

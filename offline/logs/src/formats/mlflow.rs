@@ -1,4 +1,4 @@
-//! MLflow's files: `mlruns/<experiment>/<run>/metrics/<name>`, a line `milliseconds value step` for each value.
+//! MLflow's files: `mlruns/<experiment>/<run>/metrics/<name>`, with a line `milliseconds value step` for each value.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use trainmon_report::counted;
 
 /// The directory of the values.
 const METRICS: &str = "metrics";
-/// What describes a run, or an experiment.
+/// The file that describes a run or an experiment.
 const META: &str = "meta.yaml";
-/// What holds all experiments.
+/// The directory of all experiments.
 const STORE: &str = "mlruns";
-/// Directories within the directory of the values: names of metrics have slashes.
+/// The nesting depth of metric files: metric names may contain slashes.
 const DEPTH: usize = 8;
 
-/// The run that a path means: itself, or the newest of an experiment, of a store, or of a directory with a store.
+/// The run at a path: the path itself, or the newest run of an experiment, of a store, or of a directory with a store.
 pub(crate) fn newest(path: &Path, entries: &[PathBuf], remarks: &mut Vec<String>) -> Result<Option<PathBuf>, LogError> {
     if is_run(path) {
         return Ok(Some(path.to_path_buf()));
@@ -53,7 +53,7 @@ fn start(run: &Path) -> u64 {
     described(run, "start_time").and_then(|time| time.parse().ok()).unwrap_or(0)
 }
 
-/// Reads a run: its name, how many bytes it has, and its values.
+/// Reads a run: its name, its size in bytes, and its values.
 pub(crate) fn read(run: &Path) -> Result<(String, u64, RawLog), LogError> {
     let directory = run.join(METRICS);
     let mut files = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn read(run: &Path) -> Result<(String, u64, RawLog), LogError> {
         }
         if unread > 0 {
             raw.notes.push(format!(
-                "`{}`: ignored {}, the first in line {first}",
+                "`{}`: ignored {}, first in line {first}",
                 file.display(),
                 counted(unread, "line that is not `time value step`", "lines that are not `time value step`")
             ));
@@ -89,7 +89,7 @@ pub(crate) fn read(run: &Path) -> Result<(String, u64, RawLog), LogError> {
     Ok((name.unwrap_or_else(|| file_name(run).to_owned()), bytes, raw))
 }
 
-/// Time, value and step of a line; old versions have no step, and new ones more behind it.
+/// The time, value and step of a line. Old versions have no step, and newer ones append further fields.
 fn point(line: &str) -> Option<(f64, f64, i64)> {
     let mut parts = line.split_whitespace();
     let (time, value) = (parts.next()?.parse().ok()?, number(parts.next()?)?);

@@ -1,4 +1,4 @@
-//! TensorBoard's event files: tags with a value, a step and a time.
+//! TensorBoard event files: tags with a value, a step and a time.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,15 +12,15 @@ use crate::error::LogError;
 use crate::paths::file_name;
 use crate::raw::RawLog;
 
-/// Names that a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 4;
 
-/// Whether a file is called as event files are.
+/// Whether a file has the name of an event file.
 pub(crate) fn is_event_file(path: &Path) -> bool {
     file_name(path).contains("tfevents") && path.is_file()
 }
 
-/// Reads event files one after the other, as those of a run that was resumed in its directory.
+/// Reads event files in order, as of a run that was resumed in its directory.
 pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
     let mut raw = RawLog::default();
     let mut others: BTreeSet<String> = BTreeSet::new();
@@ -36,7 +36,7 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
                 Err(EventFault::Read { source, .. }) => return Err(LogError::Read { path: file.clone(), source }),
                 Err(fault) if fault.is_passed() => damaged += 1,
                 Err(fault) => {
-                    raw.notes.push(format!("`{}`: {fault}: nothing after it is read", file.display()));
+                    raw.notes.push(format!("`{}`: {fault}: ignored the rest of the file", file.display()));
                     break;
                 }
             }
@@ -54,7 +54,7 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<RawLog, LogError> {
     }
     if !others.is_empty() {
         let listed = first_of(others.iter().map(quoted), SHOWN);
-        raw.remarks.push(format!("not read (not single numbers): {listed}"));
+        raw.remarks.push(format!("ignored tags without single numbers: {listed}"));
     }
     Ok(raw)
 }

@@ -1,16 +1,16 @@
-//! `trainer_state.json` of Hugging Face's Trainer: `log_history` is a list of objects, each with its `step`.
+//! `trainer_state.json` of Hugging Face's Trainer: `log_history` is a list of objects, each with a `step`.
 
 use jiter::JsonValue;
 
 use super::json;
 use crate::raw::RawLog;
 
-/// What the Trainer calls it.
+/// The Trainer's file name.
 pub(crate) const FILE: &str = "trainer_state.json";
 /// The member with the log.
 const HISTORY: &str = "log_history";
 
-/// Reads it; `None` for other JSON. Of a torn file the whole entries are read.
+/// Reads the file; `None` for other JSON. In a truncated file, the complete entries are read.
 pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let (document, is_torn) = match JsonValue::parse(text, true) {
         Ok(document) => (document, false),
@@ -22,8 +22,8 @@ pub(crate) fn read(text: &[u8]) -> Option<RawLog> {
     let mut raw = RawLog::default();
     let mut entries: &[JsonValue<'_>] = history;
     if is_torn {
-        raw.notes.push(format!("the file is truncated, the complete entries were read: {}", json::fault(text)));
-        // The last entry may lack members, or end in half a number, unless something stands behind the list.
+        raw.notes.push(format!("the file is truncated, read the complete entries: {}", json::fault(text)));
+        // The last entry of a truncated file may lack members or end in an incomplete number.
         if place + 1 == members.len() {
             entries = entries.split_last().map_or(entries, |(_, whole)| whole);
         }

@@ -19,18 +19,18 @@ use crate::paths::{entries, file_name};
 use crate::raw::{RawLog, RawRow};
 use trainmon_report::counted;
 
-/// How every file begins.
+/// The first bytes of every file.
 pub(crate) const MAGIC: &[u8] = b":W&B";
 /// Magic, number and version.
 const FILE_HEAD: usize = 7;
 const BLOCK: usize = 32 * 1024;
 /// Checksum, length and type.
 const RECORD_HEAD: usize = 7;
-/// What holds all runs.
+/// The directory of all runs.
 const STORE: &str = "wandb";
-/// The step of a row, where its items do not have it.
+/// The step of a row whose items do not contain it.
 const STEP: &str = "_step";
-/// Objects within values that are looked into.
+/// The nesting depth of values that are read.
 const DEPTH: usize = 4;
 
 /// A record, with the members that are read.
@@ -40,7 +40,7 @@ struct Record {
     history: Option<History>,
 }
 
-/// What was logged at once.
+/// The values logged in one call.
 #[derive(Clone, PartialEq, Message)]
 struct History {
     #[prost(message, repeated, tag = "1")]
@@ -49,7 +49,7 @@ struct History {
     step: Option<HistoryStep>,
 }
 
-/// A name and a value: `nested_key` for names in parts.
+/// A name and a value; `nested_key` holds names with several parts.
 #[derive(Clone, PartialEq, Message)]
 struct HistoryItem {
     #[prost(string, tag = "1")]
@@ -66,7 +66,7 @@ struct HistoryStep {
     num: i64,
 }
 
-/// The file of the run that a directory means: in it, or of the newest run in its `wandb`.
+/// The file of the run in a directory: in the directory itself, or of the newest run in its `wandb`.
 pub(crate) fn newest(path: &Path, own: &[PathBuf], remarks: &mut Vec<String>) -> Result<Option<PathBuf>, LogError> {
     let file_in = |entries: &[PathBuf]| {
         let is_file = |entry: &&PathBuf| entry.extension().is_some_and(|ending| ending == "wandb") && entry.is_file();
@@ -75,7 +75,7 @@ pub(crate) fn newest(path: &Path, own: &[PathBuf], remarks: &mut Vec<String>) ->
     if let Some(file) = file_in(own) {
         return Ok(Some(file));
     }
-    // Before offline runs had such a file their rows were lines of JSON.
+    // Before offline runs had such a file, their rows were JSON lines.
     if let Some(file) = own.iter().find(|entry| file_name(entry) == "wandb-history.jsonl") {
         return Ok(Some(file.clone()));
     }
@@ -95,7 +95,7 @@ pub(crate) fn newest(path: &Path, own: &[PathBuf], remarks: &mut Vec<String>) ->
     for run in inner.iter().filter(is_run) {
         runs.extend(file_in(&entries(run)?));
     }
-    // `offline-run-20261128_111252-lsznq8x3`: by the time in it.
+    // `offline-run-20261128_111252-lsznq8x3`: sorted by the time in the name.
     let time = |file: &PathBuf| {
         let directory = file.parent().map(file_name).unwrap_or_default();
         directory.trim_start_matches("offline-").trim_start_matches("run-").to_owned()
@@ -122,7 +122,7 @@ pub(crate) fn read(file: &Path) -> Result<RawLog, LogError> {
         }
     }
     if let Some(torn) = records.torn_at {
-        raw.notes.push(format!("the file ends within the record at byte {torn}"));
+        raw.notes.push(format!("the file is truncated within the record at byte {torn}"));
     }
     let damaged = records.damaged + unreadable;
     if damaged > 0 {
@@ -151,7 +151,7 @@ fn push(raw: &mut RawLog, history: &History, place: u64) {
     raw.rows.push(row);
 }
 
-/// The records of a file, one after the other.
+/// Iterates over the records of a file.
 struct Records<'a> {
     bytes: &'a [u8],
     place: usize,
@@ -161,7 +161,7 @@ struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Puts the next whole record into `record`; whether there is one.
+    /// Reads the next complete record into `record`; returns whether there is one.
     fn next(&mut self) -> bool {
         self.record.clear();
         let mut is_open = false;
@@ -180,7 +180,7 @@ impl Records<'_> {
                 return false;
             };
             let Ok(content) = content else {
-                // Where the next one begins is known at the next block only.
+                // The position of the next record is only known at the next block.
                 self.damaged += 1;
                 self.place = (start / BLOCK + 1) * BLOCK;
                 is_open = false;
@@ -203,7 +203,7 @@ impl Records<'_> {
     }
 }
 
-/// The type and the bytes of what begins here; `None` if it is torn, an error if its checksum is wrong.
+/// The type and bytes of the next part; `None` if it is truncated, an error if its checksum is wrong.
 fn part(rest: &[u8]) -> Option<(u8, Result<&[u8], ()>)> {
     let (head, rest) = rest.split_first_chunk::<RECORD_HEAD>()?;
     let [a, b, c, d, low, high, kind] = *head;

@@ -71,7 +71,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn convert(&mut self, run: &RunDirectory, out: &Path) -> Result<ConvertedRun, ConvertError> {
         let mut converted = ConvertedRun { source: run.path.clone(), ..ConvertedRun::default() };
-        for stranger in &run.strangers {
+        for stranger in &run.other_files {
             self.warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
         let mut times = StepTimes::default();

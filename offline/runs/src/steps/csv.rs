@@ -24,7 +24,7 @@ pub(super) struct CsvReader {
 
 impl CsvReader {
     pub(super) fn open(run: &RunDirectory, how: FileUse, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
-        for stranger in &run.strangers {
+        for stranger in &run.other_files {
             warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
         let selection =

@@ -1,4 +1,4 @@
-//! The picture: up to four curves with the steps in which alerts began.
+//! The picture: up to four curves, with marks at the steps in which alerts began.
 
 use std::fmt::Display;
 
@@ -24,14 +24,14 @@ const ALERT: RGBColor = RGBColor(0xc2, 0x3b, 0x22);
 /// More marks would cover the curves.
 const MOST_MARKS: usize = 64;
 
-/// As SVG.
+/// Draws the curves as SVG.
 pub(super) fn svg(history: &RankHistory) -> Result<String, PlotError> {
     let mut text = String::new();
     draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), history)?;
     Ok(text)
 }
 
-/// As PNG.
+/// Draws the curves as PNG.
 pub(super) fn png(history: &RankHistory) -> Result<Vec<u8>, PlotError> {
     let (width, height) = SIZE;
     let mut pixels = vec![0xff; 3 * width as usize * height as usize];
@@ -52,7 +52,7 @@ fn failed(why: impl Display) -> PlotError {
 
 fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, history: &RankHistory) -> Result<(), PlotError> {
     if !register() {
-        return Err(failed("the program's letters are damaged"));
+        return Err(failed("the built-in font is damaged"));
     }
     area.fill(&WHITE).map_err(failed)?;
     let overview = history.overview();
@@ -70,7 +70,8 @@ fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, history: &RankHistory) 
     let panels = panels(&overview);
     let grid = match panels.len() {
         0 => {
-            body.draw_text("nothing to draw: no loss, no gradients, no times", &text(20), (16, 24)).map_err(failed)?;
+            body.draw_text("nothing to draw: the run has no loss, gradient norm or step time", &text(20), (16, 24))
+                .map_err(failed)?;
             (1, 1)
         }
         1 => (1, 1),
@@ -142,11 +143,11 @@ where
     }
     for line in &panel.lines {
         match &line[..] {
-            // A single point is no line.
+            // A single point makes no line.
             [only] => {
                 chart.draw_series([plotters::element::Circle::new(*only, 2, CURVE.filled())]).map_err(failed)?;
             }
-            // Piece by piece: a thick line through many points is drawn with long spikes at its corners.
+            // Drawn segment by segment: one thick line through many points gets long spikes at its corners.
             line => {
                 let pieces = line.windows(2).map(|piece| PathElement::new(piece.to_vec(), CURVE.stroke_width(2)));
                 chart.draw_series(pieces).map_err(failed)?;

@@ -1,24 +1,24 @@
-//! Why a run cannot be drawn.
+//! Errors of `trainmon plot`.
 
 use std::path::PathBuf;
 
 use trainmon_report::{Advise, OutputError};
 use trainmon_runs::steps::ReadRunError;
 
-/// Nothing is left behind: the file appears whole or not at all.
+/// An error of `trainmon plot`. A failed call leaves no file: the output appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum PlotError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// There is nothing in it yet.
-    #[error("`{}` has no step yet", path.display())]
+    /// The run has no steps yet.
+    #[error("`{}` has no steps yet", path.display())]
     NoSteps { path: PathBuf },
-    /// The output's name says no format.
-    #[error("`{}`: expected a name that ends with .html, .svg or .png", path.display())]
+    /// The output's extension is not a known format.
+    #[error("`{}` does not end with `.html`, `.svg` or `.png`", path.display())]
     UnknownFormat { path: PathBuf },
-    /// There is no output.
+    /// The output cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The picture cannot be drawn.
@@ -33,10 +33,10 @@ impl Advise for PlotError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::NoSteps { .. } => "the first appears when the training has made its first step",
-            Self::UnknownFormat { .. } => "name the output run.html, run.svg or run.png",
+            Self::NoSteps { .. } => "try again after the training has finished its first step",
+            Self::UnknownFormat { .. } => "name the output `run.html`, `run.svg` or `run.png`",
             Self::Output(error) => error.hint(),
-            Self::Draw { .. } | Self::Data { .. } => "this is a fault of trainmon: please report it",
+            Self::Draw { .. } | Self::Data { .. } => "this is a bug in trainmon: please report it",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `trainmon plot`: a run as a page, or as a picture.
+//! `trainmon plot`: draws a run as a page or a picture.
 
 mod chart;
 mod error;
@@ -22,56 +22,56 @@ use trainmon_runs::steps::{ColumnNames, Log, RankChoice, RecordedRun, log_in_jso
 pub use self::error::PlotError;
 use crate::rank_history::RankHistory;
 
-/// What a run is drawn as.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// One self-contained page.
     Html,
-    /// A picture of the curves, in lines.
+    /// A vector picture of the curves.
     Svg,
-    /// The same, in pixels.
+    /// The same picture in pixels.
     Png,
 }
 
-/// What was drawn.
+/// The result of `trainmon plot`.
 #[derive(Debug, Serialize)]
 pub struct Plotted {
-    /// The file.
+    /// The output file.
     pub out: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The chosen run, if the directory holds several.
     pub newest: Option<NewestRun>,
-    /// What was read, where it is the log of another tool.
+    /// The log that was read, if another tool wrote it.
     #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
     /// The run's name.
     pub run: String,
-    /// The rank that is shown.
+    /// The drawn rank.
     pub rank: u32,
-    /// The other ranks there are.
+    /// The run's other ranks.
     pub other_ranks: Vec<u32>,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// Alerts marked.
+    /// The number of marked alerts.
     pub alerts: usize,
-    /// What is not as it should be, or not shown, a sentence each.
+    /// Problems in the files and parts that are not shown, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Draws a rank of the run, or of the log of another tool, in `path` to a new file: a page, or a picture if its name ends with `.svg` or `.png`. Absent: the
-/// run's name with `.html`, in the current directory.
+/// Draws one rank of the run, or of another tool's log, in `path` to a new file: a picture if its name ends with `.svg`
+/// or `.png`, otherwise a page. Without `out`, the file is `NAME.html` in the current directory.
 ///
-/// A run that is at work is drawn as far as it got. `columns` names columns of another tool's log.
+/// A running training is drawn up to its latest step. `columns` names columns of another tool's log.
 ///
 /// # Errors
-/// There is no run, no such rank, a file of it is damaged, the name has another ending, or the output exists.
+/// There is no run, no such rank, a file is damaged, the output has another extension, or the output exists.
 pub fn plot(
     path: &Path,
     out: Option<&Path>,
     rank: Option<u32>,
     columns: &ColumnNames,
-    tell: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Plotted, PlotError> {
     let format = out.map_or(Ok(Format::Html), format_of)?;
     if let Some(out) = out.filter(|out| out.exists()) {
@@ -82,7 +82,7 @@ pub fn plot(
     let no_steps = || PlotError::NoSteps { path: path.to_path_buf() };
     let rank = ranks.first().ok_or_else(no_steps)?;
     let total = rank.bytes();
-    let history = RankHistory::read(rank, Limits::default(), &mut |done| tell(Progress { done, total }))?;
+    let history = RankHistory::read(rank, Limits::default(), &mut |done| progress(Progress { done, total }))?;
     if history.steps == 0 {
         return Err(no_steps());
     }
@@ -112,14 +112,14 @@ fn format_of(out: &Path) -> Result<Format, PlotError> {
 }
 
 impl Plotted {
-    /// For a terminal.
+    /// The result as text for a terminal.
     pub fn in_words(&self) -> String {
         let Self { out, run, rank, other_ranks, steps, range, alerts, .. } = self;
         let range = range.map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
         let others = match &other_ranks[..] {
             [] => String::new(),
-            [other] => format!("; --rank {other} shows the other"),
-            [other, ..] => format!("; --rank {other} shows another of {}", other_ranks.len()),
+            [other] => format!("; `--rank {other}` shows the other rank"),
+            [other, ..] => format!("; `--rank {other}` shows another of {}", other_ranks.len()),
         };
         let steps = counted(*steps, "step", "steps");
         let alerts = counted(*alerts as u64, "alert", "alerts");
@@ -127,7 +127,7 @@ impl Plotted {
     }
 }
 
-/// For programs, a failure too.
+/// The result or the error as JSON.
 pub fn as_json(plotted: &Result<Plotted, PlotError>) -> Value {
     result_as_json(plotted, json!({}))
 }

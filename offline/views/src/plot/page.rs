@@ -1,20 +1,20 @@
-//! The page: that of the live page, with its data in it.
+//! The live page with a run's data embedded.
 
 use trainmon_history::HeatMap;
 
 use super::error::PlotError;
 use crate::rank_history::RankHistory;
 
-/// What a page may take: it is opened from a disk, and mailed.
+/// The largest size of a page: it is opened from disk and sent by mail.
 const MOST_BYTES: usize = 20 << 20;
 
-/// Kinds whose maps are looked at first; others follow as they come.
+/// The kinds whose heat maps come first; other kinds follow in file order.
 const INTERESTING: [&str; 8] =
     ["grad_unreduced", "grad_reduced", "update_ratio", "actv", "actv_grad", "param_updated", "exp_avg_sq", "exp_avg"];
-/// Statistics, the most telling first.
+/// The statistics of heat maps, the most informative first.
 const STATISTICS: [&str; 3] = ["norm", "absmax", "zeros"];
 
-/// The page of a rank. Heat maps that find no room are left out, the least interesting ones first, which is said.
+/// The page of a rank. Heat maps that do not fit are omitted, the least interesting first, with a warning.
 pub(super) fn page(history: &RankHistory, warnings: &mut Vec<String>) -> Result<String, PlotError> {
     page_within(MOST_BYTES, history, warnings)
 }
@@ -36,7 +36,7 @@ fn page_within(most: usize, history: &RankHistory, warnings: &mut Vec<String>) -
     }
     if !left_out.is_empty() {
         let shown = trainmon_report::first_of(left_out.iter().map(String::as_str), 5);
-        warnings.push(format!("heat maps that find no room in {most} bytes are left out: {shown}"));
+        warnings.push(format!("heat maps omitted because the page would exceed {most} bytes: {shown}"));
     }
     let data = serde_json::to_string(&document).map_err(failed)?;
     Ok(trainmon_web::page_with_data(&data))
@@ -53,7 +53,7 @@ fn maps_by_interest(history: &RankHistory) -> Vec<(String, String)> {
     for kind in kinds {
         for statistic in kind.statistics {
             let (of_statistic, of_kind) = (rank(&statistic, &STATISTICS), rank(&kind.name, &INTERESTING));
-            // Numbers measured in place of statistics are as telling as a norm.
+            // Named numbers that replace statistics rank like a norm.
             let of_statistic = if of_statistic == STATISTICS.len() { 0 } else { of_statistic };
             maps.push((of_statistic, of_kind, kind.name.clone(), statistic));
         }

@@ -1,4 +1,4 @@
-//! What a picture shows: which curves, on which scale, with which marks.
+//! The panels of a picture: which curves, on which scale, with which marks.
 
 use trainmon_history::{AxisDocument, CurveDocument, Overview, curves};
 
@@ -6,18 +6,18 @@ use trainmon_history::{AxisDocument, CurveDocument, Overview, curves};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Panel {
     pub(super) title: String,
-    /// Steps and finite values, in pieces: where a value is missing or not finite the line is broken.
+    /// Steps and finite values. A missing or non-finite value breaks the line.
     pub(super) lines: Vec<Vec<(f64, f64)>>,
-    /// Steps, smallest and largest value, where several steps share a place.
+    /// The step with the smallest and the largest value, where several steps share one place.
     pub(super) band: Vec<(f64, f64, f64)>,
-    /// Steps with a value that is not finite.
+    /// The steps with a non-finite value.
     pub(super) non_finite: Vec<f64>,
-    /// The values' range, widened so that nothing touches the edge.
+    /// The range of the values, widened so that no line touches the edge.
     pub(super) range: (f64, f64),
     pub(super) is_logarithmic: bool,
 }
 
-/// Those that every run should have, in the order they are shown.
+/// The curves that every run should have, in display order.
 const PANELS: [(&str, &str); 7] = [
     (curves::LOSS, "loss"),
     (curves::GRAD_NORM, "gradient norm"),
@@ -27,17 +27,17 @@ const PANELS: [(&str, &str); 7] = [
     (curves::UPDATE_RATIO_MAX, "largest update ratio"),
     (curves::UPDATE_RATIO_MEDIAN, "median update ratio"),
 ];
-/// Across a panel.
+/// The number of places across a panel.
 const MOST_PLACES: usize = 480;
-/// A picture holds four.
+/// The number of panels that fit into a picture.
 const MOST: usize = 4;
-/// Values that span more are told apart on a logarithmic scale only.
+/// Values that span at least this ratio get a logarithmic scale.
 const LOGARITHMIC_FROM: f64 = 50.0;
 
-/// The panels of an overview, four at most: of curves that have any value.
+/// At most four panels, one for each curve that has values.
 pub(super) fn panels(overview: &Overview) -> Vec<Panel> {
     let known = PANELS.iter().filter_map(|(name, title)| Some((find(overview, name)?, (*title).to_owned())));
-    // A rank is no height.
+    // A curve of rank numbers is not a quantity.
     let is_own = |curve: &&CurveDocument| curve.name.starts_with("scalar/") && !curves::is_label(&curve.name);
     let own = overview.curves.iter().filter(is_own).map(|curve| (curve, curve.name.replacen("scalar/", "", 1)));
     known.chain(own).filter_map(|(curve, title)| panel(&overview.steps, curve, title)).take(MOST).collect()
@@ -78,11 +78,11 @@ fn panel(steps: &AxisDocument, curve: &CurveDocument, title: String) -> Option<P
     Some(Panel { title, lines, band, non_finite, range: widened(low, high, is_logarithmic), is_logarithmic })
 }
 
-/// Bins that share a place across: a picture has fewer pixels than a run has steps.
+/// Bins that share a place: a picture has fewer pixels than a run has steps.
 struct Place {
-    /// Of the last bin.
+    /// The step of the last bin.
     step: f64,
-    /// Smallest and largest finite value.
+    /// The smallest and the largest finite value.
     range: Option<(f64, f64)>,
     /// The newest finite value.
     last: Option<f64>,
@@ -111,7 +111,7 @@ impl Place {
 
 fn widened(low: f64, high: f64, is_logarithmic: bool) -> (f64, f64) {
     if low > high {
-        // No finite value at all.
+        // No finite value.
         return (0.0, 1.0);
     }
     if is_logarithmic {
@@ -132,7 +132,7 @@ pub(super) fn alert_steps(overview: &Overview) -> Vec<u64> {
     steps
 }
 
-/// A number as an axis shows it: few digits, powers of ten where it would be long.
+/// A number as an axis label: few digits, a power of ten where it would be long.
 pub(super) fn label(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -145,7 +145,7 @@ pub(super) fn label(value: f64) -> String {
     trimmed(&format!("{value:.decimals$}"))
 }
 
-/// Without zeros behind the point.
+/// Removes trailing zeros after the decimal point.
 fn trimmed(text: &str) -> String {
     let (number, power) = text.find('e').map_or((text, ""), |place| text.split_at(place));
     let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };

@@ -1,4 +1,4 @@
-//! What would settle the open questions.
+//! The summary sentence and the next steps.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,37 +9,37 @@ use trainmon_runs::steps::ColumnNames;
 use super::document::{Certainty, Direction, Moved, NextStep, Report, ReportedAlert, StandsOut, StandsOutKind};
 use super::gaps::{Coverage, capitalised};
 
-/// So many steps before the first sign a second run should measure everything.
+/// How many steps before the first sign a second run should measure everything.
 const LEAD: u64 = 5;
 
-/// So many series of the optimizer's state move together by chance.
+/// At most this many series of the optimizer's state move together by chance.
 const ALONE: usize = 8;
 
-/// The sentence that answers what happened.
+/// The sentence that summarizes the run.
 pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let alerts = report.alerts.len() as u64 + report.left_out.alerts;
     let steps: u64 = report.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
     let seen = format!("{steps} steps, {} series", coverage.series());
     if !coverage.has_steps() && alerts == 0 {
-        return "The run has no step yet: there is nothing to tell of it.".to_owned();
+        return "The run has no steps yet.".to_owned();
     }
     let alert = first_alert(report, alerts).map_or_else(|| coverage.without_alert(), |first| format!("{first} "));
     let Some(first) = first_certain(report) else {
         let moved = report.moved.len() as u64 + report.left_out.moved;
-        // A parameter that begins small grows most in trainings that go well.
+        // A parameter that starts small grows most in healthy trainings.
         let leads = |one: &&StandsOut| one.kind != StandsOutKind::Grown;
         if let Some(first) = report.stands_out.iter().find(leads) {
             let others = match report.stands_out.len() - 1 {
                 0 => String::new(),
-                1 => " 1 other thing stands out.".to_owned(),
-                others => format!(" {others} other things stand out."),
+                1 => " 1 other finding.".to_owned(),
+                others => format!(" {others} other findings."),
             };
             return format!("{alert}{}.{others} ({seen})", capitalised(&first.words));
         }
         return match moved {
-            0 => format!("{alert}No series left what it was before ({seen})."),
-            1 => format!("{alert}One series may have left what it was before, which chance does too ({seen})."),
-            _ => format!("{alert}{moved} series may have left what they were before, which chance does too ({seen})."),
+            0 => format!("{alert}No series left its usual range ({seen})."),
+            1 => format!("{alert}1 series may have left its usual range, which can be chance ({seen})."),
+            _ => format!("{alert}{moved} series may have left their usual range, which can be chance ({seen})."),
         };
     };
     let certainty = match first.certainty {
@@ -55,8 +55,8 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     format!("{alert}{certainty} that {}{others} ({seen}).", movement_in_words(first))
 }
 
-/// The run's own word comes first: its rules saw every step. Alerts of all ranks that begin within a few steps of each other are one
-/// incident.
+/// The summary of the first alert, which comes first: the run's own rules saw every step. Alerts of all ranks that
+/// begin within a few steps of each other count as one incident.
 fn first_alert(report: &Report, alerts: u64) -> Option<String> {
     let message = &report.alerts.first()?.message;
     let is_next = |a: &ReportedAlert, b: &ReportedAlert| b.step.saturating_sub(a.step) <= INCIDENT_STEPS;
@@ -65,7 +65,7 @@ fn first_alert(report: &Report, alerts: u64) -> Option<String> {
     let on = if ranks.len() > 1 { format!(" on {} ranks", ranks.len()) } else { String::new() };
     let beginning = match incidents.len() {
         _ if alerts == 1 => "One alert".to_owned(),
-        // Nobody knows how the alerts that found no room lie.
+        // The steps of the omitted alerts are unknown, so incidents cannot be counted.
         _ if report.left_out.alerts > 0 => format!("{alerts} alerts{on}, the first"),
         1 => format!("One incident ({alerts} alerts{on})"),
         several => format!("{several} incidents ({alerts} alerts{on}), the first"),
@@ -73,8 +73,8 @@ fn first_alert(report: &Report, alerts: u64) -> Option<String> {
     Some(format!("{beginning}: {message}."))
 }
 
-/// The earliest departure that is beyond chance. Of one step a number that is not finite, then the cause before its effects; a
-/// tensor goes before a sum over all of them.
+/// The earliest departure that is unlikely to be chance. Within one step, a non-finite value comes first, then causes
+/// before their effects, and a tensor before a sum over all tensors.
 pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
     let is_told = |moved: &&Moved| is_beyond_chance(moved, report);
     let first = report.moved.iter().find(is_told)?;
@@ -85,8 +85,9 @@ pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
     Some(of_step.find(|moved| moved.tensor.is_some() && moved.signal.starts_with("grad")).unwrap_or(first))
 }
 
-/// Among thousands of series some leap by chance. A movement leads the report if it is a fact, a number of the whole run, a
-/// gradient, an activation or a parameter that moves far, or where several series move at once.
+/// Whether a movement is unlikely to be chance: among thousands of series some jump by chance. It must be a non-finite
+/// value, a number of the whole run, a far move of a gradient, activation or parameter, or one of several series that
+/// move at once.
 fn is_beyond_chance(moved: &Moved, report: &Report) -> bool {
     if is_of_the_machine(moved) {
         return false;
@@ -100,13 +101,13 @@ fn is_beyond_chance(moved: &Moved, report: &Report) -> bool {
         return true;
     }
     let together = || report.moved.iter().filter(|one| one.step.abs_diff(moved.step) <= 1).count();
-    // Updates fall with the learning rate.
+    // Updates shrink with the learning rate.
     let is_fall_of_update = moved.direction == Direction::Falls && moved.signal.starts_with("update");
     let is_alarming = !is_state || (!is_fall_of_update && together() > ALONE);
     moved.certainty >= least && is_alarming
 }
 
-/// Times say something of the machine, not of the training's numbers.
+/// Times describe the machine, not the training's numbers.
 fn is_of_the_machine(moved: &Moved) -> bool {
     moved.signal.ends_with("_seconds") || moved.signal == "comm_time"
 }
@@ -125,7 +126,7 @@ pub(super) fn movement_in_words(moved: &Moved) -> String {
         Direction::NotFinite => "is not finite",
     };
     let from = match usual {
-        // A curve keeps no more of it than that it is not finite.
+        // For a non-finite value, a curve keeps no other number.
         Some(usual) if *direction == Direction::NotFinite => format!(", usually {}", short(*usual)),
         Some(usual) => format!(", from {} to {}", short(*usual), short(*value)),
         None => String::new(),
@@ -134,17 +135,17 @@ pub(super) fn movement_in_words(moved: &Moved) -> String {
     format!("{what} {how} at {when} on rank {rank}{from}{end}")
 }
 
-/// A number in four digits.
+/// A number with four digits.
 pub(super) fn short(value: f64) -> String {
     trainmon_core::short(value, 4)
 }
 
-/// What a report is of, for the commands in it.
+/// The subject of a report, for the commands in it.
 #[derive(Debug)]
 pub(super) struct Subject {
-    /// The path as a shell takes it, with the options that name columns.
+    /// The path, quoted for a shell, with the options that name columns.
     words: String,
-    /// Whether it is the log of another tool: commands for runs do not take it.
+    /// Whether it is another tool's log, which commands for runs do not accept.
     is_log: bool,
 }
 
@@ -159,7 +160,7 @@ impl Subject {
     }
 }
 
-/// The questions that are open, the most telling first.
+/// The open questions, the most informative first.
 pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &Subject) -> Vec<NextStep> {
     let mut next = Vec::new();
     let first = first_certain(report);
@@ -169,9 +170,9 @@ pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &Subject) ->
     }
     if report.alerts.iter().any(|alert| alert.rule == AlertRule::NormMismatch) {
         next.push(NextStep {
-            question: "Which of the two gradient norms is right?".to_owned(),
+            question: "Which of the two gradient norms is correct?".to_owned(),
             action:
-                "Look at clipping and at parameters outside the optimizer: the framework's norm and the monitor's part."
+                "Check clipping and parameters outside the optimizer: the framework's norm and the monitor's norm differ."
                     .to_owned(),
             command: None,
         });
@@ -180,15 +181,15 @@ pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &Subject) ->
     let is_covered = coverage.has(&["grad_unreduced", "grad_reduced"]);
     if !is_covered {
         next.push(NextStep {
-            question: "Which layer is it?".to_owned(),
-            action: "Measure weight gradients: without them nothing is known by layer.".to_owned(),
+            question: "Which layer causes it?".to_owned(),
+            action: "Measure weight gradients: the report has no data by layer without them.".to_owned(),
             command: Some("trainmon run --config monitor.json train.py   # {\"wg_distribution\": true}".to_owned()),
         });
     }
     if first.is_some() || !report.alerts.is_empty() {
         next.push(NextStep {
-            question: "When did it look right?".to_owned(),
-            action: "Look at the curves and the layers by step.".to_owned(),
+            question: "When was the run last normal?".to_owned(),
+            action: "Look at the curves and layers step by step.".to_owned(),
             command: Some(format!("trainmon plot {} --rank {first_rank}", run.words)),
         });
     }
@@ -200,8 +201,8 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
     let place = first.layer.clone().or_else(|| first.tensor.clone());
     if first.signal == "learning_rate" {
         next.push(NextStep {
-            question: "Was the learning rate meant to change?".to_owned(),
-            action: format!("Look at the schedule at step {}: everything after it may follow from that.", first.step),
+            question: "Was the change of the learning rate intended?".to_owned(),
+            action: format!("Check the schedule at step {}: all later changes may follow from it.", first.step),
             command: None,
         });
         return;
@@ -216,7 +217,7 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
         return;
     }
     next.push(NextStep {
-        question: "Is it the data, or the machine?".to_owned(),
+        question: "Is the cause the data or the machine?".to_owned(),
         action: format!(
             "Run again from a checkpoint before step {} with the same order of data: what comes again at the same step is the \
              data or the code; what does not is noise, or the machine.",
@@ -227,8 +228,8 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
     if !coverage.has(&["actv"]) {
         let at = place.map_or_else(String::new, |layer| format!(" of {layer}"));
         next.push(NextStep {
-            question: "Did it come in with the activations, or is it made in the backward pass?".to_owned(),
-            action: format!("Measure activations and their gradients{at} from step {before} on, in every step."),
+            question: "Does the value come from the activations or from the backward pass?".to_owned(),
+            action: format!("Measure activations and their gradients{at} in every step from step {before} on."),
             command: Some(if run.is_log {
                 "trainmon run --config monitor.json train.py   # {\"xy_distribution\": true}".to_owned()
             } else {
@@ -238,7 +239,7 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
     }
     if first.direction == Direction::NotFinite {
         next.push(NextStep {
-            question: "Which operator makes the first value that is not finite?".to_owned(),
+            question: "Which operator produces the first non-finite value?".to_owned(),
             action: format!(
                 "Capture steps {before} to {} with msprobe, level `mix`, on rank {}.",
                 first.step, first.rank
@@ -247,7 +248,7 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
         });
     } else {
         next.push(NextStep {
-            question: "Which operator differs from a run that is well?".to_owned(),
+            question: "Which operator differs from a good run?".to_owned(),
             action: format!(
                 "Capture step {} of this run and of a good one with msprobe, and compare the captures.",
                 first.step
@@ -257,17 +258,17 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
     }
 }
 
-/// Of several ranks that were read, some moved and others did not.
+/// Advice for a run in which some of the ranks moved and others did not.
 fn of_ranks(first: &Moved, coverage: &Coverage, next: &mut Vec<NextStep>) {
     if coverage.ranks() < 2 {
         return;
     }
     if let Some(only) = coverage.moved_alone() {
         next.push(NextStep {
-            question: format!("Why rank {only} alone?"),
+            question: format!("Why is only rank {only} affected?"),
             action: format!(
-                "No other rank shows a departure: give rank {only} another machine, or swap its data with another rank's, and \
-                 run again from before step {}.",
+                "No other rank shows a departure: move rank {only} to another machine, or swap its data with another rank's, and \
+                 run again from a checkpoint before step {}.",
                 first.step
             ),
             command: None,

@@ -1,16 +1,16 @@
-//! A report within its size, whatever the run's.
+//! Limits a report to its maximum size.
 
 use std::collections::BTreeSet;
 
 use super::document::{Moved, Report};
 use super::{markdown, order};
 
-/// What a ticket, a chat and a language model take.
+/// The largest report: it must fit into a ticket, a chat message and a language model's input.
 pub const MOST_BYTES: usize = 256 * 1000;
 
-/// Longer names and messages are shortened in their middle: both ends of a tensor's name say something.
+/// Longer names and messages are shortened in the middle, because both ends of a tensor's name matter.
 const MOST_TEXT: usize = 160;
-/// The first lengths of lists; halved until everything fits.
+/// The initial lengths of lists, halved until everything fits.
 const LENGTHS: Lengths = Lengths { moved: 200, alerts: 200, curves: 96, ranks: 128, sentences: 40 };
 
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +36,11 @@ impl Lengths {
     }
 }
 
-/// The report as JSON and as Markdown, both within [`MOST_BYTES`]; what finds no room is counted in it. `finish` writes the
-/// sentences that tell of the rest.
+/// The report as JSON and as Markdown, each within [`MOST_BYTES`]. Omitted entries are counted in it. `finish` writes
+/// the sentences that depend on these counts.
 ///
 /// # Errors
-/// The report is no JSON.
+/// The report cannot be serialized as JSON.
 pub(super) fn fit(mut report: Report, finish: impl Fn(&mut Report)) -> Result<Report, serde_json::Error> {
     shorten(&mut report);
     let mut lengths = LENGTHS;
@@ -48,7 +48,7 @@ pub(super) fn fit(mut report: Report, finish: impl Fn(&mut Report)) -> Result<Re
         cut(&mut report, lengths);
         finish(&mut report);
         let is_small = json(&report)?.len() <= MOST_BYTES && markdown::markdown(&report).len() <= MOST_BYTES;
-        // A list of one each is some kilobytes: it always fits.
+        // Lists of one entry each take a few kilobytes: they always fit.
         if is_small || lengths.moved == 1 {
             return Ok(report);
         }
@@ -56,7 +56,7 @@ pub(super) fn fit(mut report: Report, finish: impl Fn(&mut Report)) -> Result<Re
     }
 }
 
-/// As it is written to a file.
+/// The JSON text of a report file.
 pub(super) fn json(report: &Report) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }
@@ -79,7 +79,7 @@ fn truncate<T>(list: &mut Vec<T>, most: usize) -> u64 {
     beyond as u64
 }
 
-/// The first of each rank, the earliest half, and of the rest the farthest.
+/// Keeps the first departure of each rank, then the earliest half, then the farthest of the rest.
 fn keep_moved(moved: &mut Vec<Moved>, most: usize) -> u64 {
     let before = moved.len();
     if before > most {
@@ -119,7 +119,7 @@ fn shorten(report: &mut Report) {
     let messages = report.alerts.iter_mut().map(|alert| &mut alert.message);
     let sentences = messages.chain(report.stands_out.iter_mut().map(|one| &mut one.words));
     sentences.chain(&mut report.warnings).chain(&mut report.not_measured).chain(&mut report.read).for_each(|text| {
-        // A sentence with a path in it is longer than a name.
+        // A sentence with a path is longer than a name.
         if text.len() > 4 * MOST_TEXT {
             short(text);
         }
@@ -127,7 +127,7 @@ fn shorten(report: &mut Report) {
     report.left_out.shortened = shortened;
 }
 
-/// Both ends, where it is too long.
+/// Both ends of a text that is too long.
 fn shortened_text(text: &str) -> Option<String> {
     if text.len() <= MOST_TEXT {
         return None;

@@ -1,4 +1,4 @@
-//! The report: what JSON and Markdown are made of.
+//! The report's data, from which JSON and Markdown are written.
 
 use serde::Serialize;
 use trainmon_core::{AlertPhase, AlertRule, AlertSeverity, number};
@@ -6,70 +6,70 @@ use trainmon_runs::NewestRun;
 
 pub use super::movement::Direction;
 
-/// Goes up with every change that an older reader would misunderstand.
+/// Increases with every change that an older reader would misinterpret.
 pub const VERSION: u32 = 1;
 
-/// What a run shows, at most 256 KB as JSON and as Markdown whatever the run's size.
+/// The evidence from a run, at most 256 KB as JSON and as Markdown, independent of the run's size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`VERSION`].
     pub version: u32,
-    /// The program's.
+    /// The program's version.
     pub trainmon: &'static str,
     /// The run's name.
     pub run: String,
-    /// Which run was taken of a directory that holds several.
+    /// The chosen run, if the directory holds several.
     pub newest: Option<NewestRun>,
-    /// What was read and what was guessed, where it is the log of another tool, a sentence each.
+    /// For another tool's log: the columns read and guessed, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// How many ranks it had.
+    /// The number of ranks.
     pub world_size: u32,
-    /// The answer in a sentence.
+    /// The summary sentence.
     pub summary: String,
-    /// What to do next, the most telling first.
+    /// Next steps, the most informative first.
     pub next: Vec<NextStep>,
-    /// Series that left what they were before, the earliest first.
+    /// Series that left their usual range, the earliest first.
     pub moved: Vec<Moved>,
-    /// What stands out besides, the most telling first.
+    /// Other findings, the most informative first.
     pub stands_out: Vec<StandsOut>,
     /// Alerts, oldest first.
     pub alerts: Vec<ReportedAlert>,
     /// The run's curves.
     pub curves: Vec<CurveSummary>,
-    /// By rank.
+    /// A summary of each rank.
     pub ranks: Vec<RankSummary>,
-    /// What nobody can tell from this run, a sentence each.
+    /// Quantities that the run did not measure, one sentence each.
     pub not_measured: Vec<String>,
-    /// How the answer was found.
+    /// How the report was made.
     pub method: Method,
-    /// What is not as it should be in the files, a sentence each.
+    /// Problems in the files, one sentence each.
     pub warnings: Vec<String>,
-    /// What found no room.
+    /// The number of entries that did not fit.
     pub left_out: LeftOut,
 }
 
-/// What would settle a question.
+/// A measurement or command that answers an open question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NextStep {
-    /// What is open.
+    /// The open question.
     pub question: String,
-    /// What to run or capture.
+    /// The thing to run or capture.
     pub action: String,
-    /// A command, where one does it.
+    /// A command that does it, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
-/// Something that stands out, though no series need have moved.
+/// A finding that does not require a series to move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StandsOut {
-    /// What it is.
+    /// The kind of finding.
     pub kind: StandsOutKind,
-    /// Since when, or in which step; absent for what is true of the whole run.
+    /// The step in which it began or happened; absent if it applies to the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// Where; of several ranks the first.
+    /// The rank; the first of several.
     pub rank: u32,
     /// The layer, the tensor or the curve.
     pub name: String,
@@ -77,38 +77,38 @@ pub struct StandsOut {
     pub words: String,
 }
 
-/// Kinds of what stands out, the most telling first.
+/// Kinds of findings, the most informative first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StandsOutKind {
-    /// A rank that did not end in order, while others did.
+    /// A rank that did not end cleanly while others did.
     Killed,
-    /// A layer whose gradients stop while others go on.
+    /// A layer whose gradients stop while others continue.
     Stopped,
-    /// A tensor unlike those of the same name in the other layers.
+    /// A tensor unlike the tensors of the same name in other layers.
     Unlike,
-    /// A step that took far longer than the others.
+    /// A step that took much longer than the others.
     SlowStep,
-    /// The parameter that grew far more than the others.
+    /// The parameter that grew much more than the others.
     Grown,
 }
 
-/// How sure a statement is.
+/// How certain a statement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// 8 to 12 deviations: chance does so now and then in a large model.
+    /// 8 to 12 deviations: this happens by chance now and then in a large model.
     Possible,
     /// 12 to 25 deviations.
     Likely,
-    /// 25 deviations and more.
+    /// At least 25 deviations.
     VeryLikely,
-    /// A fact: a value that is not finite.
+    /// A fact: a non-finite value.
     Certain,
 }
 
 impl Certainty {
-    /// Of so many deviations.
+    /// The certainty of a departure by its deviations.
     pub(super) fn of(deviations: f64) -> Self {
         match deviations {
             deviations if deviations == f64::INFINITY => Self::Certain,
@@ -118,7 +118,7 @@ impl Certainty {
         }
     }
 
-    /// In words.
+    /// The certainty as words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Possible => "possible",
@@ -129,144 +129,145 @@ impl Certainty {
     }
 }
 
-/// A series that left what it was before.
+/// A series that left its usual range.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
-    /// Since when.
+    /// The step in which it left.
     pub step: u64,
-    /// The last step of the bin it was found in; equal to `step` where every step was looked at.
+    /// The last step of the bin in which it was found; equal to `step` if every step was examined.
     pub step_up_to: u64,
-    /// Where.
+    /// The rank.
     pub rank: u32,
-    /// `loss`, `grad_reduced`.
+    /// The signal: `loss`, `grad_reduced`.
     pub signal: String,
-    /// `norm`, or the number's own name; absent for a curve.
+    /// The statistic: `norm`, or the number's own name; absent for a curve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistic: Option<String>,
-    /// The tensor; absent for the whole run.
+    /// The tensor; absent for a number of the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensor: Option<String>,
-    /// Its layer.
+    /// The tensor's layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// How.
+    /// The direction of the change.
     pub direction: Direction,
-    /// The value then.
+    /// The first value outside the usual range.
     #[serde(with = "number")]
     pub value: f64,
-    /// The median before.
+    /// The median of the values before.
     #[serde(with = "number::optional")]
     pub usual: Option<f64>,
-    /// Deviations of what was before, at the farthest of the first nine values; infinite for one that is not finite.
+    /// The distance of the farthest of the first nine values from the values before, in deviations; infinite for a
+    /// non-finite value.
     #[serde(with = "number")]
     pub deviations: f64,
-    /// Values that it was held against.
+    /// The number of values before that were used for the comparison.
     pub held_against: usize,
-    /// How sure it is that this is no chance.
+    /// How certain it is that this is not chance.
     pub certainty: Certainty,
-    /// Whether the series ends where it was before.
+    /// Whether the series returned to its usual range by the end.
     pub returned: bool,
 }
 
 /// An alert of the run's own rules.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReportedAlert {
-    /// When.
+    /// The step.
     pub step: u64,
-    /// Where.
+    /// The rank.
     pub rank: u32,
-    /// Which rule.
+    /// The rule.
     pub rule: AlertRule,
-    /// How much it matters.
+    /// The severity.
     pub severity: AlertSeverity,
-    /// Whether it begins or is over.
+    /// Whether the alert begins or ends.
     pub phase: AlertPhase,
-    /// Findings it stands for.
+    /// The number of findings that the alert summarizes.
     pub findings: u64,
-    /// Of what, in words.
+    /// The series, in words.
     pub series: String,
-    /// The layer, where there is one.
+    /// The layer, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// What was found.
+    /// The value that was found.
     #[serde(with = "number")]
     pub value: f64,
-    /// What was usual.
+    /// The usual value.
     #[serde(with = "number::optional")]
     pub usual: Option<f64>,
-    /// The largest or smallest value that would have been none, whichever was passed.
+    /// The threshold that the value crossed.
     #[serde(with = "number::optional")]
     pub bound: Option<f64>,
-    /// What moved first, as the run's monitor saw it.
+    /// The root cause that the run's monitor found: the series that moved first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_first: Option<String>,
-    /// What the run said of it.
+    /// The alert's message.
     pub message: String,
 }
 
-/// A curve in numbers.
+/// The summary of a curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct CurveSummary {
-    /// Where.
+    /// The rank.
     pub rank: u32,
-    /// `loss`.
+    /// The curve: `loss`.
     pub name: String,
-    /// Its first value.
+    /// The first value.
     #[serde(with = "number::optional")]
     pub first: Option<f64>,
-    /// Its newest value.
+    /// The newest value.
     #[serde(with = "number::optional")]
     pub last: Option<f64>,
-    /// Its smallest finite value.
+    /// The smallest finite value.
     #[serde(with = "number::optional")]
     pub smallest: Option<f64>,
-    /// Its largest finite value, and the step of it, or of the first of the steps that share a bin.
+    /// The largest finite value.
     #[serde(with = "number::optional")]
     pub largest: Option<f64>,
-    /// As above.
+    /// The step of the largest value, or the first of the steps that share its bin.
     pub largest_at: Option<u64>,
-    /// Bins with a value that is not finite.
+    /// The number of bins with a non-finite value.
     pub not_finite: u64,
 }
 
-/// A rank in numbers.
+/// The summary of a rank.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankSummary {
-    /// Which.
+    /// The rank.
     pub rank: u32,
-    /// Its steps.
+    /// The number of steps.
     pub steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// Steps in which tensors were measured.
+    /// The number of steps in which tensors were measured.
     pub measured_steps: u64,
-    /// Alerts, begun or ended.
+    /// The number of alerts, begun or ended.
     pub alerts: u64,
-    /// Series that left what they were before.
+    /// The number of series that left their usual range.
     pub moved: u64,
-    /// Records that were lost on their way.
+    /// The number of dropped records.
     pub dropped: u64,
 }
 
-/// How the answer was found.
+/// How the report was made.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Method {
-    /// Series looked at, curves and tensors.
+    /// The number of examined series, curves and tensors.
     pub series: u64,
-    /// Steps that share a value of a curve, at most.
+    /// The largest number of steps that share one value of a curve.
     pub steps_per_value: u64,
-    /// Measured steps that share a value of a tensor, at most.
+    /// The largest number of measured steps that share one value of a tensor.
     pub steps_per_tensor_value: u64,
-    /// In words.
+    /// The method as text.
     pub words: &'static str,
 }
 
-/// What found no room, by what it is.
+/// The number of entries that did not fit, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// Alerts.
     pub alerts: u64,
-    /// Series that left what they were before.
+    /// Series that left their usual range.
     pub moved: u64,
     /// Curves.
     pub curves: u64,
@@ -274,12 +275,12 @@ pub struct LeftOut {
     pub ranks: u64,
     /// Sentences and warnings.
     pub sentences: u64,
-    /// Names and messages that were shortened.
+    /// Shortened names and messages.
     pub shortened: u64,
 }
 
 impl Report {
-    /// Whether the run's own rules found something.
+    /// Whether the run's own rules raised an alert.
     pub fn has_alert(&self) -> bool {
         !self.alerts.is_empty() || self.left_out.alerts > 0
     }

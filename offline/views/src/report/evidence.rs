@@ -1,4 +1,4 @@
-//! What a rank's history shows.
+//! The evidence in one rank's history.
 
 use trainmon_core::{Alert, AlertPhase, FiniteCalls, Kind, layer_of};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
@@ -8,10 +8,10 @@ use super::movement::{Direction, Point, SeriesDeparture, first_departure};
 use super::{order, stands_out};
 use crate::rank_history::RankHistory;
 
-/// So many departures and alerts of a rank are kept: more than a report has room for.
+/// The number of departures and alerts kept for a rank: more than a report can hold.
 const MOST: usize = 400;
 
-/// What a rank comes to.
+/// The evidence of one rank.
 #[derive(Debug)]
 pub(super) struct Evidence {
     pub(super) summary: RankSummary,
@@ -19,9 +19,9 @@ pub(super) struct Evidence {
     pub(super) stands_out: Vec<StandsOut>,
     pub(super) alerts: Vec<ReportedAlert>,
     pub(super) curves: Vec<CurveSummary>,
-    /// Series looked at.
+    /// The number of examined series.
     pub(super) series: u64,
-    /// Series with too few values to be looked at.
+    /// The number of series with too few values to examine.
     pub(super) too_short: u64,
     pub(super) steps_per_value: u64,
     pub(super) steps_per_tensor_value: u64,
@@ -39,7 +39,7 @@ impl Evidence {
         let mut stands_out: Vec<StandsOut> =
             stands_out::slow_step(&overview.steps, &overview.curves, rank).into_iter().collect();
         for kind in &overview.tables.kinds {
-            // The first statistic is the norm, or the kind's first number: one departure of a tensor says enough.
+            // The first statistic is the norm, or the kind's first number: one departure per tensor is enough.
             let map = kind.statistics.first().and_then(|statistic| history.history.heat_map(&kind.name, statistic, 0));
             if let Some(map) = map {
                 search.tensors(&map);
@@ -77,7 +77,7 @@ fn columns_width(overview: &Overview) -> u64 {
     overview.tables.columns.width
 }
 
-/// In the order of their steps, causes first. Of too many, the earliest and the farthest stay.
+/// Sorts by step, causes first. Of too many entries, keeps the earliest and the farthest.
 fn earliest_and_farthest(moved: &mut Vec<Moved>) {
     order::sort(moved);
     if moved.len() > MOST {
@@ -106,14 +106,14 @@ impl Search {
             let point =
                 |bin| Some(Point { first_step: steps.first[bin], last_step: steps.last[bin], value: value(bin)? });
             let points = (0..steps.first.len()).filter_map(point);
-            // Parameters that begin at zero have no ratio yet.
+            // A parameter that starts at zero has no ratio yet.
             let has_no_ratio = |point: &Point| curve.name.starts_with("update_ratio") && !point.value.is_finite();
             points.skip_while(has_no_ratio).collect()
         };
         let departure = if curve.high.is_empty() {
             self.look(&points(&curve.last))
         } else {
-            // Of a bin of several steps a rise shows in its largest value, a fall in its smallest.
+            // In a bin of several steps, a rise shows in the largest value and a fall in the smallest.
             let fall = first_departure(&points(&curve.low)).filter(|fall| fall.direction == Direction::Falls);
             earlier(self.look(&points(&curve.high)), fall)
         };
@@ -136,7 +136,7 @@ impl Search {
                 self.series += 1;
                 continue;
             }
-            // A parameter that begins at zero has no ratio yet.
+            // A parameter that starts at zero has no ratio yet.
             let has_no_ratio = |value: &f32| map.kind == Kind::UpdateRatio.name() && !value.is_finite();
             let without_ratio = values.iter().take_while(|value| **value == ABSENT || has_no_ratio(value)).count();
             let points: Vec<Point> = values
@@ -165,7 +165,7 @@ impl Search {
     }
 }
 
-/// The departure that began first; of one bin the farther.
+/// The departure that began first; within one bin, the farther one.
 fn earlier(one: Option<SeriesDeparture>, other: Option<SeriesDeparture>) -> Option<SeriesDeparture> {
     match (one, other) {
         (Some(one), Some(other)) => {
@@ -222,7 +222,7 @@ fn reported(alert: &Alert) -> ReportedAlert {
 
 fn curve_summary(rank: u32, steps: &AxisDocument, curve: &CurveDocument) -> CurveSummary {
     let CurveDocument { name, last, low, high, broken: _ } = curve;
-    // While bins hold one step each, both are the value itself.
+    // While each bin holds one step, both are the value itself.
     let (low, high) = if high.is_empty() { (last, last) } else { (low, high) };
     let finite = |values: &[Option<f64>]| -> Vec<(usize, f64)> {
         let with_place = values.iter().enumerate().filter_map(|(bin, value)| Some((bin, (*value)?)));

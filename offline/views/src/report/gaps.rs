@@ -1,15 +1,15 @@
-//! What nobody can tell from a run.
+//! The gaps in a run's measurements.
 
 use std::collections::BTreeSet;
 
 use trainmon_history::curves;
-use trainmon_report::first_of;
+use trainmon_report::{counted, first_of};
 use trainmon_runs::steps::StepTimes;
 
 use super::evidence::Evidence;
 use crate::rank_history::RankHistory;
 
-/// What a run may measure, with the words for it and the key of the config.
+/// The measurements a run can contain, with their description and config key.
 const KINDS: [(&[&str], &str); 7] = [
     (&["grad_unreduced", "grad_reduced"], "weight gradients (`wg_distribution`)"),
     (&["grad_unreduced"], "gradients before aggregation and clipping"),
@@ -22,10 +22,10 @@ const KINDS: [(&[&str], &str); 7] = [
     (&["param_origin", "param_updated"], "parameters (`param_distribution`)"),
     (&["update", "update_ratio"], "updates and update ratios (`update`)"),
 ];
-/// Names a sentence lists.
+/// The number of names listed in a sentence.
 const SHOWN: usize = 8;
 
-/// What is known of all ranks together.
+/// The coverage of all ranks together.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     kinds: BTreeSet<&'static str>,
@@ -35,7 +35,7 @@ pub(super) struct Coverage {
     sampled_steps: u64,
     dropped: u64,
     without_times: bool,
-    /// Ranks whose alerts were not written down, and that have none in any other file.
+    /// Ranks that did not record alerts and have none in any other file.
     without_alert_record: Vec<u32>,
     too_short: u64,
     series: u64,
@@ -65,22 +65,22 @@ impl Coverage {
         self.tensor_bins = self.tensor_bins.max(evidence.steps_per_tensor_value);
     }
 
-    /// The sentence for a run without alerts; empty if a rank did not record its alerts.
+    /// The sentence for a run without alerts; empty if a rank did not record alerts.
     pub(super) fn without_alert(&self) -> String {
         if self.without_alert_record.is_empty() { "No alert. ".to_owned() } else { String::new() }
     }
 
-    /// How many ranks were read.
+    /// The number of ranks that were read.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()
     }
 
-    /// The only rank with a series that moved, if there is only one.
+    /// The only rank with a series that moved, if there is exactly one.
     pub(super) fn moved_alone(&self) -> Option<u32> {
         if let [only] = self.moved_ranks[..] { Some(only) } else { None }
     }
 
-    /// Whether there is a step at all.
+    /// Whether any rank has a step.
     pub(super) fn has_steps(&self) -> bool {
         self.steps > 0
     }
@@ -90,12 +90,12 @@ impl Coverage {
         kinds.iter().any(|kind| self.kinds.contains(kind))
     }
 
-    /// Series looked at.
+    /// The number of examined series.
     pub(super) fn series(&self) -> u64 {
         self.series
     }
 
-    /// A sentence each.
+    /// The gaps, one sentence each.
     pub(super) fn gaps(&self, world_size: u32, is_log: bool) -> Vec<String> {
         let mut gaps = Vec::new();
         let missing: Vec<&str> = KINDS.iter().filter(|(kinds, _)| !self.has(kinds)).map(|(_, words)| *words).collect();
@@ -103,10 +103,10 @@ impl Coverage {
             gaps.push(format!("Not measured: {}.", missing.join(", ")));
         }
         for (curve, what) in [
-            (curves::LOSS, "the loss was not told (`watch.log(loss=…)`)"),
-            (curves::LEARNING_RATE, "the learning rate was not told"),
-            (curves::GRAD_NORM, "the gradient norm is not known"),
-            (curves::STEP_SECONDS, "no step has a duration"),
+            (curves::LOSS, "the loss was not logged (`watch.log(loss=…)`)"),
+            (curves::LEARNING_RATE, "the learning rate was not logged"),
+            (curves::GRAD_NORM, "the gradient norm was not measured"),
+            (curves::STEP_SECONDS, "step durations were not recorded"),
         ] {
             let is_named = is_log && curve == curves::LOSS;
             if is_named && !self.curves.contains(curve) {
@@ -122,36 +122,43 @@ impl Coverage {
         }
         if self.measured_steps < self.steps {
             let (steps, measured) = (self.steps, self.measured_steps);
-            gaps.push(format!("Tensors were measured in {measured} of {steps} steps (over all ranks)."));
+            gaps.push(format!("Tensors were measured in {measured} of {steps} steps (sum over all ranks)."));
         }
-        for (count, what) in [
-            (self.sampled_steps, "steps measured a part of the layers only, to keep the overhead budget"),
-            (self.dropped, "records were lost on their way: a queue was full"),
-            (self.rows_left_out, "tensors were too many to be looked at"),
+        for (count, (one, several), rest) in [
+            (
+                self.sampled_steps,
+                ("step measured only a part of the layers", "steps measured only a part of the layers"),
+                ", to keep the overhead budget",
+            ),
+            (self.dropped, ("record was dropped", "records were dropped"), " because a queue was full"),
+            (self.rows_left_out, ("tensor was", "tensors were"), " not examined because there are too many"),
             (
                 self.too_short,
-                "series have too few values for a usual level; of them only values that are not finite are told",
+                ("series has", "series have"),
+                " too few values for a usual level: only non-finite values are reported",
             ),
         ] {
             if count > 0 {
-                gaps.push(format!("{count} {what}."));
+                gaps.push(format!("{}{rest}.", counted(count, one, several)));
             }
         }
         if self.tensor_bins > 1 {
             gaps.push(format!(
-                "Of each {} measured steps the largest value of a tensor is kept: where a tensor falls in some of them only, that is \
-                 not seen.",
+                "Of each {} measured steps only the largest value of a tensor is kept: a fall in some of these steps is not \
+                 detected.",
                 self.tensor_bins
             ));
         }
         if self.without_times {
-            gaps.push("When steps were is not known: the files keep no times.".to_owned());
+            gaps.push("The times of steps are unknown: the files do not contain them.".to_owned());
         }
-        if let Some(first) = self.without_alert_record.first() {
-            let others = self.without_alert_record.len() - 1;
-            let ranks =
-                if others == 0 { format!("Rank {first} has") } else { format!("Rank {first} and {others} more have") };
-            gaps.push(format!("{ranks} no `alerts.jsonl`: whether there was an alert is not known."));
+        match &self.without_alert_record[..] {
+            [] => {}
+            [only] => gaps.push(format!("Rank {only} has no `alerts.jsonl`: its alerts are unknown.")),
+            ranks => {
+                let shown = first_of(ranks.iter().map(u32::to_string), SHOWN);
+                gaps.push(format!("{} ranks have no `alerts.jsonl` ({shown}): their alerts are unknown.", ranks.len()));
+            }
         }
         gaps
     }

@@ -3,24 +3,24 @@
 use super::advice::{movement_in_words, short};
 use super::document::{CurveSummary, LeftOut, Moved, NextStep, RankSummary, Report, ReportedAlert};
 
-/// The report for people. Names out of files stand in code spans: they cannot be read as Markdown.
+/// Writes the report as Markdown. Names from files are in code spans so that they are not parsed as Markdown.
 pub(super) fn markdown(report: &Report) -> String {
     let method = &report.method;
     let found = format!(
-        "\n## How this was found\n\n{}\n{} series; a value of a curve is of at most {} steps, one of a tensor of at most {} \
+        "\n## Method\n\n{}\n{} series. A value of a curve covers at most {} steps, a value of a tensor at most {} \
          measured steps.\n",
         method.words, method.series, method.steps_per_value, method.steps_per_tensor_value
     );
     [
         format!("# Run {}\n\n{}\n", code(&report.run), prose(&report.summary)),
         section("What was read", report.read.iter().map(|line| prose(line))),
-        section("What would settle it", report.next.iter().map(next_step)),
-        section("What moved, the earliest first", report.moved.iter().map(moved)),
-        section("What stands out besides", report.stands_out.iter().map(|one| prose(&one.words))),
+        section("Next steps", report.next.iter().map(next_step)),
+        section("Series that moved, the earliest first", report.moved.iter().map(moved)),
+        section("Other findings", report.stands_out.iter().map(|one| prose(&one.words))),
         section("Alerts", report.alerts.iter().map(alert)),
         curves(&report.curves),
         ranks(&report.ranks),
-        section("What was not measured", report.not_measured.iter().map(|gap| prose(gap))),
+        section("Gaps in the measurements", report.not_measured.iter().map(|gap| prose(gap))),
         section("Warnings", report.warnings.iter().map(|warning| prose(warning))),
         found,
         left_out(&report.left_out),
@@ -42,7 +42,7 @@ fn moved(moved: &Moved) -> String {
     let number = if moved.deviations.is_finite() {
         format!("{:.1} deviations of the {} values before", moved.deviations, moved.held_against)
     } else {
-        "a value that is not finite".to_owned()
+        "a non-finite value".to_owned()
     };
     format!("{} ({}: {number})", code(&movement_in_words(moved)), moved.certainty.words())
 }
@@ -50,7 +50,7 @@ fn moved(moved: &Moved) -> String {
 fn alert(alert: &ReportedAlert) -> String {
     let ReportedAlert { step, rank, rule, severity, findings, series, value, usual, bound, moved_first, .. } = alert;
     let usual = usual.map_or_else(String::new, |usual| format!(", usually {}", short(usual)));
-    let bound = bound.map_or_else(String::new, |bound| format!(", bound {}", short(bound)));
+    let bound = bound.map_or_else(String::new, |bound| format!(", threshold {}", short(bound)));
     let first = moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {}", code(first)));
     let findings = if *findings > 1 { format!(", {findings} findings") } else { String::new() };
     format!(
@@ -92,7 +92,7 @@ fn ranks(ranks: &[RankSummary]) -> String {
     };
     let rows: String = ranks.iter().map(row).collect();
     format!(
-        "\n## Ranks\n\n| rank | steps | range | measured | series moved | alerts | records lost |\n|---|---|---|---|---|---|---|\n{rows}"
+        "\n## Ranks\n\n| rank | steps | range | measured | series moved | alerts | records dropped |\n|---|---|---|---|---|---|---|\n{rows}"
     )
 }
 
@@ -108,10 +108,10 @@ fn left_out(left_out: &LeftOut) -> String {
     ];
     let told: Vec<String> =
         counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    if told.is_empty() { String::new() } else { format!("\nLeft out for want of room: {}.\n", told.join(", ")) }
+    if told.is_empty() { String::new() } else { format!("\nOmitted to limit the size: {}.\n", told.join(", ")) }
 }
 
-/// A text out of a file, as code: with a fence longer than any in it, and on one line of a table.
+/// A text from a file as a code span: its fence is longer than any in the text, and it stays on one table row.
 fn code(text: &str) -> String {
     let longest = text.split(|character| character != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -120,7 +120,7 @@ fn code(text: &str) -> String {
     format!("{fence}{space}{inside}{space}{fence}")
 }
 
-/// A sentence of ours that may hold names: what Markdown or HTML would take for its own is escaped, but for code spans.
+/// Our own sentence, which may contain names: characters special to Markdown or HTML are escaped outside code spans.
 fn prose(text: &str) -> String {
     text.replace(['\n', '\r'], " ").replace('<', "&lt;").replace('*', "\\*").replace('|', "\\|")
 }

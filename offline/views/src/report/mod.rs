@@ -39,34 +39,34 @@ use self::gaps::Coverage;
 use self::stands_out::RankEnd;
 use crate::rank_history::RankHistory;
 
-/// How departures are found, in words.
-const METHOD: &str = "Each curve, and of each tensor the norm (or the number measured in its place), is looked at step by \
-    step: a value is told of that lies 8 deviations or more from the median of the up to 32 values before it, where a \
-    deviation is 1.48 times their median distance from it, and at least 2 %. In a series with a trend, \
-    the distance from one value to the next counts instead. Magnitudes are compared by their \
-    logarithms. 12 values are needed for a level. A trend is no departure, and an earlier step is no proof of a cause.";
+/// How departures are found.
+const METHOD: &str = "The report examines each curve, and for each tensor the norm (or the number measured instead), step by \
+    step. It lists a value at least 8 deviations from the median of up to 32 values before it. A deviation is 1.48 times \
+    their median distance from the median, and at least 2 %. In a series with a trend, the distance between \
+    neighbouring values counts instead. Magnitudes are compared by their logarithms. A usual level requires 12 values. \
+    A trend is not a departure, and an earlier step does not prove a cause.";
 
-/// More series than a page has: the report looks at every tensor there is room for.
+/// More series than a page: the report examines every tensor that fits.
 const LIMITS: Limits = Limits { steps: 4096, curves: 128, columns: 384, rows: 16_384, alerts: 1 };
 
-/// How a report is written.
+/// The output format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// For people.
+    /// Markdown, for people.
     Markdown,
-    /// For programs.
+    /// JSON, for programs.
     Json,
 }
 
-/// Looks at all ranks of the run in `path`, or at one, or at the log of another tool; `columns` names columns of such a log.
+/// Examines all ranks of the run in `path`, or one rank, or another tool's log. `columns` names columns of such a log.
 ///
 /// # Errors
-/// There is no run, no such rank, or a file of it is damaged.
+/// There is no run, no such rank, or a file is damaged.
 pub fn report(
     path: &Path,
     rank: Option<u32>,
     columns: &ColumnNames,
-    tell: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, ReportError> {
     let choice = rank.map_or(RankChoice::All, RankChoice::Only);
     let run = RecordedRun::open_any(path, choice, columns)?;
@@ -75,7 +75,7 @@ pub fn report(
     let mut report = empty(&run);
     let mut ends: Vec<RankEnd> = Vec::new();
     for rank in &run.ranks {
-        let history = RankHistory::read(rank, LIMITS, &mut |bytes| tell(Progress { done: done + bytes, total }))?;
+        let history = RankHistory::read(rank, LIMITS, &mut |bytes| progress(Progress { done: done + bytes, total }))?;
         let evidence = Evidence::of(&history);
         coverage.add(&history, &evidence);
         ends.push((&history).into());
@@ -106,18 +106,18 @@ pub fn report(
     Ok(bounded::fit(report, finish)?)
 }
 
-/// The most telling first; what several ranks or kinds show is one.
+/// Sorts the most informative first and merges a finding that several ranks or kinds share.
 fn sort_out(stands_out: &mut Vec<StandsOut>) {
     stands_out.sort_by_cached_key(|one| (one.kind, one.step, one.name.clone(), one.rank));
     let mut seen = BTreeSet::new();
-    // A rank's times are its own, and of its steps the longest is there alone.
+    // Times belong to one rank, and each rank reports only its longest step.
     stands_out.retain(|one| one.kind == StandsOutKind::SlowStep || seen.insert((one.kind, one.name.clone())));
 }
 
-/// What was read of another tool's log, a sentence each.
+/// The log's format and columns, one sentence each.
 fn read_of(log: &Log) -> Vec<String> {
     let lines = log.in_words();
-    let own = "the alerts are those of the default rules (`trainmon alerts --config` takes others)".to_owned();
+    let own = "the alerts come from the default rules (use `trainmon alerts --config` for others)".to_owned();
     lines.lines().map(|line| line.trim().to_owned()).chain([own]).collect()
 }
 
@@ -144,10 +144,10 @@ fn empty(run: &RecordedRun) -> Report {
 }
 
 impl Report {
-    /// As text, at most [`MOST_BYTES`].
+    /// The report as text, at most [`MOST_BYTES`].
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The report cannot be serialized as JSON.
     pub fn text(&self, format: ReportFormat) -> Result<String, ReportError> {
         Ok(match format {
             ReportFormat::Markdown => markdown::markdown(self),
@@ -159,7 +159,7 @@ impl Report {
 /// Writes a report to a new file.
 ///
 /// # Errors
-/// There is a file already, or it cannot be written.
+/// The file exists or cannot be written.
 pub fn write(text: &str, out: &Path) -> Result<(), ReportError> {
     let written = write_new(out, |file| file.write_all(text.as_bytes()));
     written.map_err(|error| error.at(out).into())

@@ -1,23 +1,23 @@
-//! Where a series leaves what it was before.
+//! Finds where a series leaves its usual range.
 
 use serde::Serialize;
 
-/// A value is held against so many before it.
+/// The number of preceding values that a value is compared with.
 const WINDOW: usize = 32;
-/// With fewer there is no usual level.
+/// The smallest number of values for a usual level.
 pub(super) const LEAST: usize = 12;
-/// The farthest value is looked for in so many behind the first.
+/// The farthest value is searched in this many values after the first.
 const FARTHEST_WITHIN: usize = 8;
-/// Deviations from which on a value is told of: beyond chance, among the series of a large model.
+/// The deviations from which on a value is reported: beyond chance among the series of a large model.
 const TOLD_FROM: f64 = 8.0;
-/// Series that scatter by less than 2 % are as good as constant, and a change of 2 % is no news.
+/// The smallest relative scatter: series that scatter less count as constant, and a change of 2 % is not reported.
 const LEAST_SCATTER: f64 = 0.02;
-/// What makes a normal distribution's standard deviation of a median absolute deviation.
+/// The factor from a median absolute deviation to a normal distribution's standard deviation.
 const NORMAL: f64 = 1.4826;
-/// Zero has no logarithm.
+/// A lower limit for logarithms, because zero has none.
 const SMALLEST: f64 = 1e-30;
 
-/// A value of a series: of one step, or of the several that share a bin.
+/// A value of a series: of one step, or of several steps that share a bin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) first_step: u64,
@@ -25,13 +25,13 @@ pub(super) struct Point {
     pub(super) value: f64,
 }
 
-/// How a series moved.
+/// The direction in which a series moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// Above what it was before.
+    /// Above its usual range.
     Rises,
-    /// Below what it was before.
+    /// Below its usual range.
     Falls,
     /// NaN or infinite.
     NotFinite,
@@ -40,23 +40,23 @@ pub enum Direction {
 /// A departure of one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SeriesDeparture {
-    /// The first value beyond, and its steps.
+    /// The first value outside the usual range, and its steps.
     pub(super) at: Point,
     /// The median of the values before.
     pub(super) usual: Option<f64>,
     pub(super) direction: Direction,
-    /// The farthest of the values from that step on, in deviations of what was before it: of the first nine.
+    /// The distance of the farthest of the first nine values from the values before, in deviations.
     pub(super) deviations: f64,
-    /// Values that the first one was held against.
+    /// The number of values that the first one was compared with.
     pub(super) held_against: usize,
-    /// Whether the series ends where it was before.
+    /// Whether the series returned to its usual range by the end.
     pub(super) returned: bool,
 }
 
-/// The first departure of a series, if there is one: a value that is not finite, or one far outside the scatter of those
-/// before it. A slow trend is none: what was before moves with it.
+/// Returns the first departure of a series: a non-finite value, or one far outside the scatter of the values before it.
+/// A slow trend is none, because its baseline moves with it.
 ///
-/// Magnitudes are compared by their logarithms, series with negative values as they are.
+/// Magnitudes are compared by their logarithms, series with negative values directly.
 pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
     let is_magnitude = !points.iter().any(|point| point.value < 0.0);
     let level = |value: f64| if is_magnitude { value.max(SMALLEST).ln() } else { value };
@@ -65,7 +65,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
     let mut since = 0;
     for &point in points {
         if !point.value.is_finite() {
-            // What departed and came back is another matter.
+            // A departure that returned is separate from the next one.
             if let Some((departure, _)) = found
                 && !departure.returned
             {
@@ -85,7 +85,7 @@ pub(super) fn first_departure(points: &[Point]) -> Option<SeriesDeparture> {
             let deviations = baseline.deviations(value, is_magnitude);
             let is_same_way = (deviations > 0.0) == (departure.direction == Direction::Rises);
             since += 1;
-            // Later it is where the series has gone since.
+            // Later values show where the series went afterwards.
             if is_same_way && since <= FARTHEST_WITHIN {
                 departure.deviations = departure.deviations.max(deviations.abs());
             }
@@ -113,12 +113,13 @@ fn unlevel(value: f64, is_magnitude: bool) -> f64 {
     if is_magnitude { value.exp() } else { value }
 }
 
-/// What the last values were.
+/// The baseline of the preceding values.
 struct Baseline {
     median: f64,
-    /// A standard deviation, by the median of distances or of strides from value to value, whichever is smaller.
+    /// The standard deviation, estimated from the median of distances or of differences between neighbours, whichever
+    /// is smaller.
     scatter: f64,
-    /// The same by the median of distances alone.
+    /// The standard deviation, estimated from the median of distances only.
     around: f64,
 }
 
@@ -130,17 +131,18 @@ impl Baseline {
         }
         let median = median(recent.to_vec());
         let around = NORMAL * self::median(recent.iter().map(|value| (value - median).abs()).collect());
-        // A series on its way somewhere is far from its median most of the time: what scatters is how far it goes in a step.
+        // A series with a trend is far from its median most of the time: its scatter is the size of its changes per
+        // step.
         let strides = recent.windows(2).map(|pair| (pair[1] - pair[0]).abs() / f64::sqrt(2.0)).collect();
         Some(Self { median, scatter: around.min(NORMAL * self::median(strides)), around })
     }
 
-    /// Deviations from the median, or from the value just before where that is nearer: a series on its way down or up, as gradients
-    /// in the first steps are, leaves its median with every step and leaps with none.
+    /// Deviations from the median, or from the preceding value if that is nearer. A series with a trend, such as
+    /// gradients in the first steps, leaves its median with every step without a jump.
     fn leap(&self, value: f64, last: Option<f64>, is_magnitude: bool) -> f64 {
         let rise = self.distance(value, self.around, is_magnitude);
         if rise >= TOLD_FROM {
-            // However many steps it took: what diverges does not always leap.
+            // Independent of the number of steps: a divergence is not always a jump.
             return rise;
         }
         let from_median = self.deviations(value, is_magnitude);

@@ -1,32 +1,32 @@
-//! The order of causes within a step, and which series say nothing of the training's numbers.
+//! The order of causes within a step, and the series that are no evidence about the training's numbers.
 
 use trainmon_core::AlertSignal;
 
 use super::document::Moved;
 
-/// Behind everything that has a place in a step.
+/// After everything that has a place in a step.
 const LAST: usize = usize::MAX;
 
-/// Where a signal or a curve stands within a step: that of the signal whose name it begins with.
+/// The place of a signal or curve within a step: that of the signal whose name is its prefix.
 pub(super) fn place_of(signal: &str) -> usize {
     let named = AlertSignal::all().filter(|known| signal.starts_with(known.name()));
     named.max_by_key(|known| known.name().len()).map_or(LAST, AlertSignal::place_in_step)
 }
 
-/// The earliest first; of one step what is not finite, then causes before effects, a number of the run before its tensors, the
-/// farthest first.
+/// Sorts the earliest first. Within a step: non-finite values, then causes before effects, numbers of the run before
+/// its tensors, the farthest first.
 pub(super) fn sort(moved: &mut [Moved]) {
     let key = |one: &Moved| (one.step, !one.deviations.is_infinite(), place_of(&one.signal), one.tensor.is_some());
     moved.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| b.deviations.total_cmp(&a.deviations)));
 }
 
-/// Whether a curve tells of trainmon itself, or numbers ranks: neither says how the training goes.
+/// Whether a curve describes trainmon itself or holds rank numbers: neither describes the training.
 pub(super) fn is_no_evidence(curve: &str) -> bool {
     let of_itself = ["collect_seconds", "launch_seconds", "offer_seconds", "measure_seconds"];
     of_itself.contains(&curve) || curve.starts_with("straggler_rank")
 }
 
-/// Where an alert's series stands within a step.
+/// The place of an alert's series within a step.
 pub(super) fn place_of_series(series: &str) -> usize {
     match series.split_whitespace().next() {
         Some("gradient") => place_of("grad_norm"),

@@ -1,4 +1,4 @@
-//! What stands out without having moved: rows that stop, a layer unlike its siblings, a step that took long, a parameter that grew.
+//! Findings without a movement: rows that stop, a layer unlike its siblings, a slow step, a parameter that grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,23 @@ use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, curves};
 use super::document::{StandsOut, StandsOutKind};
 use crate::rank_history::RankHistory;
 
-/// Measured columns that a series has before its end means anything, and those that others have behind it.
+/// The number of measured columns that a series needs before its end, and that other series need after it.
 const LEAST_BEFORE: usize = 12;
 const LEAST_BEHIND: usize = 10;
-/// Share of the columns before its end in which a series was measured.
+/// The share of the columns before its end in which a series must be measured.
 const REGULAR: f64 = 0.9;
-/// How many times its siblings' median a parameter's norm is, to stand out. Layers of one kind are initialised alike, and
-/// train to within a factor of two.
+/// How many times its siblings' median a parameter's norm must be to count as a finding. Layers of one kind start alike
+/// and train to within a factor of two.
 const UNLIKE_PARAMETER: f64 = 5.0;
-/// The same for the median update ratio. Those of equally shaped tensors lie within a factor of three.
+/// The same for the median update ratio. The ratios of equally shaped tensors lie within a factor of three.
 const UNLIKE_UPDATE: f64 = 10.0;
-/// With fewer siblings nobody knows which one is the odd one.
+/// With fewer siblings, the odd one cannot be identified.
 const LEAST_SIBLINGS: usize = 3;
-/// How many times its first norm a parameter has at the end, and how many times the median parameter's growth that is.
+/// The growth of a parameter's norm, both absolute and relative to the median growth, that counts as a finding.
 const GROWN: f64 = 3.0;
-/// A norm below this share of the median parameter's began near zero: it has to grow.
+/// A norm below this share of the median parameter's norm started near zero and has to grow.
 const BEGAN_NEAR_ZERO: f64 = 0.05;
-/// A step that took so many times the median step, and so many seconds, is a stall.
+/// A step that took this many times the median step, and this many seconds, is a stall.
 const SLOW: f64 = 10.0;
 const SLOW_SECONDS: f64 = 1.0;
 /// The first steps compile, allocate and open files.
@@ -34,9 +34,9 @@ fn short(value: f64) -> String {
     trainmon_core::short(value, 4)
 }
 
-/// What of a kind's tensors stands out.
+/// The findings among one kind's tensors.
 ///
-/// `is_sampled`: in some steps only a part of the layers was measured, so that none need have stopped.
+/// `is_sampled`: some steps measured only a part of the layers, so a missing row does not mean that it stopped.
 pub(super) fn of_map(map: &HeatMap, rank: u32, is_sampled: bool) -> Vec<StandsOut> {
     let rows: Vec<Row<'_>> = map
         .names
@@ -59,14 +59,14 @@ pub(super) fn of_map(map: &HeatMap, rank: u32, is_sampled: bool) -> Vec<StandsOu
     found
 }
 
-/// Seconds without a new row after which a rank that has not ended is not at work any more.
+/// Seconds without a new row after which a rank without a recorded end counts as not running.
 const SILENT_SECONDS: u64 = 120;
 
 /// How a rank ended.
 pub(super) struct RankEnd {
     rank: u32,
     last_step: Option<u64>,
-    /// `None`: nobody knows, or it may still be at work.
+    /// `None`: unknown, or the rank may still be running.
     ended: Option<bool>,
 }
 
@@ -82,8 +82,8 @@ impl From<&RankHistory> for RankEnd {
     }
 }
 
-/// Ranks that did not end in order, where others did: one that was killed takes a run with it. Where none has ended, the run may
-/// still train.
+/// Ranks that did not end cleanly while others did: a killed rank stops the whole run. If no rank has ended, the run
+/// may still be training.
 pub(super) fn killed(ends: &[RankEnd]) -> Vec<StandsOut> {
     if !ends.iter().any(|one| one.ended == Some(true)) {
         return Vec::new();
@@ -121,7 +121,7 @@ impl Row<'_> {
     }
 }
 
-/// Layers whose gradients stop while others go on: frozen, or not part of the loss any more.
+/// Layers whose gradients stop while others continue: frozen, or no longer part of the loss.
 fn stopped(map: &HeatMap, rows: &[Row<'_>], rank: u32) -> Vec<StandsOut> {
     let end = rows.iter().filter_map(|row| row.measured().next_back()).map(|(column, _)| column).max().unwrap_or(0);
     let mut layers: BTreeMap<(u64, &str), u64> = BTreeMap::new();
@@ -149,8 +149,8 @@ fn stopped(map: &HeatMap, rows: &[Row<'_>], rank: u32) -> Vec<StandsOut> {
     layers.into_iter().map(told).collect()
 }
 
-/// The name with one of its numbers left out, and that number: equal among the layers of one kind. Behind the number stand two parts
-/// at least: what is numbered is a block, not one of several tensors in a row, whose shapes may differ.
+/// The name without one of its numbers, and that number: equal among layers of one kind. At least two parts must follow
+/// the number, so that it numbers blocks and not adjacent tensors of different shapes.
 fn patterns(name: &str) -> impl Iterator<Item = (String, u32)> + '_ {
     let parts: Vec<&str> = name.split('.').collect();
     let numbers: Vec<(usize, u32)> =
@@ -162,7 +162,7 @@ fn patterns(name: &str) -> impl Iterator<Item = (String, u32)> + '_ {
     })
 }
 
-/// A tensor far from those of the same name in the other layers, which are alike.
+/// A tensor far from the tensors of the same name in other layers, which are alike.
 fn unlike(rows: &[Row<'_>], kind: &str, bound: f64, rank: u32) -> Vec<StandsOut> {
     let mut siblings: BTreeMap<String, Vec<(&str, f64)>> = BTreeMap::new();
     let mut numbers: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
@@ -173,7 +173,7 @@ fn unlike(rows: &[Row<'_>], kind: &str, bound: f64, rank: u32) -> Vec<StandsOut>
             siblings.entry(pattern).or_default().push((row.name, median));
         }
     }
-    // With holes between them they are not blocks of one kind.
+    // Numbers with gaps do not number blocks of one kind.
     let are_blocks = |pattern: &String| {
         numbers.get(pattern).is_some_and(|of| {
             of.iter().zip(of.iter().skip(1)).all(|(one, next)| next - one == 1) && of.len() >= LEAST_SIBLINGS
@@ -198,7 +198,7 @@ fn unlike(rows: &[Row<'_>], kind: &str, bound: f64, rank: u32) -> Vec<StandsOut>
     found
 }
 
-/// The one of several that lies beyond the bound from the others' median, where these lie together.
+/// The one value beyond the bound from the others' median, if the others lie close together.
 fn odd_one<'a>(of_pattern: &[(&'a str, f64)], bound: f64) -> Option<(&'a str, f64)> {
     let mut odd = of_pattern.iter().enumerate().filter_map(|(place, (name, value))| {
         let mut others: Vec<f64> =
@@ -212,7 +212,7 @@ fn odd_one<'a>(of_pattern: &[(&'a str, f64)], bound: f64) -> Option<(&'a str, f6
     odd.next()
 }
 
-/// The parameter that grew most over the run, where it grew far more than the others.
+/// The parameter that grew most over the run, if it grew much more than the others.
 fn grown(rows: &[Row<'_>], rank: u32) -> Option<StandsOut> {
     let ends = |row: &Row<'_>| Some((row.measured().next()?.1, row.measured().next_back()?.1));
     let all: Vec<(&str, f64, f64)> = rows
@@ -247,7 +247,7 @@ fn grown(rows: &[Row<'_>], rank: u32) -> Option<StandsOut> {
     })
 }
 
-/// The step that took longest, where it is a stall.
+/// The longest step, if it is a stall.
 pub(super) fn slow_step(steps: &AxisDocument, all: &[CurveDocument], rank: u32) -> Option<StandsOut> {
     let curve = all.iter().find(|curve| curve.name == curves::STEP_SECONDS)?;
     let (usual, high) = (&curve.last, if curve.high.is_empty() { &curve.last } else { &curve.high });
@@ -264,7 +264,7 @@ pub(super) fn slow_step(steps: &AxisDocument, all: &[CurveDocument], rank: u32) 
     let (bin, seconds) = found.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (first, last) = (steps.first[bin], steps.last[bin]);
     let when = if first == last { format!("step {first}") } else { format!("a step of {first} to {last}") };
-    // Evaluations and checkpoints come again and again, and take about as long each time.
+    // Evaluations and checkpoints recur and take about the same time each time.
     let mut others: Vec<f64> = found.iter().filter(|(other, _)| *other != bin).map(|(_, seconds)| *seconds).collect();
     others.sort_by(f64::total_cmp);
     let usual_pause = others.get(others.len() / 2);

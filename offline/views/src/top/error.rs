@@ -1,28 +1,28 @@
-//! Why there is nothing to show.
+//! Errors of `trainmon top`.
 
 use std::io;
 
 use trainmon_report::Advise;
 use trainmon_runs::steps::ReadRunError;
 
-/// What is wrong with the target, or the terminal.
+/// A problem with the target or the terminal.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TopError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// The agent does not answer.
+    /// The agent does not respond.
     #[error("{why}")]
     NoAnswer { why: String },
     /// The agent is of another version.
-    #[error("the agent's data is of version {found}, this program understands {expected}")]
+    #[error("the agent's data has version {found}, this program reads version {expected}")]
     Version { expected: u32, found: u32 },
-    /// An address with encryption.
-    #[error("`{address}`: an agent's page is served without encryption")]
+    /// An `https` address.
+    #[error("`{address}` uses HTTPS, which an agent's page does not support")]
     Encrypted { address: String },
-    /// A rank of an address.
-    #[error("--rank {rank}: an address is that of one rank")]
+    /// A rank together with an address.
+    #[error("`--rank {rank}` cannot be combined with an address, which already names one rank")]
     RankOfAgent { rank: u32 },
     /// The terminal cannot be used.
     #[error("cannot use the terminal")]
@@ -37,14 +37,16 @@ impl Advise for TopError {
         match self {
             Self::Run(error) => error.hint(),
             Self::NoAnswer { .. } => {
-                "is the training running with `\"prometheus\": {}` in its config? Its start says the address"
+                "check that the training runs with `\"prometheus\": {}` in its config; it prints the address when it starts"
             }
-            Self::Version { .. } => "use the program of the same version as the training's trainmon",
-            Self::Encrypted { .. } => "use http://; from afar through a tunnel: ssh -L 9464:localhost:9464 HOST",
+            Self::Version { .. } => "use the trainmon version that the training uses",
+            Self::Encrypted { .. } => {
+                "use `http://`; to connect from another machine, use an SSH tunnel: `ssh -L 9464:localhost:9464 HOST`"
+            }
             Self::RankOfAgent { .. } => {
-                "each rank has an address of its own: the port is the first one plus the local rank"
+                "use the address of that rank: its port is the first rank's port plus the local rank"
             }
-            Self::Terminal(_) => "print one frame with --once",
+            Self::Terminal(_) => "print a single frame with `--once`",
             Self::Thread { .. } => "the machine is out of threads or memory",
         }
     }

@@ -1,24 +1,24 @@
-//! What keys do.
+//! Handles key presses.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::state::{Mode, State};
 
-/// What the help says, key by key.
+/// The keys and their descriptions in the help.
 pub(super) const HELP: [(&str, &str); 8] = [
-    ("q, Esc, Ctrl-C", "leave"),
-    ("↑ ↓, k j", "another tensor"),
-    ("PgUp PgDn", "ten further"),
-    ("g, Home", "the first tensor"),
-    ("s", "sort by deviation, value, name"),
-    ("/", "filter by name or kind; Enter ends, Esc clears"),
-    ("?", "this help"),
-    ("Ctrl-L", "draw anew"),
+    ("q, Esc, Ctrl-C", "quit"),
+    ("↑ ↓, k j", "select another tensor"),
+    ("PgUp PgDn", "move by ten"),
+    ("g, Home", "select the first tensor"),
+    ("s", "sort by deviation, value or name"),
+    ("/", "filter by name or kind; Enter applies, Esc clears"),
+    ("?", "show this help"),
+    ("Ctrl-L", "redraw"),
 ];
 
 const PAGE: isize = 10;
 
-/// Changes the state as the user wishes; what is no key changes nothing.
+/// Applies a key press to the state; other events change nothing.
 pub(super) fn apply(state: &mut State, event: &Event) {
     let Event::Key(key) = event else { return };
     if key.kind == KeyEventKind::Release {
@@ -53,7 +53,7 @@ fn filter(state: &mut State, key: &KeyEvent) {
 fn command(state: &mut State, key: &KeyEvent) {
     match key.code {
         KeyCode::Char('q') => state.mode = Mode::Leaving,
-        // With a filter it takes that away first.
+        // With a filter, Esc clears the filter first.
         KeyCode::Esc if state.filter.is_empty() => state.mode = Mode::Leaving,
         KeyCode::Esc => state.filter.clear(),
         KeyCode::Char('j') | KeyCode::Down => state.select(1),

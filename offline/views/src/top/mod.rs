@@ -21,43 +21,43 @@ use ratatui::backend::TestBackend;
 
 pub use self::error::TopError;
 pub use self::source::Target;
-use self::source::{Source, SourceUpdate};
+use self::source::{RunSource, SourceUpdate};
 use self::state::{Mode, State};
 
-/// A frame without a terminal is so wide, unless the environment says otherwise, and at most so high.
+/// The size of a frame without a terminal: its width unless the environment sets one, and its largest height.
 const PLAIN_SIZE: (u16, u16) = (100, 60);
-/// Keys and news are looked for so often.
+/// The interval at which keys and new data are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is shown, and how.
+/// The target and how to show it.
 #[derive(Clone, Debug)]
 pub struct TopOptions {
     /// The agent's address, or the run's directory.
     pub target: Target,
-    /// Of a directory: the rank; the first if absent.
+    /// The rank of a directory; the first if absent.
     pub rank: Option<u32>,
-    /// No colours.
+    /// Disables colours.
     pub plain: bool,
 }
 
-/// Shows the run until the user leaves, or a signal says to: the terminal is then as it was.
+/// Shows the run until the user quits or a signal arrives, then restores the terminal.
 ///
-/// An agent that does not answer is asked again and again, which the screen says. A directory is read again when its
-/// files have grown.
+/// An agent that does not respond is polled again, and the screen reports it. A directory is read again when its files
+/// have grown.
 ///
 /// # Errors
 /// The target is neither, there is no run, or the terminal cannot be used.
 pub fn show(options: TopOptions) -> Result<(), TopError> {
-    let mut source = Source::start(options.target, options.rank)?;
+    let mut source = RunSource::start(options.target, options.rank)?;
     let mut state = State::new(!options.plain);
     let mut screen = terminal::Screen::open()?;
     while state.mode != Mode::Leaving && !screen.is_told_to_end() {
         let mut has_changed = false;
-        for news in source.news() {
-            state.learn(news)?;
+        for update in source.updates() {
+            state.apply(update)?;
             has_changed = true;
         }
-        // Ages are told in seconds.
+        // Ages are shown in seconds.
         has_changed |= state.tick();
         if has_changed {
             screen.draw(|frame| screen::draw(frame, &mut state))?;
@@ -70,19 +70,19 @@ pub fn show(options: TopOptions) -> Result<(), TopError> {
     Ok(())
 }
 
-/// One frame as plain text, of the run as it is now.
+/// Renders one frame of the run's current state as plain text.
 ///
 /// # Errors
-/// As [`show`]; and the agent does not answer.
+/// As [`show`], and if the agent does not respond.
 pub fn frame(options: TopOptions) -> Result<String, TopError> {
     let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let (usual_width, most) = PLAIN_SIZE;
     let width = width.unwrap_or(usual_width).clamp(40, 500);
-    let mut source = Source::start(options.target, options.rank)?;
+    let mut source = RunSource::start(options.target, options.rank)?;
     let mut state = State::new(false);
     match source.first()? {
-        SourceUpdate::Run(run) => state.learn(SourceUpdate::Run(run))?,
-        SourceUpdate::Trouble(why) => return Err(TopError::NoAnswer { why }),
+        SourceUpdate::Run(run) => state.apply(SourceUpdate::Run(run))?,
+        SourceUpdate::Unreadable(why) => return Err(TopError::NoAnswer { why }),
         SourceUpdate::Failed(error) => return Err(error),
     }
     state.is_plain = true;

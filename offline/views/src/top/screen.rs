@@ -1,4 +1,4 @@
-//! The screen: run, curves, tensors that stand out, alerts, the books.
+//! The screen: run, curves, worst tensors, alerts and counters.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -20,17 +20,17 @@ const FIRST: [(&str, &str); 7] = [
     (curves::LEARNING_RATE, "lr"),
     (curves::UPDATE_RATIO_MAX, "update ratio"),
     (curves::UPDATE_NORM, "update norm"),
-    (curves::COLLECT_SECONDS, "own cost s"),
+    (curves::COLLECT_SECONDS, "overhead s"),
 ];
 const CURVE_NAME: usize = 14;
 const NUMBER: usize = 10;
 const KIND: usize = 14;
 const DEVIATIONS: usize = 10;
 const STEP: usize = 7;
-/// Deviations from which on a tensor is marked.
+/// The deviations from which on a tensor is marked.
 const STANDS_OUT: f64 = 8.0;
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     let area = frame.area();
     let Some(run) = state.run.take() else {
@@ -63,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     }
 }
 
-/// The height of a frame without a terminal: as high as what there is to show.
+/// The height of a frame without a terminal: that of its content.
 pub(super) fn plain_height(state: &State, most: u16) -> u16 {
     let (curves, alerts) =
         state.run.as_ref().map_or((0, 0), |run| (curves_of(run).len(), run.overview.alerts.len().clamp(1, 8)));
@@ -73,14 +73,16 @@ pub(super) fn plain_height(state: &State, most: u16) -> u16 {
 }
 
 fn draw_waiting(frame: &mut Frame<'_>, state: &State, area: Rect) {
-    let text =
-        state.trouble.as_ref().map_or_else(|| "reading…".to_owned(), |why| format!("no answer yet: {}", clean(why)));
-    frame.render_widget(Paragraph::new(vec![Line::from("trainmon"), Line::from(text), Line::from("q leaves")]), area);
+    let text = state
+        .read_error
+        .as_ref()
+        .map_or_else(|| "reading…".to_owned(), |why| format!("no response yet: {}", clean(why)));
+    frame.render_widget(Paragraph::new(vec![Line::from("trainmon"), Line::from(text), Line::from("q quits")]), area);
 }
 
 fn header<'a>(run: &RunDocument, state: &State) -> Line<'a> {
     let status = &run.status;
-    let step = status.step.map_or_else(|| "no step yet".to_owned(), |step| format!("step {step}"));
+    let step = status.step.map_or_else(|| "no steps yet".to_owned(), |step| format!("step {step}"));
     let steps = match run.overview.steps.state.width {
         0 | 1 => String::new(),
         width => format!("  {width} steps per point"),
@@ -91,14 +93,14 @@ fn header<'a>(run: &RunDocument, state: &State) -> Line<'a> {
         Span::styled(clean(&status.run), Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!("  rank {} of {}  {step}{since}{place}{steps}", status.rank, status.world_size)),
     ];
-    if let Some(trouble) = &state.trouble {
-        let text = format!("  NO ANSWER for {} s: {}", state.age_seconds, clean(trouble));
+    if let Some(read_error) = &state.read_error {
+        let text = format!("  NO RESPONSE for {} s: {}", state.age_seconds, clean(read_error));
         spans.push(Span::styled(text, alarm(state)));
     }
     Line::from(spans)
 }
 
-/// The curves that have values, the first ones first, then the script's own.
+/// The curves that have values: the first ones first, then the script's own.
 fn curves_of(run: &RunDocument) -> Vec<(String, usize)> {
     let all = &run.overview.curves;
     let place = |name: &str| all.iter().position(|curve| curve.name == name);
@@ -129,7 +131,7 @@ fn draw_curves(frame: &mut Frame<'_>, run: &RunDocument, curves: &[(String, usiz
         let newest = newest.map_or_else(|| "–".to_owned(), |value| number(*value));
         let spark = spark::line(&values, width);
         let mut spans = vec![Span::raw(format!("{:CURVE_NAME$} {newest:>NUMBER$} ", shortened(name, CURVE_NAME)))];
-        // What is not finite is to be seen.
+        // Non-finite values are highlighted.
         for piece in spark.split_inclusive(spark::NOT_FINITE) {
             let (line, cross) = match piece.strip_suffix(spark::NOT_FINITE) {
                 Some(line) => (line, true),
@@ -143,8 +145,11 @@ fn draw_curves(frame: &mut Frame<'_>, run: &RunDocument, curves: &[(String, usiz
         Line::from(spans)
     };
     let lines: Vec<Line<'_>> = curves.iter().take(usize::from(inside.height)).map(line).collect();
-    let lines =
-        if lines.is_empty() { vec![Line::from("no curve: nobody told a loss, no gradient norm")] } else { lines };
+    let lines = if lines.is_empty() {
+        vec![Line::from("no curves: no loss was logged and no gradient norm was measured")]
+    } else {
+        lines
+    };
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
@@ -173,7 +178,7 @@ fn draw_tensors(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
         lines.push(Line::from(Span::styled(text, style)));
     }
     if tensors.is_empty() {
-        let why = if state.filter.is_empty() { "no tensor stands out" } else { "no tensor of that name stands out" };
+        let why = if state.filter.is_empty() { "no worst tensors" } else { "no worst tensor matches the filter" };
         lines.push(Line::from(why));
     }
     frame.render_widget(Paragraph::new(lines), inside);
@@ -183,7 +188,7 @@ fn draw_tensors(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
 #[derive(Clone, Copy)]
 struct Columns {
     name: usize,
-    /// A narrow terminal has no room for what is usual: the deviations say as much.
+    /// A narrow terminal omits the usual value: the deviations say enough.
     has_usual: bool,
 }
 
@@ -231,7 +236,7 @@ fn draw_alerts(frame: &mut Frame<'_>, run: &RunDocument, state: &State, area: Re
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// Alerts as they began, and whether each is over: those that go on first, and of each sort the newest first.
+/// The alerts as they began, and whether each has ended: ongoing ones first, then the newest first.
 fn by_urgency(alerts: &[Alert]) -> Vec<(&Alert, bool)> {
     let mut told: Vec<(&Alert, bool)> = Vec::new();
     for alert in alerts {
@@ -244,7 +249,7 @@ fn by_urgency(alerts: &[Alert]) -> Vec<(&Alert, bool)> {
         });
         match begun {
             Some((_, is_over)) => *is_over = true,
-            // It began before the oldest that is kept.
+            // The alert began before the oldest that is kept.
             None => told.push((alert, true)),
         }
     }
@@ -253,14 +258,14 @@ fn by_urgency(alerts: &[Alert]) -> Vec<(&Alert, bool)> {
     told
 }
 
-/// The ledger in a line.
+/// The ledger as one line.
 fn books(ledger: Option<&LedgerDocument>, run: &RunDocument) -> String {
     let cost = run.status.cost.filter(|cost| cost.step_seconds > 0.0).map_or_else(String::new, |cost| {
         let own = cost.measure_seconds + cost.launch_seconds + cost.offer_seconds;
-        format!("  own cost {:.2} % of step time", 100.0 * own / cost.step_seconds)
+        format!("  overhead {:.2} % of step time", 100.0 * own / cost.step_seconds)
     });
     let Some(LedgerDocument { observed, not_sampled, accepted, dropped, sinks, .. }) = ledger else {
-        return format!("records: the run kept no books{cost}");
+        return format!("records: the run has no counters{cost}");
     };
     let lost: u64 = sinks.iter().map(|sink| sink.lost).sum();
     let lost = if sinks.is_empty() { String::new() } else { format!("  lost in outputs {lost}") };
@@ -272,9 +277,9 @@ fn footer<'a>(state: &State) -> Line<'a> {
         return Line::default();
     }
     if state.mode == Mode::Filter {
-        return Line::from(format!("/{}▏ Enter ends, Esc clears", clean(&state.filter)));
+        return Line::from(format!("/{}▏ Enter applies, Esc clears", clean(&state.filter)));
     }
-    Line::from("q leave  ↑↓ jk move  s sort  / filter  ? help")
+    Line::from("q quit  ↑↓ jk move  s sort  / filter  ? help")
 }
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
@@ -289,12 +294,12 @@ fn colour(state: &State, colour: Color) -> Style {
     if state.has_colours { Style::new().fg(colour) } else { Style::new() }
 }
 
-/// What is to be seen: red, or bold where there are no colours.
+/// The style of highlighted text: red, or bold without colours.
 fn alarm(state: &State) -> Style {
     if state.has_colours { Style::new().fg(Color::Red) } else { Style::new().add_modifier(Modifier::BOLD) }
 }
 
-/// In at most ten characters.
+/// A number in at most ten characters.
 fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 || !value.is_finite() {
@@ -307,12 +312,12 @@ fn number(value: f64) -> String {
     format!("{value:.3e}")
 }
 
-/// Names come out of files and over the network: nothing in them moves the cursor.
+/// Removes control characters: names come from files and the network and must not move the cursor.
 fn clean(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
-/// Both ends of a long name.
+/// Keeps both ends of a long name.
 fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width || width < 3 {

@@ -1,4 +1,4 @@
-//! Where the run comes from: an agent's address or a directory, read on a thread of its own.
+//! The source of the run: an agent's address or a directory, read on a separate thread.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,54 +12,54 @@ use ureq::Agent;
 use super::error::TopError;
 use crate::rank_history::RankHistory;
 
-/// An agent is asked so often; one that does not answer too.
+/// The interval at which an agent is polled, also if it does not respond.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// An answer may take so long.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// No overview is larger: 128 curves of 2,048 bins are some 10 MB.
+/// The largest accepted overview: 128 curves of 2,048 bins take about 10 MB.
 const MOST_BYTES: u64 = 64 << 20;
-/// A directory's files are looked at so often, and no more than this share of the time is spent on reading them.
+/// The interval at which a directory's files are checked, and the largest share of the time spent on reading them.
 const READ_EVERY: Duration = Duration::from_secs(2);
 const READING_SHARE: u32 = 10;
 
-/// What is shown.
+/// The run to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The address of an agent's page: `http://127.0.0.1:9464`.
     Agent(String),
-    /// A run's directory, or its journal.
+    /// A run's directory or its journal.
     Run(PathBuf),
 }
 
-/// What the thread has found.
+/// An update from the reading thread.
 pub(super) enum SourceUpdate {
-    /// The run as it is now.
+    /// The current state of the run.
     Run(Box<RunDocument>),
-    /// It cannot be read now; it is tried again.
-    Trouble(String),
-    /// It never will be.
+    /// The run cannot be read now; the thread tries again.
+    Unreadable(String),
+    /// The run can never be read.
     Failed(TopError),
 }
 
-/// The thread; it ends when this is dropped.
-pub(super) struct Source {
-    news: Receiver<SourceUpdate>,
+/// The reading thread; it ends when this is dropped.
+pub(super) struct RunSource {
+    updates: Receiver<SourceUpdate>,
     _end: Sender<()>,
 }
 
-/// Ends, in the middle of a pause too, when the other side is dropped.
+/// Ends the thread, also during a pause, when the other side is dropped.
 type End = Receiver<()>;
 
-/// Waits; true if it is over.
+/// Waits; returns true if the thread must end.
 fn is_over_after(end: &End, pause: Duration) -> bool {
     end.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
 }
 
-impl Source {
-    /// Begins to read.
+impl RunSource {
+    /// Starts the thread.
     ///
     /// # Errors
-    /// A rank of an address is asked for, the address is encrypted, or there is no thread.
+    /// A rank is given for an address, the address uses HTTPS, or the thread cannot be started.
     pub(super) fn start(target: Target, rank: Option<u32>) -> Result<Self, TopError> {
         if let (Target::Agent(_), Some(rank)) = (&target, rank) {
             return Err(TopError::RankOfAgent { rank });
@@ -69,33 +69,33 @@ impl Source {
         {
             return Err(TopError::Encrypted { address: address.clone() });
         }
-        let (tell, news) = channel();
+        let (sender, updates) = channel();
         let (end, until) = channel();
         let thread = std::thread::Builder::new().name("trainmon-top".to_owned());
         let work = move || match target {
-            Target::Agent(address) => ask(&address, &tell, &until),
-            Target::Run(path) => read(&path, rank, &tell, &until),
+            Target::Agent(address) => ask(&address, &sender, &until),
+            Target::Run(path) => read(&path, rank, &sender, &until),
         };
         thread.spawn(work).map_err(|source| TopError::Thread { source })?;
-        Ok(Self { news, _end: end })
+        Ok(Self { updates, _end: end })
     }
 
-    /// What has come since the last call.
-    pub(super) fn news(&mut self) -> impl Iterator<Item = SourceUpdate> {
-        self.news.try_iter()
+    /// The updates since the last call.
+    pub(super) fn updates(&mut self) -> impl Iterator<Item = SourceUpdate> {
+        self.updates.try_iter()
     }
 
-    /// Waits for the first.
+    /// Waits for the first update.
     ///
     /// # Errors
-    /// The thread has ended without any.
+    /// The thread ended without one.
     pub(super) fn first(&mut self) -> Result<SourceUpdate, TopError> {
-        self.news.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
+        self.updates.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
     }
 }
 
-/// Asks an agent again and again.
-fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
+/// Polls an agent until the end.
+fn ask(address: &str, sender: &Sender<SourceUpdate>, end: &End) {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("trainmon/", env!("CARGO_PKG_VERSION")))
@@ -103,11 +103,11 @@ fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
     let agent: Agent = config.into();
     let url = format!("{address}/api/overview");
     loop {
-        let news = match overview(&agent, &url) {
-            Ok(news) => news,
-            Err(why) => SourceUpdate::Trouble(format!("`{url}`: {why}")),
+        let update = match overview(&agent, &url) {
+            Ok(update) => update,
+            Err(why) => SourceUpdate::Unreadable(format!("`{url}`: {why}")),
         };
-        if tell.send(news).is_err() || is_over_after(end, ASK_EVERY) {
+        if sender.send(update).is_err() || is_over_after(end, ASK_EVERY) {
             return;
         }
     }
@@ -116,16 +116,16 @@ fn ask(address: &str, tell: &Sender<SourceUpdate>, end: &End) {
 fn overview(agent: &Agent, url: &str) -> Result<SourceUpdate, String> {
     let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
     let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(|error| error.to_string())?;
-    news_of(&text)
+    update_of(&text)
 }
 
-/// What an agent's answer says. Its version is read before the rest, which another version may have in another form.
-fn news_of(text: &str) -> Result<SourceUpdate, String> {
+/// Parses an agent's response. The version is read first, because another version may have another layout.
+fn update_of(text: &str) -> Result<SourceUpdate, String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    let failed = |error| format!("no overview of a run: {error}");
+    let failed = |error| format!("the response is not the overview of a run: {error}");
     let Versioned { version: found } = serde_json::from_str(text).map_err(failed)?;
     if found != VERSION {
         return Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found }));
@@ -134,7 +134,7 @@ fn news_of(text: &str) -> Result<SourceUpdate, String> {
 }
 
 /// Reads a directory, and again when its files have grown.
-fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, end: &End) {
+fn read(path: &std::path::Path, rank: Option<u32>, sender: &Sender<SourceUpdate>, end: &End) {
     let choice = rank.map_or(RankChoice::First, RankChoice::Only);
     let mut last: Option<(PathBuf, u64)> = None;
     let mut has_shown = false;
@@ -142,8 +142,8 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
         let began = Instant::now();
         let state = RecordedRun::open_any(path, choice, &ColumnNames::default())
             .map(|run| (run.path.clone(), run.bytes(), run));
-        let news = match state {
-            // A journal does not grow: it is read again and again.
+        let update = match state {
+            // A journal does not grow: it is read every time.
             Ok((run_path, bytes, run))
                 if !run.ranks.iter().any(RecordedRank::is_journal)
                     && last.as_ref() == Some(&(run_path.clone(), bytes)) =>
@@ -152,22 +152,22 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<SourceUpdate>, 
             }
             Ok((run_path, bytes, run)) => {
                 let read = document(&run);
-                // What could not be read is tried again.
+                // After an error, the next round tries again.
                 last = read.is_ok().then_some((run_path, bytes));
                 Some(read)
             }
             Err(error) => Some(Err(error)),
         };
-        let news = news.map(|news| match news {
+        let update = update.map(|update| match update {
             Ok(run) => {
                 has_shown = true;
                 SourceUpdate::Run(run)
             }
-            // A run that is being started has no files yet; a rotation takes one away for a moment.
-            Err(error) if has_shown => SourceUpdate::Trouble(error.to_string()),
+            // A run that is starting has no files yet, and a rotation removes one for a moment.
+            Err(error) if has_shown => SourceUpdate::Unreadable(error.to_string()),
             Err(error) => SourceUpdate::Failed(error.into()),
         });
-        if news.is_some_and(|news| tell.send(news).is_err()) {
+        if update.is_some_and(|update| sender.send(update).is_err()) {
             return;
         }
         if is_over_after(end, READ_EVERY.max(READING_SHARE * began.elapsed())) {
@@ -191,10 +191,13 @@ mod tests {
     #[test]
     fn a_document_of_another_version_is_told_by_its_version() {
         let first = r#"{"version":1,"overview":{"version":1,"curves":[],"alerts":[],"alerts_seen":3},"status":{}}"#;
-        let news = news_of(first);
-        assert!(matches!(news, Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found: 1 }))));
+        let update = update_of(first);
+        assert!(matches!(update, Ok(SourceUpdate::Failed(TopError::Version { expected: VERSION, found: 1 }))));
         for text in ["", "<html>", "{}", r#"{"version":2}"#] {
-            assert!(matches!(news_of(text), Err(why) if why.starts_with("no overview of a run: ")), "{text}");
+            assert!(
+                matches!(update_of(text), Err(why) if why.starts_with("the response is not the overview of a run: ")),
+                "{text}"
+            );
         }
     }
 }

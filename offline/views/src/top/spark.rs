@@ -1,13 +1,13 @@
-//! A curve in one line of text.
+//! Draws a curve in one line of text.
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// A value that is not finite.
+/// A non-finite value.
 pub(super) const NOT_FINITE: char = '×';
-/// Values that span more are told apart by their logarithms only.
+/// Values that span at least this ratio are drawn by their logarithms.
 const LOGARITHMIC_FROM: f64 = 50.0;
 
-/// The curve over `width` characters, oldest first: in each the largest of its bins, so that no spike is lost. Fewer bins than
-/// characters are drawn one each.
+/// Draws the curve with `width` characters, oldest first. Each shows the largest of its bins, so that no spike is lost.
+/// If there are fewer bins than characters, each bin gets one character.
 pub(super) fn line(values: &[Option<f64>], width: usize) -> String {
     let places = resampled(values, width);
     let finite = || places.iter().flatten().copied().filter(|value| value.is_finite());
@@ -18,7 +18,7 @@ pub(super) fn line(values: &[Option<f64>], width: usize) -> String {
     let character = |place: &Option<f64>| match place {
         None => ' ',
         Some(value) if !value.is_finite() => NOT_FINITE,
-        // All are the same.
+        // All values are equal.
         Some(_) if span.is_nan() || span <= 0.0 => BLOCKS[2],
         Some(value) => {
             let share = (level(*value) - level(low)) / span;

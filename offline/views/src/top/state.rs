@@ -1,4 +1,4 @@
-//! What the screen shows, and what the user has chosen.
+//! The state of the screen and the user's choices.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use trainmon_history::{RunDocument, TensorState};
 use super::error::TopError;
 use super::source::SourceUpdate;
 
-/// What the table of tensors is sorted by.
+/// The sort order of the table of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     /// The farthest from its usual level first.
@@ -36,36 +36,36 @@ impl Sort {
     }
 }
 
-/// What keys are for.
+/// The input mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The table of tensors.
+    /// Keys control the table of tensors.
     Table,
-    /// The text of the filter.
+    /// Keys edit the filter.
     Filter,
-    /// Any key ends the help.
+    /// Any key closes the help.
     Help,
-    /// Nothing any more.
+    /// The program ends.
     Leaving,
 }
 
-/// All of it.
+/// The state of the screen.
 pub(super) struct State {
     pub(super) run: Option<Box<RunDocument>>,
-    /// Why the run is not read now.
-    pub(super) trouble: Option<String>,
-    /// When the run was last read.
-    learnt: Option<Instant>,
-    /// What the screen says of that.
+    /// Why the run cannot be read now.
+    pub(super) read_error: Option<String>,
+    /// The time of the last successful read.
+    read_at: Option<Instant>,
+    /// The displayed age of the data.
     pub(super) age_seconds: u64,
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) mode: Mode,
-    /// The first row of the table that is shown, and the one that is marked.
+    /// The first visible row of the table, and the selected row.
     pub(super) first: usize,
     pub(super) selected: usize,
     pub(super) has_colours: bool,
-    /// Without keys: one frame.
+    /// Whether a single frame is drawn, without keys.
     pub(super) is_plain: bool,
 }
 
@@ -73,8 +73,8 @@ impl State {
     pub(super) fn new(has_colours: bool) -> Self {
         Self {
             run: None,
-            trouble: None,
-            learnt: None,
+            read_error: None,
+            read_at: None,
             age_seconds: 0,
             sort: Sort::Deviation,
             filter: String::new(),
@@ -86,29 +86,29 @@ impl State {
         }
     }
 
-    /// Takes news in.
+    /// Applies an update.
     ///
     /// # Errors
-    /// The run will never be read.
-    pub(super) fn learn(&mut self, news: SourceUpdate) -> Result<(), TopError> {
-        match news {
+    /// The run can never be read.
+    pub(super) fn apply(&mut self, update: SourceUpdate) -> Result<(), TopError> {
+        match update {
             SourceUpdate::Run(run) => {
                 self.run = Some(run);
-                (self.trouble, self.learnt, self.age_seconds) = (None, Some(Instant::now()), 0);
+                (self.read_error, self.read_at, self.age_seconds) = (None, Some(Instant::now()), 0);
             }
-            SourceUpdate::Trouble(why) => self.trouble = Some(why),
+            SourceUpdate::Unreadable(why) => self.read_error = Some(why),
             SourceUpdate::Failed(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Counts the seconds since the run was read; whether the screen has to say another number.
+    /// Updates the age of the data; returns whether the displayed number changed.
     pub(super) fn tick(&mut self) -> bool {
-        let age = self.learnt.map_or(Duration::ZERO, |learnt| learnt.elapsed()).as_secs();
+        let age = self.read_at.map_or(Duration::ZERO, |read_at| read_at.elapsed()).as_secs();
         std::mem::replace(&mut self.age_seconds, age) != age
     }
 
-    /// The tensors that stand out, those that the filter lets through, sorted.
+    /// The worst tensors that pass the filter, sorted.
     pub(super) fn tensors(&self) -> Vec<&TensorState> {
         let Some(run) = &self.run else { return Vec::new() };
         let filter = self.filter.to_lowercase();
@@ -117,7 +117,7 @@ impl State {
         };
         let mut tensors: Vec<&TensorState> = run.overview.tables.worst.iter().filter(is_shown).collect();
         match self.sort {
-            // As they come.
+            // Already in this order.
             Sort::Deviation => {}
             Sort::Value => tensors.sort_by(|a, b| b.value.total_cmp(&a.value)),
             Sort::Name => tensors.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| a.kind.cmp(&b.kind))),
@@ -125,7 +125,7 @@ impl State {
         tensors
     }
 
-    /// Marks another row.
+    /// Moves the selection.
     pub(super) fn select(&mut self, by: isize) {
         let last = self.tensors().len().saturating_sub(1);
         self.selected = self.selected.saturating_add_signed(by).min(last);
@@ -136,7 +136,7 @@ impl State {
         (self.first, self.selected) = (0, 0);
     }
 
-    /// Keeps the marked row on a table of so many rows.
+    /// Keeps the selected row visible in a table of `rows` rows.
     pub(super) fn scroll(&mut self, rows: usize) {
         self.select(0);
         self.first = self.first.min(self.selected);

@@ -1,4 +1,4 @@
-//! The terminal, taken and given back: at the end, on an error, on a panic, and when a signal says to end.
+//! Sets up the terminal and restores it: at the end, on an error, on a panic, and on a signal.
 
 use std::io::{self, Stdout};
 use std::panic::PanicHookInfo;
@@ -13,22 +13,22 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::{Frame, Terminal};
 
-/// A terminal in raw mode, its other screen shown. Gives it back when dropped.
+/// A terminal in raw mode with its alternate screen. Restores it when dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    _given_back: GivenBack,
+    _given_back: RestoreGuard,
     signals: Signals,
 }
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
-/// Restores the terminal, and the hook of panics that was there.
-struct GivenBack {
+/// Restores the terminal and the previous panic hook.
+struct RestoreGuard {
     hook: Option<Arc<Hook>>,
 }
 
-impl GivenBack {
-    /// From here on whatever happens gives the terminal back; a panic before it says what it has to say.
+impl RestoreGuard {
+    /// From here on, the terminal is restored in any case; a panic prints its message after that.
     fn arm() -> Self {
         let hook: Arc<Hook> = Arc::from(std::panic::take_hook());
         let inner = Arc::clone(&hook);
@@ -40,17 +40,17 @@ impl GivenBack {
     }
 }
 
-impl Drop for GivenBack {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         restore();
-        // In a panic hooks cannot be changed.
+        // A panic hook cannot be changed during a panic.
         if let Some(hook) = self.hook.take().filter(|_| !std::thread::panicking()) {
             std::panic::set_hook(Box::new(move |info| hook(info)));
         }
     }
 }
 
-/// As it was. Nobody is left to hear that it failed.
+/// Restores the terminal. An error is ignored: there is no place left to report it.
 fn restore() {
     drop(disable_raw_mode());
     drop(execute!(io::stdout(), LeaveAlternateScreen, Show));
@@ -59,7 +59,7 @@ fn restore() {
 impl Screen {
     pub(super) fn open() -> io::Result<Self> {
         let signals = Signals::watch()?;
-        let given_back = GivenBack::arm();
+        let given_back = RestoreGuard::arm();
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
@@ -70,11 +70,11 @@ impl Screen {
         self.terminal.draw(draw).map(drop)
     }
 
-    /// A key or another size of the terminal, if there is one before the time is up.
+    /// The next key press or resize, if one arrives in time.
     pub(super) fn next_event(&mut self, within: Duration) -> io::Result<Option<Event>> {
         let is_there = match event::poll(within) {
             Ok(is_there) => is_there,
-            // A signal: the caller looks.
+            // A signal arrived: the caller checks it.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
             Err(error) => return Err(error),
         };
@@ -91,14 +91,15 @@ impl Screen {
         Ok(Some(event))
     }
 
-    /// Whether a signal says to end.
+    /// Whether a signal requested the end.
     pub(super) fn is_told_to_end(&self) -> bool {
         self.signals.has_come()
     }
 }
 
-/// SIGINT and SIGTERM, noted instead of obeyed at once; as before when dropped. SIGHUP ends the program: the terminal is gone,
-/// there is nothing to give back, and crossterm reads the end of its input for ever.
+/// Records SIGINT and SIGTERM instead of ending the process; restores the previous handlers when dropped. SIGHUP still
+/// ends the program: the terminal is gone, so nothing needs to be restored, and crossterm would read the end of its
+/// input forever.
 struct Signals {
     has_come: Arc<AtomicBool>,
     #[cfg(unix)]

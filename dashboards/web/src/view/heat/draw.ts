@@ -1,4 +1,4 @@
-// A heat map on its canvas: what is seen of it, with the names of its rows, its steps, and marks.
+// Draws the visible part of a heat map on its canvas, with the names of its rows, its steps, and marks.
 
 import type { Alert } from "../../data/contract";
 import * as format from "../../shared/format";
@@ -8,11 +8,11 @@ import type { Shown } from "./words";
 
 export const AXIS = 24;
 const MAX_LABELS = 260;
-/** So many names are measured for the room they take. */
+/** The number of names that are measured to find the width. */
 const MEASURED = 300;
-/** Left of the names: whether a layer is open. */
+/** The space left of the names, for the mark of an open layer. */
 const GUTTER = 16;
-/** Right of the names: the mark of an alert. */
+/** The space right of the names, for the mark of an alert. */
 const MARK = 14;
 
 export interface Frame extends Shown {
@@ -20,16 +20,16 @@ export interface Frame extends Shown {
   image: HTMLCanvasElement;
   width: number;
   height: number;
-  /** Of all rows, in CSS pixels: how far down the seen part begins. */
+  /** The offset of the visible part in CSS pixels. */
   top: number;
   rowHeight: number;
-  /** Room for the names. */
+  /** The width of the names. */
   labels: number;
   selected: string | null;
   cursor: { row: number; column: number } | null;
   alertSteps: number[];
   chosenStep: number | null;
-  /** The rows that alerts are about which go on. */
+  /** The rows with ongoing alerts. */
   alertRows: ReadonlyMap<string, Alert["severity"]>;
 }
 
@@ -89,7 +89,7 @@ function drawNames(context: CanvasRenderingContext2D, frame: Frame, seen: number
   }
 }
 
-/** Below its layer a tensor goes without the layer's name. */
+/** The label of a row: below its layer, a tensor omits the layer's name. */
 function labelOf(row: Row, layers: string[]): string {
   const prefix = `${layers[row.layer] ?? ""}.`;
   return row.isInside && row.name.includes(prefix) ? row.name.split(prefix).slice(1).join(prefix) : row.name;
@@ -118,7 +118,7 @@ function drawSteps(context: CanvasRenderingContext2D, frame: Frame, seen: number
   }
 }
 
-/** Round steps, and where they lie: in columns, with a share of the one they lie in. */
+/** Round steps and their positions, in columns with fractions. */
 function ticks({ first, last }: Frame["heat"], most: number): { step: number; column: number }[] {
   const [from = 0, to = 0] = [first[0], last.at(-1)];
   const rough = Math.max(1, (to - from) / most);
@@ -156,18 +156,18 @@ function drawAlerts(context: CanvasRenderingContext2D, frame: Frame, seen: numbe
   }
 }
 
-/** As wide as the widest of the names, within bounds. */
+/** The width of the widest name, within limits. */
 export function labelWidth(context: CanvasRenderingContext2D, rows: Row[], layers: string[], width: number): number {
   context.font = `11px ${color("font")}`;
   const labels = rows.map((row) => ({ text: labelOf(row, layers), indent: row.isInside ? 2 * GUTTER : GUTTER }));
   const longest = labels.reduce((most, { text }) => Math.max(most, text.length), 0);
-  // Only a long name is a wide one: not each of thousands is measured.
+  // Only long names can be wide: not each of thousands is measured.
   const long = labels.filter(({ text, indent }) => text.length + indent / 4 > longest - 1).slice(0, MEASURED);
   const widest = long.reduce((most, { text, indent }) => Math.max(most, context.measureText(text).width + indent), 0);
   return Math.max(70, Math.min(MAX_LABELS, width / 3, Math.ceil(widest) + MARK + 2));
 }
 
-/** The end of a name says which tensor it is. */
+/** Shortens a name at the front, because its end identifies the tensor. */
 function shortened(context: CanvasRenderingContext2D, name: string, room: number): string {
   if (context.measureText(name).width <= room) return name;
   let [low, high] = [0, name.length];

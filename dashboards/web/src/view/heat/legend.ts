@@ -1,4 +1,4 @@
-// What the colours of a heat map mean.
+// The legend of a heat map's colours.
 
 import { el } from "../../shared/dom";
 import * as format from "../../shared/format";

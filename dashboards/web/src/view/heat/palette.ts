@@ -1,5 +1,5 @@
-// Colours of a heat map: viridis for magnitudes, blue over grey to orange for changes. Both are told apart by the colour-blind, and
-// in grey print by their lightness (the first).
+// Colours of a heat map: viridis for magnitudes, blue over grey to orange for changes. Both are distinguishable for
+// colour-blind readers, and the first also in grey print.
 
 type Stop = readonly [number, number, number];
 
@@ -36,7 +36,7 @@ const CHANGE_DARK: readonly Stop[] = [
   [255, 178, 84],
 ];
 
-/** 256 colours from the smallest to the largest, as the bytes of an image: red, green, blue, opaque. */
+/** 256 colours from the smallest to the largest, as pixels of an image: red, green, blue, opaque. */
 export function palette(isChange: boolean, isDark: boolean): Uint32Array {
   const stops = isChange ? (isDark ? CHANGE_DARK : CHANGE_LIGHT) : MAGNITUDE;
   return Uint32Array.from({ length: 256 }, (_, index) => {
@@ -50,7 +50,7 @@ export function palette(isChange: boolean, isDark: boolean): Uint32Array {
   });
 }
 
-/** The bytes of a pixel as one number, on a little-endian machine. */
+/** The bytes of a pixel as a number, on a little-endian machine. */
 function pack(red: number, green: number, blue: number): number {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }

@@ -1,4 +1,4 @@
-// Which rows a heat map shows: layers, of which each opens to its tensors, or all tensors; the filter leaves some of them.
+// The rows of a heat map: layers that open to their tensors, or all tensors; a filter selects some of them.
 
 import type { Heat } from "../../data/heat";
 import { matcher } from "../../shared/filter";
@@ -6,30 +6,30 @@ import { ABSENT_PLACE, type Shades, weightOf } from "./shades";
 
 export type Grouping = "layers" | "tensors";
 
-/** A filter that leaves so few tensors shows them, also by layer. */
+/** A filter with at most this many matching tensors shows them, also by layer. */
 const FEW = 60;
 
-/** A row that is shown. */
+/** A visible row. */
 export interface Row {
   name: string;
   isLayer: boolean;
-  /** Of a tensor: below the row of its layer, which is open. */
+  /** For a tensor: whether it is below the row of its open layer. */
   isInside: boolean;
-  /** Of a layer: whether its tensors are shown below it. */
+  /** For a layer: whether its tensors are shown below it. */
   isOpen: boolean;
   layer: number;
-  /** The rows of the heat map that it stands for. */
+  /** The rows of the heat map that it combines. */
   members: number[];
 }
 
 export interface RowOptions {
   filter: string;
   grouping: Grouping;
-  /** The names of the layers that are open. */
+  /** The names of the open layers. */
   open: ReadonlySet<string>;
 }
 
-/** Layers in the order they came, the tensors of one together. */
+/** Layers in order of appearance, with the tensors of each together. */
 export function rowsOf(heat: Heat, { filter, grouping, open }: RowOptions): Row[] {
   const matches = matcher(filter);
   const byLayer: number[][] = heat.layers.map(() => []);
@@ -52,7 +52,7 @@ export function rowsOf(heat: Heat, { filter, grouping, open }: RowOptions): Row[
         layer,
         members: [row],
       }));
-    // A layer of one tensor is that tensor.
+    // A layer with one tensor is shown as that tensor.
     if (grouping === "tensors" || members.length === 1) return tensors(false);
     const isOpen = open.has(name) || isFew;
     const row: Row = { name, isLayer: true, isInside: false, isOpen, layer, members };
@@ -60,7 +60,7 @@ export function rowsOf(heat: Heat, { filter, grouping, open }: RowOptions): Row[
   });
 }
 
-/** Of a row's tensors the one that a cell shows: what asks most for a look. */
+/** The tensor of a row that a cell shows: the most conspicuous one. */
 export function memberAt(row: Row, column: number, shades: Shades, columns: number): number {
   let [best, most] = [row.members[0] ?? 0, -2];
   for (const member of row.members) {

@@ -1,9 +1,9 @@
-// All rows of a heat map beside the few that are seen: a strip as high as the map, which scrolls it.
+// An overview of all rows of a heat map: a strip as high as the map, which scrolls it.
 
 import { el } from "../../shared/dom";
 import { ABSENT_PLACE, type Coloring, weightOf } from "./shades";
 
-/** Columns of the strip: where in the run, roughly. */
+/** The number of columns of the strip, which roughly show the steps. */
 const COLUMNS = 22;
 const MOST_HEIGHT = 2000;
 
@@ -12,7 +12,7 @@ export class Ruler {
   private readonly canvas = el("canvas", { class: "ruler-map", role: "presentation", aria: { hidden: "true" } });
   private readonly view = el("div", { class: "ruler-view" });
 
-  /** `scrollTo` is told which share of all rows is wanted in the middle. */
+  /** `scrollTo` is called with the share of all rows to centre. */
   constructor(scrollTo: (share: number) => void) {
     this.element = el("div", { class: "ruler", title: "all rows: click or drag to scroll" }, this.canvas, this.view);
     const go = (event: PointerEvent) => {
@@ -28,7 +28,7 @@ export class Ruler {
     });
   }
 
-  /** Of rows that share a pixel the one that asks most for a look is seen. */
+  /** Draws all rows; the most conspicuous of the rows that share a pixel is visible. */
   paint(places: Uint8Array, rows: number, columns: number, colors: Uint32Array, coloring: Coloring): void {
     const [width, height] = [Math.min(COLUMNS, columns), Math.min(rows, MOST_HEIGHT)];
     if (width === 0 || height === 0) return;
@@ -50,7 +50,7 @@ export class Ruler {
     context.putImageData(image, 0, 0);
   }
 
-  /** Which part is seen, as shares of all; hidden where that is all. */
+  /** Marks the visible part, as shares of the whole; hidden if everything is visible. */
   show(top: number, part: number, height: number): void {
     this.element.hidden = part >= 1;
     this.element.style.height = `${height}px`;

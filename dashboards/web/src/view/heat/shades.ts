@@ -1,27 +1,27 @@
-// From the values of a heat map to places on its colour scale, cell by cell.
+// Converts the values of a heat map to places on its colour scale.
 
 import { ABSENT, type Heat } from "../../data/heat";
 
-/** What colours mean: how many times its own usual value a value is, or the value itself. */
+/** The meaning of colours: the factor between a value and its usual one, or the value itself. */
 export type Coloring = "change" | "value";
 
-/** The place of a cell without a value, and of one that is not finite; all others lie above, up to 255. */
+/** The place of a cell without a value, and of a non-finite one; all others are above, up to 255. */
 export const ABSENT_PLACE = 0;
 export const BROKEN_PLACE = 1;
 const LOWEST = 2;
 const SPAN = 255 - LOWEST;
-/** The place of a value that is as usual. */
+/** The place of a value at its usual level. */
 export const MIDDLE = LOWEST + SPAN / 2;
-/** As many values tell the ends of the colours. */
+/** The number of values from which the ends of the colours are computed. */
 const SAMPLE = 40_000;
-/** Changes beyond this factor have the strongest colour. */
+/** The factor from which on changes have the strongest colour. */
 export const MOST_CHANGE = 10;
 
 export interface Shades {
   coloring: Coloring;
-  /** Cell by cell, as the values of the heat map. */
+  /** A place per cell, in the order of the heat map's values. */
   places: Uint8Array;
-  /** By row: the median of its values; 0 where it has none. */
+  /** The median of each row's values; 0 if it has none. */
   usual: Float32Array;
   /** The ends of the legend. */
   low: number;
@@ -35,7 +35,7 @@ interface Known {
   shades: Partial<Record<Coloring, Shades>>;
 }
 
-/** Of a heat map that has not changed since, both colourings and the usual values are known. */
+/** The cached colourings and usual values of an unchanged heat map. */
 const known = new WeakMap<Heat, Known>();
 
 export function shadesOf(heat: Heat, coloring: Coloring): Shades {
@@ -62,14 +62,14 @@ function computed(heat: Heat, coloring: Coloring, usual: Float32Array): Shades {
       if (value === ABSENT) places[index] = ABSENT_PLACE;
       else if (!Number.isFinite(value)) places[index] = BROKEN_PLACE;
       else if (level > 0) places[index] = place(value / level);
-      // Usually zero: any other value is a change without a factor.
+      // The usual value is zero: any other value is a change without a factor.
       else places[index] = value > 0 ? 255 : MIDDLE;
     }
   }
   return { coloring, places, usual, low, high, isLog };
 }
 
-/** From a value to its place between two others. */
+/** Maps a value to its place between two others. */
 function placing(isLog: boolean, low: number, high: number): (value: number) => number {
   const within = (share: number) => LOWEST + Math.max(0, Math.min(SPAN, Math.round(SPAN * share)));
   if (!isLog) return (value) => within((value - low) / (high - low || 1));
@@ -77,14 +77,16 @@ function placing(isLog: boolean, low: number, high: number): (value: number) => 
   return (value) => (value > 0 ? within((Math.log(value) - from) / span) : LOWEST);
 }
 
-/** How much a place asks for a look: one that is not finite most, then the farthest from usual, or the largest value. */
+/**
+ * How conspicuous a place is: non-finite values most, then those farthest from the usual value, or the largest values.
+ */
 export function weightOf(place: number, coloring: Coloring): number {
   if (place === ABSENT_PLACE) return -1;
   if (place === BROKEN_PLACE) return 1000;
   return coloring === "change" ? Math.abs(place - MIDDLE) : place;
 }
 
-/** Without the outermost 0.2 %: one value must not take all the colours from the others. */
+/** The range without the outermost 0.2 %: one value must not compress the colours of the others. */
 function rangeOf(values: Float32Array): [number, number] {
   const stride = Math.max(1, Math.floor(values.length / SAMPLE));
   const room = new Float32Array(Math.ceil(values.length / stride));

@@ -1,4 +1,5 @@
-// The heat map: layers or tensors by step. Its canvas is as large as what is seen of it, so that thousands of rows scroll smoothly.
+// The heat map: layers or tensors by step. Its canvas is only as large as the visible part, so that thousands of rows
+// scroll smoothly.
 
 import type { Heat } from "../../data/heat";
 import { el } from "../../shared/dom";
@@ -11,10 +12,10 @@ import { Ruler } from "./ruler";
 import { ABSENT_PLACE, BROKEN_PLACE, type Coloring, shadesOf } from "./shades";
 import { cellWords, type Shown, summary } from "./words";
 
-/** A row has its name beside it, however many there are. */
+/** The height of a row, which is enough for its name. */
 const ROW = 17;
 const MIN_ROWS = 4;
-/** With no more tensors than this every layer is open from the beginning. */
+/** With at most this many tensors, all layers are open at first. */
 const FEW = 20;
 
 export interface HeatOptions extends Omit<RowOptions, "open"> {
@@ -44,7 +45,7 @@ export class HeatView {
   private chosenStep: number | null = null;
   private frame = 0;
   private labels = 80;
-  /** The row that is to be in the middle as soon as there is a layout. */
+  /** The row to centre as soon as there is a layout. */
   private toReveal = -1;
 
   constructor(private readonly onSelect: (row: Row | null) => void) {
@@ -66,27 +67,27 @@ export class HeatView {
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
-  /** The rows that are shown. */
+  /** The visible rows. */
   get rows(): Row[] {
     return this.shown?.rows ?? [];
   }
 
   update(heat: Heat | null, options: HeatOptions): void {
     if (heat?.kind !== this.heat?.kind || heat?.statistic !== this.heat?.statistic) this.cursor = null;
-    // So few tensors are seen at once: nothing is gained by closed layers.
+    // Few tensors fit on the screen at once: closed layers save nothing.
     if (heat && !this.heat && heat.rows <= FEW) for (const layer of heat.layers) this.open.add(layer);
     this.heat = heat;
     this.options = options;
     this.rebuild();
   }
 
-  /** The steps in which alerts began, the chosen one's, and the rows of those that go on. */
+  /** The steps in which alerts began, the selected alert's step, and the rows of ongoing alerts. */
   marks(steps: number[], chosen: number | null, rows: Frame["alertRows"]): void {
     [this.alertSteps, this.chosenStep, this.alertRows] = [steps, chosen, rows];
     this.schedule();
   }
 
-  /** Shows a row in the middle, its layer open, and selects it at a step; false if there is none such. */
+  /** Centres a row with its layer open, and selects it at a step; returns false if it does not exist. */
   reveal(name: string, step: number | null): boolean {
     const { heat } = this;
     const tensor = heat?.names.indexOf(name) ?? -1;
@@ -95,7 +96,7 @@ export class HeatView {
       this.rebuild();
     }
     let index = this.rows.findIndex((row) => row.name === name);
-    // By tensor a layer is where its first tensor is.
+    // Without layers, a layer is at its first tensor.
     if (index < 0 && heat) index = this.rows.findIndex((row) => heat.layers[row.layer] === name);
     if (index < 0) return false;
     this.toReveal = index;
@@ -107,7 +108,7 @@ export class HeatView {
     return true;
   }
 
-  /** After a change of colours too. */
+  /** Also called after a change of colours. */
   rebuild(): void {
     const { heat, options } = this;
     this.shown = null;
@@ -121,9 +122,9 @@ export class HeatView {
       this.canvas.setAttribute("aria-label", summary(this.shown));
     } else {
       this.legend.replaceChildren();
-      this.canvas.setAttribute("aria-label", "Heat map: nothing was measured yet.");
+      this.canvas.setAttribute("aria-label", "Heat map: no measurements yet.");
     }
-    this.empty.textContent = heat ? "No tensor matches the filter." : "Nothing was measured yet.";
+    this.empty.textContent = heat ? "No tensor matches the filter." : "No measurements yet.";
     this.empty.hidden = this.rows.length > 0;
     this.scroller.style.height = `${Math.max(MIN_ROWS, this.rows.length) * ROW + AXIS}px`;
     if (this.cursor && this.cursor.row >= this.rows.length) this.cursor = null;
@@ -131,7 +132,7 @@ export class HeatView {
     this.say();
   }
 
-  /** One pixel per cell; the browser makes them larger. */
+  /** Draws one pixel per cell; the browser scales them. */
   private paint({ heat, rows, places, shades }: Shown): void {
     const image = el("canvas");
     [image.width, image.height] = [heat.columns, rows.length];
@@ -189,7 +190,7 @@ export class HeatView {
     draw(context, { ...shown, ...view, selected, cursor, alertSteps, alertRows, chosenStep });
   }
 
-  /** The row and the column under the pointer; a column of -1 is among the names. */
+  /** The row and the column under the pointer; a column of -1 means the names. */
   private at(event: MouseEvent): { row: number; column: number } | null {
     const { shown, scroller, labels } = this;
     if (!shown) return null;
@@ -244,7 +245,7 @@ export class HeatView {
     this.schedule();
   }
 
-  /** Moves the cursor, which starts at the top of what is seen, in the newest column. */
+  /** Moves the cursor, which starts at the top of the visible part, in the newest column. */
   private press(event: KeyboardEvent): void {
     const { shown, scroller } = this;
     if (!shown || shown.rows.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -290,7 +291,7 @@ export class HeatView {
     this.select(this.cursor.row);
   }
 
-  /** Scrolls so that the cursor is seen. */
+  /** Scrolls to the cursor. */
   private follow(): void {
     if (!this.cursor) return;
     const [y, room] = [this.cursor.row * ROW, this.scroller.clientHeight - AXIS];
@@ -298,14 +299,14 @@ export class HeatView {
     else if (y + ROW > this.scroller.scrollTop + room) this.scroller.scrollTop = y + ROW - room;
   }
 
-  /** The cell of the cursor or under the pointer in words, or how to get there. */
+  /** Describes the cell of the cursor or pointer, or how to select one. */
   private say(place: Frame["cursor"] = this.cursor): void {
     const words = this.shown && place ? cellWords(this.shown, place.row, place.column) : null;
     const isTree = this.options.grouping === "layers" && this.rows.some(({ isLayer }) => isLayer);
-    const hint = `Point at a cell, or move with the arrow keys.${isTree ? " A click on a layer shows its tensors." : ""}`;
+    const hint = `Point at a cell, or move with the arrow keys.${isTree ? " Click a layer to show its tensors." : ""}`;
     const text = words ? [el("b", { text: words.name }), ` · ${words.step} · ${words.value}`] : [hint];
     const said = words ? `${words.name} · ${words.step} · ${words.value}` : hint;
-    // What has not changed is not read out again.
+    // An unchanged text is not announced again.
     if (this.readout.textContent === said) return;
     this.readout.classList.toggle("muted", !words);
     this.readout.replaceChildren(...text);

@@ -1,16 +1,16 @@
-// What a heat map says in words: for a reader who does not see it, and of the cell that is pointed at.
+// The texts of a heat map: a summary as its text alternative, and the description of a cell.
 
 import { ABSENT, type Heat } from "../../data/heat";
 import * as format from "../../shared/format";
 import { memberAt, type Row } from "./rows";
 import { ABSENT_PLACE, BROKEN_PLACE, type Shades, weightOf } from "./shades";
 
-/** So many of the rows that ask most for a look are named. */
+/** The number of named rows, the most conspicuous first. */
 const NAMED = 3;
-/** A row within this factor of its usual value asks for none. */
+/** A row within this factor of its usual value is not mentioned. */
 const NEWS = 2;
 
-/** What is shown, as far as the words need it. */
+/** The data that the texts require. */
 export interface Shown {
   heat: Heat;
   shades: Shades;
@@ -24,12 +24,12 @@ export interface CellWords {
   value: string;
 }
 
-/** `norm of grad reduced`; a kind that is a number has no statistic beside it. */
+/** `norm of grad reduced`; a kind that is a number has no separate statistic. */
 export function quantity({ kind, statistic }: Heat): string {
   return kind === statistic ? format.words(kind) : `${format.words(statistic)} of ${format.words(kind)}`;
 }
 
-/** A cell: whose it is, when, and how much. */
+/** A cell: its row, its step and its value. */
 export function cellWords({ heat, shades, rows }: Shown, index: number, column: number): CellWords | null {
   const row = rows[index];
   if (!row) return null;
@@ -59,7 +59,7 @@ export function summary(shown: Shown): string {
     tensors > 0 || layers === 0 ? format.count(tensors, "tensor") : "",
   ];
   const range = `steps ${format.integer(heat.first[0] ?? 0)} to ${format.integer(heat.last.at(-1) ?? 0)}`;
-  const meaning = shades.coloring === "change" ? "change against the usual value" : "value";
+  const meaning = shades.coloring === "change" ? "change from the usual value" : "value";
   const head = `Heat map of the ${quantity(heat)}, ${meaning}: ${what.filter(Boolean).join(", ")} over ${range}.`;
   return [head, ...notable(shown)].join(" ");
 }
@@ -82,7 +82,7 @@ function notable(shown: Shown): string[] {
     return words ? `${words.name} at ${words.step}: ${words.value}` : "";
   };
   const least = shades.coloring === "change" ? (127 * Math.log(NEWS)) / Math.log(10) : 0;
-  // A layer that is open shows what its tensors show.
+  // An open layer shows the same as its tensors.
   const isOwn = ({ index }: { index: number }) => !rows[index]?.isOpen;
   const farthest = peaks.filter((peak) => isOwn(peak) && peak.most > least).toSorted((a, b) => b.most - a.most);
   const broken = peaks.filter((peak) => isOwn(peak) && peak.broken >= 0);

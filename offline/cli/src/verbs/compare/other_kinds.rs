@@ -1,4 +1,4 @@
-//! Paths that hold no captures: two monitored runs or two checkpoints are compared by those who know them.
+//! Paths that are not captures: two monitored runs or two checkpoints are passed to their own comparisons.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use trainmon_report::{Outcome, Printer};
 use super::arguments::{Arguments, FailOn, level, paths};
 use crate::verbs::{checkpoint, compare_runs};
 
-/// Compares them, if they are of another kind.
+/// Compares the paths if they are of another kind.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Op
     Ok(Some(if is_fine { Outcome::Fine } else { outcome }))
 }
 
-/// The paths hold no captures but what a monitor wrote: steps of a whole training.
+/// The arguments for two monitored runs, if the paths are such.
 fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::Arguments> {
     let (target, golden) = paths(arguments);
     let is_monitored = !golden.is_empty() && find(target).is_err() && trainmon_runs::compare::is_run(target);
@@ -39,7 +39,7 @@ fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::Arguments> {
     })
 }
 
-/// The paths are two checkpoints.
+/// The arguments for two checkpoints, if the paths are such.
 fn checkpoints(arguments: &Arguments) -> Option<checkpoint::Arguments> {
     let (target, golden) = paths(arguments);
     let [golden] = &golden[..] else { return None };
@@ -50,7 +50,7 @@ fn checkpoints(arguments: &Arguments) -> Option<checkpoint::Arguments> {
     })
 }
 
-/// Nobody is to believe that an option did something.
+/// Prints which options have no effect for this kind of input.
 fn say_what_is_not_used(arguments: &Arguments, of: &str, printer: &mut Printer) {
     let Arguments { format, xlsx, fuzzy_match, data_mapping, cell_mapping, layer_mapping, .. } = arguments;
     let Arguments { api_mapping, diff_analyze, thresholds, is_print_compare_log, .. } = arguments;
@@ -68,11 +68,11 @@ fn say_what_is_not_used(arguments: &Arguments, of: &str, printer: &mut Printer) 
     ];
     let unused: Vec<&str> = options.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect();
     if !unused.is_empty() {
-        printer.note(&format!("note: these are {of}, of which {} says nothing\n", unused.join(", ")));
+        printer.note(&format!("note: {} has no effect for {of}\n", unused.join(", ")));
     }
 }
 
-/// A path that is no capture may be something else that is compared, but not with a capture.
+/// Explains a path that can be compared, but not with a capture.
 pub(crate) fn named(error: RequestError) -> RequestError {
     let RequestError::Compare(CompareError::Capture(CaptureError::NoCapture { path })) = error else { return error };
     let what = match () {

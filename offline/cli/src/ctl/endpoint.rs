@@ -1,4 +1,4 @@
-//! The way in to a run: from its description, or as the caller says.
+//! The endpoint of a run's live control: from its description, or as the user passes it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,19 +11,19 @@ use trainmon_runs::{NewestRun, directories, newest_of};
 
 use super::error::ControlError;
 
-/// What a run leaves to say how to come in.
+/// The file in which a run describes its control endpoint.
 const DESCRIPTION: &str = "control.json";
 
-/// One way in to a run.
+/// An endpoint of a run's live control.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// Its unix socket.
+pub(crate) enum Endpoint {
+    /// A unix socket.
     Socket(PathBuf),
-    /// HTTP, with the token.
+    /// HTTP with a token.
     Http {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The text of the token file.
+        /// The content of the token file.
         token: String,
     },
 }
@@ -35,9 +35,9 @@ struct Description {
     token_file: Option<PathBuf>,
 }
 
-impl Door {
-    /// The door of a run: of its directory, or of the newest run in a directory of runs, with the word that it is. The socket
-    /// goes first.
+impl Endpoint {
+    /// The endpoint of a run's directory, or of the newest run in a directory of runs, with that run. The socket is
+    /// preferred.
     ///
     /// # Errors
     /// There is no run, or its description or token cannot be read.
@@ -55,14 +55,14 @@ impl Door {
             Description { socket: Some(socket), .. } if socket.exists() => Ok(Self::Socket(socket)),
             Description { url: Some(url), token_file: Some(token_file), .. } => Self::http(&url, &token_file),
             Description { socket: Some(socket), .. } => Ok(Self::Socket(socket)),
-            _ => Err(wrong("neither socket nor url".to_owned())),
+            _ => Err(wrong("it has neither `socket` nor `url`".to_owned())),
         }
     }
 
-    /// The door at an address.
+    /// The endpoint at an address.
     ///
     /// # Errors
-    /// The address makes no sense, or the token file cannot be read.
+    /// The address is invalid, or the token file cannot be read.
     pub(crate) fn http(url: &str, token_file: &Path) -> Result<Self, ControlError> {
         let wrong = || ControlError::Url { found: url.to_owned() };
         let host = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
@@ -72,7 +72,7 @@ impl Door {
         Ok(Self::Http { address, token: token.trim().to_owned() })
     }
 
-    /// The door, for messages.
+    /// The endpoint's name in messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Socket(path) => format!("`{}`", path.display()),
@@ -81,7 +81,7 @@ impl Door {
     }
 }
 
-/// The description itself, in the directory, or that of the newest run in it: in the run's directory or a rank's.
+/// The path of the description: in the run's directory or a rank's, or in the newest run in a directory of runs.
 fn description_in(place: &Path) -> Option<(PathBuf, Option<NewestRun>)> {
     if place.is_file() {
         return Some((place.to_path_buf(), None));
@@ -93,7 +93,7 @@ fn description_in(place: &Path) -> Option<(PathBuf, Option<NewestRun>)> {
     let mut known = BTreeSet::new();
     let mut is_another = |path: PathBuf| fs::read(path).is_ok_and(|text| known.insert(text));
     let mut runs = directories(place);
-    // That of the run, which says when it was started, goes before one of its control.
+    // A run's directory, which contains its start time, is preferred over a directory of its control.
     runs.sort_by_key(|run| !run.join(RUN_FILE).is_file());
     runs.retain(|run| description_of(run).is_some_and(&mut is_another));
     let (run, newest) = newest_of(place, runs)?;
@@ -122,13 +122,13 @@ mod tests {
         let text = format!(r#"{{"socket": {socket:?}, "url": null, "token_file": "/nowhere"}}"#);
         fs::write(run.join(DESCRIPTION), text).unwrap();
         for place in [base.path().to_path_buf(), run.clone(), run.join(DESCRIPTION)] {
-            assert_eq!(Door::of_run(&place).unwrap(), (Door::Socket(socket.clone()), None));
+            assert_eq!(Endpoint::of_run(&place).unwrap(), (Endpoint::Socket(socket.clone()), None));
         }
         // The same run's, beside its rank's files.
         let ranks = base.path().join("train/rank_0");
         fs::create_dir_all(&ranks).unwrap();
         fs::copy(run.join(DESCRIPTION), ranks.join(DESCRIPTION)).unwrap();
-        assert_eq!(Door::of_run(base.path()).unwrap(), (Door::Socket(socket.clone()), None));
+        assert_eq!(Endpoint::of_run(base.path()).unwrap(), (Endpoint::Socket(socket.clone()), None));
         // The second was started later, and its files were written before the others.
         let second = base.path().join("train-2");
         fs::create_dir_all(second.join("rank_0")).unwrap();
@@ -139,12 +139,12 @@ mod tests {
             fs::write(run.join(RUN_FILE), text).unwrap();
         }
         fs::remove_dir_all(base.path().join("train")).unwrap();
-        let (door, newest) = Door::of_run(base.path()).unwrap();
-        assert_eq!(door, Door::Socket("/later".into()));
+        let (endpoint, newest) = Endpoint::of_run(base.path()).unwrap();
+        assert_eq!(endpoint, Endpoint::Socket("/later".into()));
         let said = newest.unwrap().in_words("speaking to");
         assert_eq!(said, format!("`{}` holds 2 runs: speaking to the newest, train-2\n", base.path().display()));
         let nowhere = base.path().join("other");
-        assert!(matches!(Door::of_run(&nowhere), Err(ControlError::NoRun { .. })));
+        assert!(matches!(Endpoint::of_run(&nowhere), Err(ControlError::NoRun { .. })));
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
         let text = format!(r#"{{"socket": "/nowhere", "url": "http://127.0.0.1:9470", "token_file": {token_file:?}}}"#);
         fs::write(base.path().join(DESCRIPTION), text).unwrap();
         let address = "127.0.0.1:9470".parse().unwrap();
-        assert_eq!(Door::of_run(base.path()).unwrap().0, Door::Http { address, token: "abc".to_owned() });
+        assert_eq!(Endpoint::of_run(base.path()).unwrap().0, Endpoint::Http { address, token: "abc".to_owned() });
         for wrong in ["127.0.0.1:9470", "https://127.0.0.1:1", "http://127.0.0.1", "http://:x"] {
-            assert!(matches!(Door::http(wrong, &token_file), Err(ControlError::Url { .. })), "{wrong}");
+            assert!(matches!(Endpoint::http(wrong, &token_file), Err(ControlError::Url { .. })), "{wrong}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The words of the format: keys and names, for the reader and the writer.
+//! The keys and names of the format, for the reader and the writer.
 
-/// A rank's files.
+/// The names of a rank's files.
 pub(super) mod file {
     pub(crate) const DUMP: &str = "dump.json";
     pub(crate) const DEBUG: &str = "debug.json";
@@ -8,7 +8,7 @@ pub(super) mod file {
     pub(crate) const CONSTRUCT: &str = "construct.json";
     pub(crate) const TENSORS: &str = "dump_tensor_data";
     pub(crate) const ERRORS: &str = "dump_error_info.log";
-    /// What is being captured, entry by entry; gone when the others are there.
+    /// The record file of a running capture; removed when the documents exist.
     pub(crate) const RECORDS: &str = "capture.records";
 }
 
@@ -25,25 +25,25 @@ pub(super) mod document {
 pub mod part {
     /// A call's positional arguments: a list.
     pub const INPUT_ARGS: &str = "input_args";
-    /// Its keyword arguments: an object.
+    /// A call's keyword arguments: an object.
     pub const INPUT_KWARGS: &str = "input_kwargs";
-    /// A backward's gradients of what came out: a list.
+    /// A backward call's gradients of the outputs: a list.
     pub const INPUT: &str = "input";
-    /// What came out: a list.
+    /// The outputs: a list.
     pub const OUTPUT: &str = "output";
     /// A module's own parameters: an object.
     pub const PARAMETERS: &str = "parameters";
-    /// Whether a NaN or an infinity came out: 1, 0 or null.
+    /// Whether the outputs contain a NaN or an infinity: 1, 0 or null.
     pub const IS_NAN: &str = "is_nan";
-    /// What there is to say of the call: a text. Readers pass it over.
+    /// A note on the call: a text. Readers ignore it.
     pub const NOTE: &str = "note";
-    /// In the name of an entry of parameters' gradients.
+    /// Occurs in the name of an entry with parameter gradients.
     pub const PARAMETERS_GRAD: &str = "parameters_grad";
-    /// In the name of a saved value.
+    /// Occurs in the name of a saved value.
     pub const SAVED: &str = ".debug";
 }
 
-/// A value's keys.
+/// The keys of a value.
 pub(super) mod value {
     pub(crate) const TYPE: &str = "type";
     pub(crate) const VALUE: &str = "value";
@@ -53,7 +53,7 @@ pub(super) mod value {
     pub(crate) const REQUIRES_GRAD: &str = "requires_grad";
     pub(crate) const DEVICE_MESH: &str = "device_mesh";
     pub(crate) const PLACEMENTS: &str = "placements";
-    /// Only where it is true.
+    /// Written only if true.
     pub(crate) const FROM_EMPTY: &str = "from_empty";
     pub(crate) const DATA_NAME: &str = "data_name";
     pub(crate) const DIGEST: &str = "md5";
@@ -67,5 +67,5 @@ pub(super) mod value {
     pub(crate) const FORMAT: &str = "format";
 }
 
-/// In `construct.json`: how many micro steps there were.
+/// In `construct.json`: the number of micro steps.
 pub(super) const MICRO_STEPS: &str = "megatron_micro_step_number";
