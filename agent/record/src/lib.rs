@@ -1,7 +1,7 @@
-//! The words of a record: what is measured of a tensor, what it is called, and the books of what became of it.
+//! The types of a record: the statistics of a tensor, its name, and the counts of records on their way.
 //!
-//! Apart from `trainmon-core`, which re-exports all of it: these few types are what a step
-//! touches and are compiled for speed; the config, which is most of the core, is not.
+//! A crate separate from `trainmon-core`, which re-exports it: a step uses only these few types, which are compiled for
+//! speed, and not the config, which is most of the core.
 
 mod alert;
 mod alert_marks;
