@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::figures::{short, shown_name};
+use crate::figures::{quoted_name, short, shown_name};
 use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
 
 /// The file of a rank's alerts in the rank's directory: one JSON object ([`Alert`]) per line.
@@ -261,7 +261,8 @@ impl AlertSeries {
     }
 }
 
-/// The short form for messages: `gradient norm`, `exp_avg norm of layer model.layers.3`.
+/// The short form: `gradient norm`, `exp_avg norm of layer model.layers.3`. The alternate form (`{:#}`), for alert
+/// messages, has the name in backticks.
 impl fmt::Display for AlertSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, name, signal, statistic, layer: _, micro_step, vpp_stage } = self;
@@ -271,7 +272,9 @@ impl fmt::Display for AlertSeries {
         }
         match scope {
             AlertScope::Global => {}
+            AlertScope::Layer if f.alternate() => write!(f, " of layer `{name}`")?,
             AlertScope::Group | AlertScope::Layer => write!(f, " of {} {name}", scope.name())?,
+            AlertScope::Tensor if f.alternate() => write!(f, " of {}", quoted_name(name))?,
             AlertScope::Tensor => write!(f, " of {}", shown_name(name))?,
         }
         if vpp_stage.gt(&0) {
@@ -345,7 +348,8 @@ impl fmt::Display for FirstMove {
             }
             (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
             _ => {
-                let name = shown_name(tensor.as_deref().unwrap_or(layer));
+                let name = tensor.as_deref().unwrap_or(layer);
+                let name = if f.alternate() { quoted_name(name).into() } else { shown_name(name) };
                 let (words, side) = self.words();
                 write!(f, "{words} of {name}{side} at step {step} (norm {value}, usually {usual})")
             }

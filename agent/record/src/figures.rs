@@ -10,6 +10,14 @@ pub fn shown_name(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// A tensor's name in a message, in backticks unless it is "the model's".
+pub fn quoted_name(name: &str) -> String {
+    match shown_name(name) {
+        Cow::Borrowed(name) => format!("`{name}`"),
+        Cow::Owned(shown) => shown,
+    }
+}
+
 /// Formats a number with at most `digits` significant digits, as people write it: `17.6`, `0.332`, `1.5e-7`. Below a
 /// million, digits before the decimal point are never dropped.
 pub fn short(value: f64, digits: usize) -> String {

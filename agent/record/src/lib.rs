@@ -40,7 +40,7 @@ pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
 pub use collective_totals::{CollectiveSeries, CollectiveSummary, CollectiveTotals, Straggler};
 pub use dtype::Dtype;
-pub use figures::{short, shown_name};
+pub use figures::{quoted_name, short, shown_name};
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;
 pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};

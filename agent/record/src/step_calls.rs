@@ -92,8 +92,8 @@ impl<'a> StepCalls<'a> {
         self.same(Reading::shape)
     }
 
-    /// A statistic over the tensors of all calls, aggregated as in msprobe: the smallest minimum, the largest maximum,
-    /// the mean of means, the sum of norms, the sum of NaN elements, the mean share of zeros. For statistics that
+    /// A statistic over the tensors of all calls, aggregated as in msprobe: smallest minimum, largest maximum, mean of
+    /// means, sum of norms, sum of NaN elements, mean share of zeros. For statistics that
     /// msprobe does not have: the largest magnitude, sums of counts, and NaN if they cannot be combined.
     pub fn statistic(&self, statistic: Statistic) -> f64 {
         let values = self.calls.iter().map(|reading| reading.value(statistic));

@@ -25,7 +25,7 @@ pub struct Notice {
     /// The message: one line, or one line per error in a config file. In the summaries at start and end, every line
     /// except the first is indented.
     pub message: String,
-    /// What the user can do about it.
+    /// Advice for the user.
     pub hint: Option<String>,
 }
 
