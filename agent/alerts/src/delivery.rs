@@ -314,7 +314,7 @@ mod tests {
         let deadline = Instant::now() + PATIENCE;
         post.close(deadline).finish(deadline);
         assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[4, 6][..], 3 + 5));
-        assert_eq!(complaints, ["slow: cannot keep up; things it has no room for are lost and counted"]);
+        assert_eq!(complaints, ["slow: queue full; trainmon drops and counts things until there is space"]);
         assert_eq!(said.lock().unwrap().len(), 0);
     }
 

@@ -129,7 +129,7 @@ mod tests {
         let (run, word) = run_directory_of(base);
         assert_eq!(run, base.join("b"));
         let said = word.unwrap().in_words("comparing");
-        assert_eq!(said, format!("`{}` holds 2 runs: comparing the newest, b\n", base.display()));
+        assert_eq!(said, format!("`{}` contains 2 runs; comparing the newest, b\n", base.display()));
         // One without the file is as old as its directory.
         put(base, "a", None, "grad_reduced_0-9.csv");
         assert_eq!(run_directory_of(base).0, base.join("a"));

@@ -261,7 +261,7 @@ mod tests {
         assert!(why(None, None).contains("switched off"));
         assert!(why(Some(&config), None).contains("this front"));
         schedule.offer();
-        assert!(why(Some(&config), Some(9)).contains("step in progress is 9"));
+        assert!(why(Some(&config), Some(9)).contains("current step is 9"));
         assert_eq!(check(Some(&config), &order(Some(10), 1), 9, &schedule), Ok(()));
         schedule.count_agreed();
         assert!(why(Some(&config), None).contains("its 1 captures"));

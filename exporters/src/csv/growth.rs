@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_long_run_is_told_once_if_it_is_large() {
-        let expected = "csv: a measured step takes 116 kB on disk, 100,000 steps of training 11.6 GB; `step_interval`, \
-                        `targets` and fewer signals make it less";
+        let expected = "csv: a measured step takes 116 kB on disk, 100,000 training steps 11.6 GB; set `step_interval`, \
+                        `targets` or fewer signals to reduce it";
         assert_eq!(said(1, &[60_000, 0, 116_000, 116_000]), [expected]);
         assert!(said(10, &[60_000, 116_000, 116_000]).is_empty(), "one step in ten is measured");
         assert!(said(1, &[900_000, 49_000, 900_000]).is_empty());

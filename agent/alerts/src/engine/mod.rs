@@ -157,7 +157,7 @@ impl Engine {
         let more = if count > resting.len() { format!(" and {} more", count - resting.len()) } else { String::new() };
         let stride = batch.sampling_stride;
         let message = format!(
-            "rules on norms over layers are paused, because each step measures one layer in {stride}: {}{more}",
+            "each step measures one layer in {stride}, so rules on norms over layers are paused: {}{more}",
             resting.join(", ")
         );
         let hint = "`NonFinite` and rules with scope `tensor` still run; to resume the others, raise \

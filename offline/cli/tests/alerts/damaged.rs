@@ -72,7 +72,7 @@ fn of_a_torn_log_what_is_whole_is_read_and_the_rest_is_said() {
             ("Spike", 152),
         ),
         ("a.wandb", "the file ends within the record at byte", ("NonFinite", 700)),
-        ("events.out.tfevents.1.host", "is torn: nothing after it is read", ("Spike", 152)),
+        ("events.out.tfevents.1.host", "is incomplete: nothing after it is read", ("Spike", 152)),
         ("a.log", "1 torn line: the last number is ignored", ("Spike", 900)),
     ] {
         let (report, code) = workspace.json(&[name]);
