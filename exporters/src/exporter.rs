@@ -1,4 +1,4 @@
-//! The one trait an exporter fulfils.
+//! The trait of all exporters.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,32 +7,31 @@ use trainmon_core::{Alert, StepBatch, TensorInfo};
 
 use crate::{ExportError, ExportFailure};
 
-/// Through which an exporter that delivers later than [`Exporter::export`] returns tells what became of its records, from
-/// any thread. Every accepted record and alert has one fate; one without any by the end of shutdown counts as abandoned,
-/// or lost.
+/// Receives the outcome of deliveries that complete after [`Exporter::export`] has returned, from any thread. Every
+/// accepted record and alert has one outcome; one without any by the end of shutdown counts as abandoned, or lost.
 pub trait DeliveryReport: Send + Sync {
-    /// So many records have arrived.
+    /// Counts delivered records.
     fn exported(&self, records: u64);
-    /// So many records never will.
+    /// Counts records that will never be delivered.
     fn failed(&self, records: u64);
-    /// So many alerts that were taken by [`Exporter::alert`] have arrived, or there is no place where they could.
+    /// Counts alerts accepted by [`Exporter::alert`] that were delivered, or have no destination.
     fn alerts_delivered(&self, alerts: u64);
-    /// So many alerts that were taken by [`Exporter::alert`] never will arrive.
+    /// Counts alerts accepted by [`Exporter::alert`] that will never be delivered.
     fn alerts_lost(&self, alerts: u64);
-    /// Says something good to know; the exporter's name is put in front.
+    /// Prints an informational message, prefixed with the exporter's name.
     fn info(&self, message: &str);
-    /// Warns; the exporter's name is put in front.
+    /// Prints a warning, prefixed with the exporter's name.
     fn warn(&self, message: &str, hint: &str);
 }
 
-/// Takes step batches, on a thread of its own. Only that thread calls it, in step order.
+/// Exports step batches on its own thread. Only that thread calls it, in step order.
 pub trait Exporter: Send {
     /// The `sink` label and thread name: `csv`, `prometheus`.
     fn name(&self) -> &'static str;
 
     /// Called once, on the exporter's thread, before anything else. An exporter whose deliveries outlast
-    /// [`export`](Self::export) keeps the report and returns true: that `export` succeeds then means no more than
-    /// that the batch was taken, and [`shutdown`](Self::shutdown) is given the monitor's deadline.
+    /// [`export`](Self::export) keeps the report and returns true. A successful `export` then only means that the batch
+    /// was accepted, and [`shutdown`](Self::shutdown) receives the monitor's deadline.
     fn reports_deliveries(&mut self, report: &Arc<dyn DeliveryReport>) -> bool {
         let _ = report;
         false
@@ -43,46 +42,46 @@ pub trait Exporter: Send {
     /// Returns once the batch is as safe as this exporter can make it: a CSV's rows are with the operating system.
     ///
     /// # Errors
-    /// The failure says how many records are lost; they count as failed.
+    /// The failure contains the number of lost records, which count as failed.
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure>;
 
-    /// Delivers one alert: after the batch of the step it was found in, before the next one's. An exporter that has no
-    /// place for alerts leaves this as it is, and says so ([`takes_alerts`](Self::takes_alerts)).
+    /// Delivers one alert: after the batch of its step, before the next one's. Exporters without alerts keep the
+    /// default implementation ([`takes_alerts`](Self::takes_alerts)).
     ///
     /// # Errors
-    /// The alert is lost to this exporter; it counts as such.
+    /// The alert is lost to this exporter and counted as such.
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
         let _ = alert;
         Ok(())
     }
 
-    /// Whether it has a place for alerts. One that has none is offered none, and loses none where its queue is full.
+    /// Whether it exports alerts. If not, it receives none, and a full queue loses none.
     fn takes_alerts(&self) -> bool {
         true
     }
 
-    /// Something the user should know of what was written so far, once. Asked after each batch.
+    /// A one-time message for the user about the output so far. Called after each batch.
     fn remark(&mut self) -> Option<String> {
         None
     }
 
-    /// Something that went other than the user may have wished, once. Asked after each batch, and at the end.
+    /// A one-time warning for the user. Called after each batch, and at the end.
     fn warning(&mut self) -> Option<String> {
         None
     }
 
-    /// Finishes: flushes what is buffered and closes, by `deadline`.
+    /// Flushes and closes the output by `deadline`.
     ///
     /// # Errors
-    /// What was exported stays exported; the error is reported.
+    /// Exported batches stay exported; the error is reported.
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError>;
 
-    /// Whether it takes a lock on its thread that the training thread takes, too (an interpreter's, say): the thread then
-    /// runs with the priority of the others, lest the training wait for one whose turn does not come.
+    /// Whether its thread takes a lock that the training thread also takes (for example, an interpreter's). The thread
+    /// then runs at normal priority, so that the training does not wait for a low-priority thread.
     fn shares_a_lock(&self) -> bool {
         false
     }
 
-    /// Where the user finds what was written, one line each: a directory, an address.
+    /// The locations of the output, one line each: a directory, an address.
     fn whereabouts(&self) -> Vec<String>;
 }

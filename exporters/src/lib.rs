@@ -1,4 +1,4 @@
-//! Where step batches go: one trait, one module per format.
+//! Exporters for step batches: one trait, one module per format.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub use sources::{JournalSource, MeasuredStatistics, QueueGauge, SinkSource, Sou
 pub use trainmon_core::RunInfo;
 use trainmon_core::{Statistic, StatisticSet};
 
-/// The statistics the scrape page is built from, whatever columns the CSV files ask for.
+/// The statistics for the metrics page, regardless of the columns of the CSV files.
 pub const SCRAPE_STATISTICS: StatisticSet = StatisticSet::EMPTY
     .with(Statistic::Norm)
     .with(Statistic::AbsMax)

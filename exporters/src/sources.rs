@@ -1,4 +1,4 @@
-//! What exporters read from the rest of the process beside the batches.
+//! The data that exporters read besides the batches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,72 +6,73 @@ use std::sync::atomic::AtomicU64;
 
 use trainmon_core::{AlertTotals, CollectiveTotals, Kind, Ledger, PartTable, SinkLedger, Statistic, StatisticSet};
 
-/// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
+/// The live counters. They are read at every scrape, so that a counter is right even if this exporter's own queue is
+/// full.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// The books of the monitor.
+    /// The monitor's record counts.
     pub ledger: Arc<Ledger>,
     /// The queue from the training thread to the worker.
     pub worker_queue: QueueGauge,
-    /// Every exporter, this one included.
+    /// Every exporter, including this one.
     pub sinks: Vec<SinkSource>,
-    /// The journal's own counts, where one is kept; its books are among `sinks`.
+    /// The journal's own counts, if there is a journal; its record counts are among `sinks`.
     pub journal: Option<JournalSource>,
-    /// Which statistics the readings really hold.
+    /// The statistics that the readings contain.
     pub statistics: MeasuredStatistics,
-    /// The share of a step's time that measuring may take; `None` where there is no limit.
+    /// The share of a step's time that measuring may take; `None` without a limit.
     pub overhead_budget: Option<f64>,
-    /// What the alerts amount to.
+    /// The alert counters.
     pub alerts: Arc<AlertTotals>,
-    /// What collective operations amount to.
+    /// The counts of collective operations.
     pub collectives: Arc<CollectiveTotals>,
-    /// Which part of each parameter this rank holds, where ranks hold different ones.
+    /// The part of each parameter that this rank holds, if ranks hold different parts.
     pub parts: Arc<PartTable>,
-    /// Whether steps tell what measuring them cost and what became of their records. A recorded run may have kept none of it, as
-    /// msprobe's files: zeros in its place would be made up.
+    /// Whether steps contain their measuring cost and their record counts. A recorded run may lack them, as msprobe's
+    /// files do, and zeros would be wrong.
     pub has_account: bool,
 }
 
-/// What the journal counts beside its books.
+/// The journal's counts besides its record counts.
 #[derive(Clone, Debug, Default)]
 pub struct JournalSource {
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes: Arc<AtomicU64>,
-    /// Writes and flushes that failed.
+    /// The number of failed writes and flushes.
     pub errors: Arc<AtomicU64>,
 }
 
-/// One exporter's books and queue.
+/// One exporter's record counts and queue.
 #[derive(Clone, Debug)]
 pub struct SinkSource {
     /// The `sink` label: [`Exporter::name`](crate::Exporter::name).
     pub name: &'static str,
-    /// Its books.
+    /// Its record counts.
     pub ledger: Arc<SinkLedger>,
     /// Its queue.
     pub queue: QueueGauge,
 }
 
-/// How full a queue is.
+/// The fill level of a queue.
 #[derive(Clone)]
 pub struct QueueGauge {
-    /// Step batches waiting now. Called at every scrape and for every step over OTLP, on the exporter's own
-    /// thread: it must not block. It lives as long
-    /// as the exporter: a closure that holds a channel's only other end keeps that channel open.
+    /// The number of step batches waiting. Called at every scrape and for every step over OTLP, on the exporter's own
+    /// thread, so it must not block. It lives as long as the exporter: a closure that holds the only other end of a
+    /// channel keeps that channel open.
     pub length: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Step batches that may wait.
+    /// The capacity in step batches.
     pub capacity: usize,
 }
 
 impl QueueGauge {
-    /// No queue: of steps that were recorded long ago.
+    /// No queue, for recorded steps.
     pub fn none() -> Self {
         Self { length: Arc::new(|| 0), capacity: 0 }
     }
 }
 
 impl Sources {
-    /// What there is beside the batches of a recorded run: their statistics, and counters of alerts.
+    /// The sources for a recorded run: its statistics, and alert counters.
     pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertTotals>, has_account: bool) -> Self {
         Self {
             ledger: Arc::default(),
@@ -94,8 +95,8 @@ impl fmt::Debug for QueueGauge {
     }
 }
 
-/// Which statistics the readings of each kind hold. What was not measured has a neutral value in a
-/// [`Reading`](trainmon_core::Reading), which a page must not serve as if it were one.
+/// The statistics that the readings of each kind contain. A statistic that was not measured has a neutral value in a
+/// [`Reading`](trainmon_core::Reading), which must not be exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredStatistics([StatisticSet; Kind::ALL.len()]);
 
@@ -105,17 +106,17 @@ impl MeasuredStatistics {
         Self([Statistic::ALL.into_iter().collect(); Kind::ALL.len()])
     }
 
-    /// What `statistics` says of each kind.
+    /// Calls `statistics` for each kind.
     pub fn of_kinds(statistics: impl FnMut(Kind) -> StatisticSet) -> Self {
         Self(Kind::ALL.map(statistics))
     }
 
-    /// Says that readings of `kind` hold exactly `statistics`.
+    /// Declares that readings of `kind` contain exactly `statistics`.
     pub fn set(&mut self, kind: Kind, statistics: StatisticSet) {
         self.0[kind as usize] = statistics;
     }
 
-    /// What readings of `kind` hold.
+    /// The statistics that readings of `kind` contain.
     pub fn of(&self, kind: Kind) -> StatisticSet {
         self.0[kind as usize]
     }

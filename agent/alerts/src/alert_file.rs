@@ -1,8 +1,10 @@
-//! `alerts.jsonl` in the rank's directory: every alert of the run, one JSON object a line, when it begins and when it is over.
+//! `alerts.jsonl` in the rank's directory: every alert of the run, one JSON object per line, when it begins and when it
+//! ends.
 //!
-//! A run that ends in order adds a last line with the findings by rule, empty where there were none.
+//! A run that ends cleanly adds a last line with the findings by rule, empty if there were none.
 //!
-//! The file is made with the run. An empty file says that there was no alert so far; without a file nobody knows. What looks at a run later (`report`, `plot`, `top`, `replay`) reads it.
+//! The file is created at the start of the run. An empty file means no alerts so far; a missing file means that alerts
+//! were not recorded. `report`, `plot`, `top` and `replay` read it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -16,7 +18,7 @@ use trainmon_service::Notices;
 
 use super::delivery::{ClosingQueue, Failed, Message, Notifier, NotifyQueue, QueueSpec};
 
-/// What the file may hold: some twenty thousand alerts.
+/// The maximum size of the file, about 20,000 alerts.
 const MAX_BYTES: u64 = 16 << 20;
 
 const QUEUE: QueueSpec =
@@ -25,7 +27,7 @@ const QUEUE: QueueSpec =
 /// A line of the file.
 struct Line {
     text: String,
-    /// Whether it is the last one, for which there is always room.
+    /// Whether it is the last one, which is exempt from the size limit.
     is_end: bool,
 }
 
@@ -35,7 +37,7 @@ impl Message for Line {
     }
 }
 
-/// The file, and the thread that writes it, from the first alert on: a disk that hangs holds no step up.
+/// The file and its writer thread, so that a hanging disk does not block a step.
 pub(crate) struct AlertFile {
     path: PathBuf,
     queue: OnceLock<Option<NotifyQueue<Line>>>,
@@ -44,7 +46,7 @@ pub(crate) struct AlertFile {
 }
 
 impl AlertFile {
-    /// Makes the file, where the directory is there already; else it comes with the first alert.
+    /// Creates the file if the directory already exists; else the first alert creates it.
     pub(crate) fn create(directory: &Path, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
         let path = directory.join(ALERTS_FILE);
         if directory.is_dir()
@@ -55,9 +57,9 @@ impl AlertFile {
         Self { path, queue: OnceLock::new(), book: Arc::clone(book), notices: notices.clone() }
     }
 
-    /// Hands an alert over without waiting; what is to be said of that.
+    /// Queues an alert without waiting. Returns a message if the queue is full.
     pub(crate) fn send(&self, alert: &Alert) -> Option<String> {
-        // An alert has numbers and texts only: nothing JSON could refuse.
+        // An alert contains only numbers and texts, which always serialize.
         let line = serde_json::to_string(alert).ok()?;
         self.queue.get_or_init(|| self.start()).as_ref()?.send(Line { text: line, is_end: false })
     }
@@ -67,11 +69,11 @@ impl AlertFile {
         NotifyQueue::open(QUEUE, writer, (&self.book, &self.notices))
     }
 
-    /// Says that nothing more comes, and until when the rest may take.
+    /// Closes the queue; the rest is written until the deadline.
     pub(crate) fn close(self, deadline: Instant) -> Option<ClosingQueue> {
         let counts = self.book.snapshot().findings;
-        // Also of a resumed run whose alert goes on: none begins in it. And of a run without any alert: its last line says that it
-        // ended in order.
+        // Also for a resumed run whose alert is ongoing (no alert begins in it), and for a run without alerts: the last
+        // line marks a clean end.
         if counts.iter().any(|&count| count > 0) || self.path.exists() {
             self.queue.get_or_init(|| self.start());
         }
@@ -88,7 +90,7 @@ impl AlertFile {
 
 struct Writer {
     path: PathBuf,
-    /// The file, and the bytes in it.
+    /// The file and its size in bytes.
     open: Option<(File, u64)>,
 }
 
@@ -101,7 +103,7 @@ impl Writer {
             let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
             let held = file.metadata()?.len();
             if held > 0 && !ends_whole(&mut file)? {
-                // What a killed process left stays a line of its own.
+                // The incomplete line of a killed process stays on a line of its own.
                 file.write_all(b"\n")?;
             }
             self.open = Some((file, held));
@@ -111,7 +113,7 @@ impl Writer {
         if *held + line.len() as u64 > MAX_BYTES && !is_end {
             return Ok(false);
         }
-        // In one call: whoever reads meanwhile sees whole lines.
+        // One write, so that concurrent readers see whole lines.
         file.write_all(line.as_bytes())?;
         *held += line.len() as u64;
         Ok(true)
@@ -135,12 +137,15 @@ impl Notifier for Writer {
         match written {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failed {
-                what: format!("`{path}` holds {} MiB of alerts; no more are written", MAX_BYTES >> 20),
-                hint: "raise the thresholds of the rules that speak most, or give them fewer series",
+                what: format!(
+                    "`{path}` has reached its limit of {} MiB; further alerts are not recorded",
+                    MAX_BYTES >> 20
+                ),
+                hint: "raise the thresholds of the most frequent rules, or apply them to fewer series",
             }),
             Err(error) => Err(Failed {
                 what: format!("cannot write `{path}`: {error}"),
-                hint: "is the disk full, or the directory gone?",
+                hint: "check that the directory exists and the disk has space",
             }),
         }
     }

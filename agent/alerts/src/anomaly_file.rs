@@ -1,12 +1,13 @@
-//! msprobe's `anomaly.json`: every finding of a rank, one JSON object, grown without being read or written whole.
+//! msprobe's `anomaly.json`: every finding of a rank in one JSON object, extended in place without rereading or
+//! rewriting it.
 //!
-//! The file is a complete JSON document after every step: a step's findings go over its closing brace in one write,
-//! which brings the new one along. A torn end (a disk that filled up, a machine that lost power) is cut back to the
-//! last whole finding when the file is opened again (`anomaly_repair`).
+//! The file is a complete JSON document after every step: a step's findings overwrite the closing brace in one write,
+//! which ends with a new one. An incomplete end (full disk, power loss) is cut back to the last whole finding when the
+//! file is opened again (`anomaly_repair`).
 //!
-//! Keys: msprobe's `<tag>_step_<S>_call_<C>`, with `_<op>_<rule>` behind it, so that two statistics of one tag, or two
-//! rules on one statistic, do not overwrite each other. Where the file has that key already (a resumed run makes a step
-//! again, two rules differ in their threshold only) `_again` follows, then `_again_2` and so on.
+//! Keys: msprobe's `<tag>_step_<S>_call_<C>` with `_<op>_<rule>` appended, so that two statistics of one tag, or two
+//! rules on one statistic, do not overwrite each other. If the file already has the key (a resumed run repeats a step,
+//! or two rules differ only in their threshold), `_again` is appended, then `_again_2` and so on.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -22,14 +23,15 @@ use trainmon_core::with_causes;
 use super::anomaly_repair::whole_findings;
 use super::delivery::{Failed, Message, Notifier, QueueSpec};
 
-/// What a run may add: at 500 bytes each, half a gigabyte.
+/// The maximum number of findings of a run: at 500 bytes each, half a gigabyte.
 const MAX_FINDINGS: u64 = 1_000_000;
 
-/// Findings are written on a thread of their own: a disk that hangs holds no step up. What waits is at most 50 MB.
+/// Findings are written on their own thread, so that a hanging disk does not block a step. The queue holds at most 50
+/// MB.
 pub(crate) const QUEUE: QueueSpec =
     QueueSpec { thread: "anomalies", name: "anomaly.json", things: "findings", messages: 1_024, most: 100_000 };
 
-/// One finding in msprobe's words.
+/// One finding with msprobe's field names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Anomaly {
     pub(crate) rank: u32,
@@ -43,7 +45,7 @@ pub(crate) struct Anomaly {
     pub(crate) group_mates: Vec<u32>,
 }
 
-/// A finding, and what its key has besides.
+/// A finding and the other parts of its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) op: &'static str,
@@ -52,7 +54,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The key, where nothing has it yet.
+    /// The key, if the file does not have it yet.
     fn key(&self) -> String {
         let Self { op, rule, anomaly } = self;
         format!("{}_step_{}_call_{}_{op}_{rule}", anomaly.tag_name, anomaly.step, anomaly.call_id)
@@ -70,18 +72,18 @@ impl Message for Vec<Entry> {
     }
 }
 
-/// The file could not be written.
+/// A write error of the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnomalyFileError {
     #[error("cannot create directory `{}`", path.display())]
     CreateDirectory { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("`{}` has got {MAX_FINDINGS} findings of this run; no more are written", path.display())]
+    #[error("`{}` has reached {MAX_FINDINGS} findings of this run; further findings are not written", path.display())]
     Full { path: PathBuf },
 }
 
-/// The growing file. Made with the first finding: a run without any leaves none.
+/// The growing file, created with the first finding.
 #[derive(Debug)]
 pub(crate) struct AnomalyFile {
     path: PathBuf,
@@ -92,25 +94,25 @@ pub(crate) struct AnomalyFile {
 #[derive(Debug)]
 struct Open {
     file: File,
-    /// Where the closing brace stands.
+    /// The position of the closing brace.
     end: u64,
     is_empty: bool,
     keys: Keys,
 }
 
-/// The keys of a file, by hash: a finding that is taken for one that is there only gets another key.
+/// Hashes of the keys in a file. On a hash collision, a new finding only gets a different key.
 #[derive(Debug, Default)]
 struct Keys(HashSet<u64>);
 
 impl Keys {
-    /// Adds a key; whether it is new.
+    /// Adds a key. Returns whether it is new.
     fn add(&mut self, key: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         self.0.insert(hasher.finish())
     }
 
-    /// Takes the key, or the first of its followers that the file does not have.
+    /// Takes the key, or its first variant that the file does not have.
     fn take(&mut self, key: &str) -> String {
         let mut taken = key.to_owned();
         let mut repeats = 0_u64;
@@ -142,7 +144,7 @@ impl AnomalyFile {
             none => none.insert(Open::at(&self.path)?),
         };
         if let Err(source) = open.append(findings) {
-            // What got written may be half a finding: the next attempt opens the file anew, and that repairs it.
+            // The write may have ended in the middle of a finding: the next attempt reopens and repairs the file.
             self.open = None;
             return Err(AnomalyFileError::Write { path: self.path.clone(), source });
         }
@@ -155,7 +157,7 @@ impl Notifier for AnomalyFile {
     type Message = Vec<Entry>;
 
     fn deliver(&mut self, findings: &Vec<Entry>, _closing: &Receiver<std::time::Instant>) -> Result<(), Failed> {
-        let hint = "is the disk full? Findings are not written there while this lasts";
+        let hint = "check that the disk has space; findings are not written until then";
         self.append(findings).map_err(|error| Failed { what: with_causes(&error), hint })
     }
 }
@@ -172,7 +174,7 @@ impl Open {
 
     fn repaired(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        // Nobody writes meanwhile; the lock goes with the function's last use of the file, or with the file.
+        // No other process writes meanwhile. The lock ends with the function's last use of the file, or with the file.
         file.lock()?;
         let Some((keys, kept)) = findings_in(&mut file)? else {
             set_aside(path)?;
@@ -188,21 +190,22 @@ impl Open {
         Ok(Self { file, end: (kept + opening.len()) as u64, is_empty: keys.0.is_empty(), keys })
     }
 
-    /// Another monitor of this rank may write into the file too: one at a time, and each after what the others have written.
+    /// Appends findings to a file that another monitor of this rank may also write: one at a time, each after what the
+    /// others wrote.
     fn append(&mut self, findings: &[Entry]) -> io::Result<()> {
         self.file.lock()?;
         let written = self.catch_up().and_then(|()| self.append_alone(findings));
         self.file.unlock().and(written)
     }
 
-    /// Reads the file again if it is not as this monitor left it.
+    /// Rereads the file if another process has changed it.
     fn catch_up(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() == self.end + CLOSING.len() as u64 {
             return Ok(());
         }
         self.file.seek(SeekFrom::Start(0))?;
         let Some((keys, kept)) = findings_in(&mut self.file)? else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "somebody else changed the file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "another process changed the file"));
         };
         let is_empty = keys.0.is_empty();
         (self.keys, self.end, self.is_empty) = (keys, if is_empty { 1 } else { kept as u64 }, is_empty);
@@ -215,7 +218,7 @@ impl Open {
             text.push_str(if self.is_empty && text.is_empty() { "\n " } else { ",\n " });
             text.push_str(&Value::from(self.keys.take(&entry.key())).to_string());
             text.push_str(": ");
-            // A struct of numbers and texts has no way to fail.
+            // A struct of numbers and texts always serializes.
             text.push_str(&serde_json::to_value(&entry.anomaly).map(|value| indented(&value)).unwrap_or_default());
         }
         let added = text.len() as u64;
@@ -228,7 +231,8 @@ impl Open {
     }
 }
 
-/// The keys of a file's whole findings from where it stands, and where those end; `None` if it is no such file.
+/// The keys of a file's whole findings, from the current position, and the end of the last one; `None` if it is not a
+/// file of findings.
 fn findings_in(file: &mut File) -> io::Result<Option<(Keys, usize)>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
@@ -237,7 +241,7 @@ fn findings_in(file: &mut File) -> io::Result<Option<(Keys, usize)>> {
     Ok(kept.map(|kept| (keys, kept)))
 }
 
-/// Gives a file another name that no file has yet: `….old`, `….old.2` and so on.
+/// Renames a file to the first unused of `….old`, `….old.2` and so on.
 fn set_aside(path: &Path) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".old");
@@ -250,7 +254,7 @@ fn set_aside(path: &Path) -> io::Result<()> {
     std::fs::rename(path, aside)
 }
 
-/// A value as msprobe indents it, one space a level, standing one level deep.
+/// A value with msprobe's indentation (one space per level), one level deep.
 fn indented(value: &Value) -> String {
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");

@@ -1,15 +1,16 @@
-//! How much of a file of findings is whole.
+//! Finds the intact part of a file of findings.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// The file is no object of findings, or damaged elsewhere than at its end: cutting it would cost findings.
+/// The file is not an object of findings, or is damaged elsewhere than at its end, so that cutting it would lose
+/// findings.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage;
 
-/// How many bytes, from the first on, are an object's opening brace and whole findings; tells their keys. Reads every byte
-/// once. 0 for an empty file.
+/// The length in bytes of the opening brace and all whole findings; passes their keys to `tell`. Reads every byte once.
+/// 0 for an empty file.
 pub(crate) fn whole_findings(bytes: &[u8], mut tell: impl FnMut(String)) -> Result<usize, Damage> {
-    // What is not text belongs to no whole finding.
+    // A whole finding contains only valid text.
     let valid = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let mut reader = Reader { bytes: &bytes[..valid], place: 0 };
     if !reader.take(b'{') {
@@ -27,7 +28,7 @@ pub(crate) fn whole_findings(bytes: &[u8], mut tell: impl FnMut(String)) -> Resu
         (kept, is_first) = (reader.place, false);
         tell(key);
     }
-    // A torn end is the beginning of what was written last: with a whole finding in it, it is another kind of damage.
+    // An incomplete end is the start of the last write. If it contains a whole finding, the damage is of another kind.
     let torn = &bytes[kept..];
     if torn.windows(FINDING_END.len()).any(|window| window == FINDING_END) { Err(Damage) } else { Ok(kept) }
 }
@@ -35,7 +36,7 @@ pub(crate) fn whole_findings(bytes: &[u8], mut tell: impl FnMut(String)) -> Resu
 /// A finding ends with a line of one space and a brace.
 const FINDING_END: &[u8] = b"\n }";
 
-/// Nothing, white space, or a block that never reached the disk.
+/// Whether there is only white space, or a block of zeros that never reached the disk.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }
@@ -46,7 +47,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Steps over white space, and over `byte` if that comes next; whether it does.
+    /// Skips white space, and `byte` if it comes next. Returns whether it did.
     fn take(&mut self, byte: u8) -> bool {
         let rest = &self.bytes[self.place..];
         self.place += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -55,7 +56,7 @@ impl Reader<'_> {
         is_next
     }
 
-    /// Steps over a finding; its key. `None` if it is not whole: the place is of no use then.
+    /// Skips a finding and returns its key. `None` if it is not whole; the position is then meaningless.
     fn finding(&mut self, is_first: bool) -> Option<String> {
         if !is_first && !self.take(b',') {
             return None;

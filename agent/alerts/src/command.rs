@@ -1,4 +1,4 @@
-//! A program for each alert, on a thread of its own.
+//! The notifier that runs a program for each alert, on its own thread.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -13,30 +13,30 @@ use trainmon_core::config::Command;
 
 use super::delivery::{Failed, Notifier, Payload};
 
-/// How often a running program is looked at.
+/// The interval between two checks of a running program.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs a program.
+/// Runs a program for each alert.
 pub(crate) struct CommandNotifier {
     command: Command,
     running: Arc<Running>,
-    /// When the monitor stops waiting, once that is known.
+    /// When the monitor stops waiting; `None` until it closes.
     closes: Option<Instant>,
 }
 
-/// The program that runs, for whoever ends it.
+/// The running program, for the thread that stops it.
 #[derive(Debug, Default)]
 struct Running(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Its process group, while it is not waited for yet: until then no other process has this number.
+    /// Its process group until it has been waited for. Until then, no other process can have this number.
     group: Option<Pid>,
     given_up: bool,
 }
 
 impl Running {
-    /// Ends the program, with all it has started, and every later one.
+    /// Kills the program with all its child processes, and prevents later ones.
     fn give_up(&self) {
         let mut state = self.0.lock();
         state.given_up = true;
@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-/// Ends a process group that has not been waited for. One that has ended by itself is no concern.
+/// Kills a process group that has not been waited for. Does nothing if it has already ended.
 fn kill(group: Option<Pid>) {
     if let Some(group) = group {
         kill_process_group(group, Signal::KILL).unwrap_or_default();
@@ -60,12 +60,12 @@ impl CommandNotifier {
         let (program, arguments) = self.command.run.split_first().map_or(("", &[][..]), |(p, a)| (p.as_str(), a));
         let mut child = std::process::Command::new(program)
             .args(arguments)
-            // No variable can hold a NUL, which a name may: the system would refuse to start the program.
+            // A variable cannot contain a NUL, which a name may; the system would refuse to start the program.
             .envs(payload.environment.iter().map(|(name, value)| (name, value.replace('\0', "\u{2400}"))))
             .stdin(Stdio::piped())
-            // What it prints belongs to it; what it complains about is shown.
+            // Standard output is discarded; standard error is shown.
             .stdout(Stdio::null())
-            // A group of its own: what it has started is ended with it.
+            // Its own process group, so that its child processes are killed with it.
             .process_group(0)
             .spawn()?;
         let mut state = self.running.0.lock();
@@ -75,13 +75,14 @@ impl CommandNotifier {
         }
         drop(state);
         if let Some(mut stdin) = child.stdin.take() {
-            // An alert fits the pipe, so this does not wait; a program that does not read has closed it.
+            // An alert fits into the pipe, so this does not block. A program that does not read its input has closed
+            // the pipe.
             drop(stdin.write_all(payload.json.as_bytes()));
         }
         Ok(child)
     }
 
-    /// Waits for the program's end, at most until the deadline, or an earlier one that `closing` brings; `None` if it was
+    /// Waits for the program's end until the deadline, or an earlier one received from `closing`. `None` if it was
     /// killed.
     fn wait(
         &mut self,
@@ -106,7 +107,7 @@ impl CommandNotifier {
             match closing.recv_timeout(LOOK_EVERY) {
                 Ok(closes) => self.closes = Some(closes),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The word has come already.
+                // The deadline was already received.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
             }
         }
@@ -119,17 +120,20 @@ impl Notifier for CommandNotifier {
     fn deliver(&mut self, payload: &Arc<Payload>, closing: &Receiver<Instant>) -> Result<(), Failed> {
         let program = self.command.run.first().cloned().unwrap_or_default();
         let failed = |what: String, hint| Failed { what: format!("`{program}`: {what}"), hint };
-        let cannot_run = |error: std::io::Error| failed(error.to_string(), "is `alert.command.run` a program on PATH?");
+        let cannot_run =
+            |error: std::io::Error| failed(error.to_string(), "check that `alert.command.run` names a program on PATH");
         self.closes = self.closes.or_else(|| closing.try_recv().ok());
         if self.closes.is_some_and(|closes| closes <= Instant::now()) {
-            return Err(failed("not started: the monitor's time to close is over".to_owned(), ""));
+            return Err(failed("not started, because the shutdown deadline has passed".to_owned(), ""));
         }
         let mut child = self.start(payload).map_err(cannot_run)?;
         let deadline = Instant::now() + Duration::from_millis(self.command.timeout_ms);
         match self.wait(&mut child, deadline, closing).map_err(cannot_run)? {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(failed(status.to_string(), "run it by hand with the alert's JSON on standard input")),
-            None => Err(failed("killed at its deadline".to_owned(), "raise `alert.command.timeout_ms`")),
+            Some(status) => {
+                Err(failed(status.to_string(), "run the program by hand with an alert's JSON on standard input"))
+            }
+            None => Err(failed("killed after its time limit".to_owned(), "raise `alert.command.timeout_ms`")),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Alerts and findings on their way out of the process: a bounded queue and a thread per notifier, so that none waits for
-//! another and the worker waits for none.
+//! Delivery of alerts and findings: a bounded queue and a thread per notifier, so that neither the worker nor another
+//! notifier waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use trainmon_core::{Alert, AlertTotals};
 
 use trainmon_service::{Notices, panic_text, receive_by, step_back};
 
-/// Counters and flags publish no other memory: the queue does.
+/// Relaxed, because the queue publishes the memory and counters and flags do not.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// Something to be delivered.
+/// A message to deliver.
 pub(crate) trait Message: Send + 'static {
-    /// How many things are in it: what is lost with it.
+    /// The number of things in the message, which are lost with it.
     fn weight(&self) -> u64;
 
-    /// Leaves at most so many in it, where it can be taken apart.
+    /// Drops the things beyond `most`, if the message can be split.
     fn cut(&mut self, _most: u64) {}
 }
 
-/// What delivers what, in words, and how much of it may wait.
+/// A notifier's name in messages, and the limits of its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueSpec {
-    /// The thread's name, behind `trainmon-`.
+    /// The thread's name without the prefix `trainmon-`.
     pub(crate) thread: &'static str,
-    /// Who, for messages.
+    /// The notifier's name in messages.
     pub(crate) name: &'static str,
-    /// What, in the plural.
+    /// The plural noun for its things.
     pub(crate) things: &'static str,
-    /// Messages that may wait.
+    /// The maximum number of queued messages.
     pub(crate) messages: usize,
-    /// Things that may wait, one in the notifier's hands included.
+    /// The maximum number of queued things, including the message being delivered.
     pub(crate) most: u64,
 }
 
-/// An alert, ready to leave.
+/// An alert, formatted for delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
-    /// `{"run", "text", …}` with everything the alert has.
+    /// `{"run", "text", …}` with all fields of the alert.
     pub(crate) json: String,
-    /// The same as environment variables.
+    /// The same fields as environment variables.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -54,12 +54,12 @@ impl Message for Arc<Payload> {
 }
 
 impl Payload {
-    /// `ranks`: in a job of several ranks, those that the alert is about.
+    /// Formats an alert. `ranks`: the ranks that the alert is about, in a job of several ranks.
     pub(crate) fn new(alert: &Alert, run: &str, ranks: Option<&[u32]>) -> Self {
-        // An alert has numbers and texts only: nothing JSON could refuse.
+        // An alert contains only numbers and texts, which always serialize.
         let mut fields = serde_json::Map::new();
         fields.insert("run".to_owned(), run.into());
-        // The field chat programs show.
+        // The field that chat programs show.
         fields.insert("text".to_owned(), alert.message.clone().into());
         if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(alert) {
             fields.extend(own);
@@ -84,31 +84,32 @@ impl Payload {
     }
 }
 
-/// Why something did not get through.
+/// Why a delivery failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) what: String,
     pub(crate) hint: &'static str,
 }
 
-/// Brings messages somewhere. May take its time.
+/// Delivers messages. May block.
 pub(crate) trait Notifier: Send + 'static {
-    /// What it brings.
+    /// The type of message.
     type Message: Message;
 
-    /// Brings one. A message on `closing` says until when it may take.
+    /// Delivers one message. A value from `closing` is the deadline for the delivery.
     fn deliver(&mut self, message: &Self::Message, closing: &Receiver<Instant>) -> Result<(), Failed>;
 
-    /// What is done from outside when it is given up while it delivers: ends what would go on by itself. Does not wait.
+    /// Returns an action that another thread runs when the notifier is abandoned during a delivery: it ends what would
+    /// continue by itself. Does not wait.
     fn emergency_stop(&self) -> Box<dyn FnOnce() + Send> {
         Box::new(|| {})
     }
 }
 
-/// What the notifier's thread shares with those who wait for it.
+/// The state shared between the notifier's thread and those who wait for it.
 struct Shared {
     queue_spec: QueueSpec,
-    /// Things in the queue and in the notifier's hands; 0 once it is given up.
+    /// The number of things queued or being delivered; 0 after the notifier is abandoned.
     waiting: AtomicU64,
     given_up: AtomicBool,
     book: Arc<AlertTotals>,
@@ -116,7 +117,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes a message off the count; `false` if it was given up, and counted, in the meantime.
+    /// Subtracts a message from the count; `false` if it was abandoned, and counted, in the meantime.
     fn settle(&self, weight: u64) -> bool {
         self.waiting.fetch_update(COUNT, COUNT, |waiting| waiting.checked_sub(weight)).is_ok()
     }
@@ -135,13 +136,13 @@ impl Shared {
                 return;
             }
             match outcome {
-                Ok(()) if std::mem::take(&mut fails) => self.notices.info(format!("{name}: gets through again")),
+                Ok(()) if std::mem::take(&mut fails) => self.notices.info(format!("{name}: delivery works again")),
                 Ok(()) => {}
                 Err(Failed { what, hint }) => {
                     self.book.lose(weight);
                     if !std::mem::replace(&mut fails, true) {
                         let hint = Some(hint).filter(|hint| !hint.is_empty()).map(str::to_owned);
-                        self.notices.warn(format!("{name}: {what}; {things} that are lost are counted"), hint);
+                        self.notices.warn(format!("{name}: {what}; trainmon counts lost {things}"), hint);
                     }
                 }
             }
@@ -149,26 +150,26 @@ impl Shared {
     }
 }
 
-/// A notifier's queue, seen from the worker.
+/// The worker's side of a notifier's queue.
 pub(crate) struct NotifyQueue<P> {
     queue: Sender<P>,
     close: Sender<Instant>,
     done: Receiver<()>,
     emergency_stop: Box<dyn FnOnce() + Send>,
     shared: Arc<Shared>,
-    /// Whether the user was told that the queue was full.
+    /// Whether a full queue was already reported.
     overflow_told: AtomicBool,
 }
 
 impl<P: Message> NotifyQueue<P> {
-    /// Starts the notifier's thread; one that cannot be started is reported.
+    /// Starts the notifier's thread. Reports a failure and returns `None`.
     pub(crate) fn open(
         queue_spec: QueueSpec,
         notifier: impl Notifier<Message = P>,
         (book, notices): (&Arc<AlertTotals>, &Notices),
     ) -> Option<Self> {
         let queue = Self::start(queue_spec, notifier, Arc::clone(book), notices.clone());
-        queue.map_err(|error| notices.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None)).ok()
+        queue.map_err(|error| notices.warn(format!("{}: cannot start the thread: {error}", queue_spec.name), None)).ok()
     }
 
     /// Starts the notifier's thread.
@@ -192,13 +193,13 @@ impl<P: Message> NotifyQueue<P> {
         Ok(Self { queue, close, done, emergency_stop, shared, overflow_told: AtomicBool::new(false) })
     }
 
-    /// Hands something over without waiting. What there is no room for is lost and counted; what is to be said of that
-    /// comes back, once.
+    /// Queues a message without waiting. Things that exceed the limits are lost and counted; the first time, a message
+    /// about it is returned.
     #[must_use]
     pub(crate) fn send(&self, mut message: P) -> Option<String> {
         let Shared { queue_spec, waiting, book, .. } = &*self.shared;
         let weight = message.weight();
-        // Only the worker adds, so the room does not shrink in between.
+        // Only the worker adds messages, so the remaining space does not shrink in between.
         message.cut(queue_spec.most.saturating_sub(waiting.load(COUNT)));
         let taken = message.weight();
         waiting.fetch_add(taken, COUNT);
@@ -210,20 +211,20 @@ impl<P: Message> NotifyQueue<P> {
         book.lose(lost);
         let QueueSpec { name, things, .. } = queue_spec;
         let is_news = lost > 0 && !self.overflow_told.swap(true, COUNT);
-        is_news.then(|| format!("{name}: cannot keep up; {things} it has no room for are lost and counted"))
+        is_news.then(|| format!("{name}: queue full; trainmon drops and counts {things} until there is space"))
     }
 
-    /// Says that nothing more comes, and until when the rest may take.
+    /// Closes the queue; the rest is delivered until the deadline.
     pub(crate) fn close(self, deadline: Instant) -> ClosingQueue {
         let Self { queue, close, done, emergency_stop, shared, overflow_told: _ } = self;
         drop(queue);
-        // The only message there ever is, so there is room for it.
+        // The only message on this channel, so there is space for it.
         close.try_send(deadline).unwrap_or_default();
         ClosingQueue { done, emergency_stop, shared }
     }
 }
 
-/// A notifier that is delivering its last.
+/// A notifier that delivers its remaining messages.
 pub(crate) struct ClosingQueue {
     done: Receiver<()>,
     emergency_stop: Box<dyn FnOnce() + Send>,
@@ -231,7 +232,7 @@ pub(crate) struct ClosingQueue {
 }
 
 impl ClosingQueue {
-    /// Waits until everything is delivered, until the deadline; what is not is given up, counted and said.
+    /// Waits for the deliveries until the deadline. The rest is abandoned, counted and reported.
     pub(crate) fn finish(self, deadline: Instant) {
         let Self { done, emergency_stop, shared } = self;
         if receive_by(&done, deadline) == Err(RecvTimeoutError::Disconnected) {
@@ -245,7 +246,7 @@ impl ClosingQueue {
             let QueueSpec { name, things, .. } = shared.queue_spec;
             shared.notices.warn(
                 format!("{name}: {left} {things} were not delivered before the shutdown deadline"),
-                Some("raise `shutdown_timeout_ms`, or look at why it is slow".to_owned()),
+                Some("raise `shutdown_timeout_ms`, or check why the delivery is slow".to_owned()),
             );
         }
     }
@@ -313,7 +314,7 @@ mod tests {
         let deadline = Instant::now() + PATIENCE;
         post.close(deadline).finish(deadline);
         assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[4, 6][..], 3 + 5));
-        assert_eq!(complaints, ["slow: cannot keep up; things it has no room for are lost and counted"]);
+        assert_eq!(complaints, ["slow: queue full; trainmon drops and counts things until there is space"]);
         assert_eq!(said.lock().unwrap().len(), 0);
     }
 

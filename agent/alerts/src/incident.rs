@@ -1,8 +1,9 @@
-//! Incidents: alerts of one rank that begin within a few steps of each other. One message says that it begins, one that it is
-//! over; every alert is written down.
+//! Incidents: alerts of one rank that begin within a few steps of each other. One message is sent when an incident
+//! begins and one when it ends; every alert is recorded.
 //!
-//! The first alert of an incident is its headline. A later one is sent only where it matters more than what was sent so far, or where
-//! its rule wants it sent and nothing was. The ends of what was sent wait until all alerts of the incident are over, for 64 steps at most.
+//! The first alert of an incident is its headline. A later alert is sent only if it is more severe than everything sent
+//! so far, or if its rule requests sending and nothing was sent. The ends of sent alerts wait until all alerts of the
+//! incident have ended, for 64 steps at most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -15,24 +16,25 @@ use trainmon_core::{
 
 use super::watch::WatchName;
 
-/// Steps after which an incident takes no more alerts: what begins then is news.
+/// The number of steps after which an incident accepts no more alerts: a later alert begins a new incident.
 const LONGEST_STEPS: u64 = 512;
-/// Steps that the end of an alert that was sent waits for the other alerts of its incident.
+/// How many steps the end of a sent alert waits for the other alerts of its incident.
 const LONGEST_WAIT: u64 = 64;
 
-/// Whether alerts of a rule are about the model's numbers: one fault in them raises several. The others stand alone.
+/// Whether alerts of a rule are about the model's numbers, so that one fault raises several of them. Other alerts
+/// belong to no incident.
 pub(crate) fn is_of_numbers(rule: AlertRule) -> bool {
     !matches!(rule, AlertRule::Stall | AlertRule::Straggler | AlertRule::NormMismatch)
 }
 
-/// An alert, as long as it goes on: found again by name after a resume.
+/// The identity of an ongoing alert, by name, so that a resumed run finds it again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) watch: WatchName,
     pub(crate) series: AlertSeries,
 }
 
-/// Where an alert is sent to.
+/// The channels through which an alert is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Channels {
     pub(crate) log: bool,
@@ -41,10 +43,10 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Every way out of the process.
+    /// Every channel out of the process.
     pub(crate) const ALL: Self = Self { log: false, webhook: true, command: true };
 
-    /// Whether there is one that is not among the others.
+    /// Whether `self` has a channel that `others` lacks.
     pub(crate) fn lacks(self, others: Self) -> bool {
         self.without(others).is_any()
     }
@@ -54,17 +56,17 @@ impl Channels {
         Self { log, webhook, command }
     }
 
-    /// Whether there is any.
+    /// Whether there is any channel.
     pub(crate) fn is_any(self) -> bool {
         self.log || self.webhook || self.command
     }
 
-    /// Those of these that exist.
+    /// The channels of `self` that exist.
     pub(crate) fn only(self, webhook: bool, command: bool) -> Self {
         Self { webhook: self.webhook && webhook, command: self.command && command, ..self }
     }
 
-    /// Those of these that the others lack.
+    /// The channels of `self` that `others` lacks.
     fn without(self, others: Self) -> Self {
         Self {
             log: self.log && !others.log,
@@ -73,7 +75,7 @@ impl Channels {
         }
     }
 
-    /// These and the others.
+    /// The channels of both.
     pub(crate) fn with(self, others: Self) -> Self {
         Self {
             log: self.log || others.log,
@@ -82,7 +84,7 @@ impl Channels {
         }
     }
 
-    /// The actions, sent to these alone.
+    /// The actions, limited to these channels.
     pub(crate) fn of_actions(self, actions: AlertActions) -> AlertActions {
         let Self { log, webhook, command } = self;
         AlertActions {
@@ -94,61 +96,61 @@ impl Channels {
     }
 }
 
-/// What becomes of an alert that begins.
+/// The result of adding an alert that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Joined {
-    /// As the alert says it.
+    /// The incident, as the alert records it.
     pub(crate) incident: Incident,
-    /// Where it is sent to.
+    /// The channels to send it through.
     pub(crate) channels: Channels,
 }
 
-/// The end of an alert that was sent, to be sent too.
+/// The end of a sent alert, to be sent as well.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SentEnd {
     pub(crate) member: Member,
     pub(crate) channels: Channels,
     pub(crate) alert: Alert,
-    /// Other alerts of the incident that go on.
+    /// The number of other ongoing alerts in the incident.
     pub(crate) ongoing: u64,
 }
 
-/// What becomes of an alert that is over.
+/// The result of an alert that ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Left {
-    /// It stands alone: it is sent out by itself.
+    /// It belongs to no incident and is sent on its own.
     Alone,
-    /// The incident goes on, or nobody was sent its beginning: the end is written down only.
+    /// The incident is ongoing, or its beginning was never sent: the end is only recorded.
     Quiet(Incident),
-    /// Everything is over.
+    /// All alerts of the incident have ended.
     AllOver(AllOver),
 }
 
-/// What is told when the last alert of an incident is over.
+/// The contents of the message when the last alert of an incident ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AllOver {
-    /// Of the alert that was the last.
+    /// The incident, as the last alert records it.
     pub(crate) own: Incident,
-    /// The ends that waited, in the order in which their alerts began.
+    /// The deferred ends, in the order in which their alerts began.
     pub(crate) ends: Vec<SentEnd>,
-    /// How many alerts there were.
+    /// The number of alerts in the incident.
     pub(crate) alerts: u64,
-    /// Since when all is well.
+    /// The step since which everything is back to normal.
     pub(crate) since: Step,
 }
 
-/// The end of an alert that was sent.
+/// The end of a sent alert.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum End {
-    /// It goes on.
+    /// The alert is ongoing.
     Open,
-    /// It came in this step, and waits for the other alerts.
+    /// It ended in this step and waits for the other alerts.
     Waits(Box<Alert>, Step),
-    /// It was sent.
+    /// The end was sent.
     Told,
 }
 
-/// What was sent of an incident, and by which ways.
+/// A message sent for an incident, and its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sending {
     pub(crate) severity: AlertSeverity,
@@ -158,7 +160,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// The ways among `wanted` by which nothing was sent that covers an alert.
+    /// The channels in `wanted` through which nothing was sent that covers the alert.
     pub(crate) fn lacking(
         sent: impl Iterator<Item = Self>,
         alert: (AlertSeverity, AlertRule, Step),
@@ -168,8 +170,8 @@ impl Sending {
         wanted.without(covering.fold(Channels::default(), |all, sent| all.with(sent.channels)))
     }
 
-    /// Whether somebody who got this one needs no other of that severity and rule in the same incident. Of critical ones each rule's
-    /// first is sent, unless it comes at once.
+    /// Whether this message makes another one of that severity and rule in the same incident unnecessary. The first
+    /// critical alert of each rule is sent, unless the step is the same.
     fn covers(&self, (severity, rule, step): (AlertSeverity, AlertRule, Step)) -> bool {
         let is_near = step.0.abs_diff(self.step.0) <= INCIDENT_STEPS;
         self.severity >= severity && (severity < AlertSeverity::Critical || self.rule == rule || is_near)
@@ -192,7 +194,7 @@ impl Sent {
         Sending { severity, rule: self.member.watch.rule, step, channels }
     }
 
-    /// Its end, if that waits and `is_due` of the step in which it came.
+    /// Returns its end if one is deferred and `is_due` for the step in which it ended.
     fn take_end(&mut self, ongoing: u64, is_due: impl FnOnce(Step) -> bool) -> Option<SentEnd> {
         match std::mem::replace(&mut self.end, End::Told) {
             End::Waits(alert, step) if is_due(step) => {
@@ -206,16 +208,16 @@ impl Sent {
     }
 }
 
-/// An incident that goes on.
+/// An ongoing incident.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Open {
     step: Step,
-    /// The step in which its latest alert began.
+    /// The step in which the latest alert began.
     latest: Step,
     alerts: u64,
-    /// The alerts that go on.
+    /// The ongoing alerts.
     ongoing: HashSet<Member>,
-    /// The first step in which all that is over was over.
+    /// The first step in which every ended alert had ended.
     since: Step,
     sent: Vec<Sent>,
 }
@@ -226,19 +228,19 @@ impl Open {
     }
 }
 
-/// Whether an alert that begins in `step` belongs to an incident whose first and latest alerts began in these.
+/// Whether an alert that begins in `step` belongs to an incident whose first and latest alerts began in these steps.
 pub(crate) fn is_near((first, latest): (Step, Step), step: Step) -> bool {
     let around = first.0.saturating_sub(INCIDENT_STEPS)..=latest.0 + INCIDENT_STEPS;
     around.contains(&step.0) && step.0.saturating_sub(first.0) <= LONGEST_STEPS
 }
 
-/// The incidents of a rank that go on, the newest last.
+/// The ongoing incidents of a rank, newest last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Incidents(Vec<Open>);
 
 impl Incidents {
-    /// An alert begins. Of several in a step the one that is to be told comes first.
+    /// Adds an alert that begins. Of several in a step, the one to report must come first.
     pub(crate) fn join(&mut self, member: Member, severity: AlertSeverity, wanted: Channels, step: Step) -> Joined {
         let near = self.0.iter().rposition(|open| open.is_near(step));
         let place = near.unwrap_or_else(|| {
@@ -259,14 +261,15 @@ impl Incidents {
         Joined { incident: Incident { step: open.step, headline }, channels }
     }
 
-    /// Another part of an alert that joined: it ends by itself, and is not counted.
+    /// Adds another part of an alert that joined: it ends on its own and is not counted.
     pub(crate) fn join_as_part(&mut self, member: Member, of: &Member) {
         if let Some(open) = self.0.iter_mut().rev().find(|open| open.ongoing.contains(of)) {
             open.ongoing.insert(member);
         }
     }
 
-    /// An alert is over since a step; `now` is the step in which that is seen. `end` is what is sent of it, if its beginning was.
+    /// Removes an alert that has ended since a step, detected in step `now`. `end` is the message for its end, if its
+    /// beginning was sent.
     pub(crate) fn leave(
         &mut self,
         member: &Member,
@@ -290,7 +293,7 @@ impl Incidents {
         Left::AllOver(AllOver { own, ends, alerts, since })
     }
 
-    /// The ends that have waited too long for the others: these go on, or are not measured any more.
+    /// The ends that have waited too long for the other alerts, which are ongoing or no longer measured.
     pub(crate) fn overdue(&mut self, now: Step) -> Vec<SentEnd> {
         let is_due = |step: Step| now.0.saturating_sub(step.0) >= LONGEST_WAIT;
         let of_open = |open: &mut Open| {
@@ -300,7 +303,8 @@ impl Incidents {
         self.0.iter_mut().flat_map(of_open).collect()
     }
 
-    /// Goes on from what was saved, with the alerts that go on. Gives the ends that waited for others.
+    /// Restores the saved state with its ongoing alerts. Returns the deferred ends whose incidents have no ongoing
+    /// alert.
     pub(crate) fn load(&mut self, saved: Self, goes_on: impl Fn(&Member) -> bool) -> Vec<SentEnd> {
         *self = saved;
         let mut owed = Vec::new();
@@ -315,8 +319,8 @@ impl Incidents {
     }
 }
 
-/// Where alerts that begin in one step stand in their incident: what matters most first, of these the widest, of these what comes
-/// first in a step.
+/// The precedence of alerts that begin in one step: the most severe first, then the widest, then the earliest in the
+/// order of a step.
 pub(crate) fn precedence(
     severity: AlertSeverity,
     scope: AlertScope,
@@ -325,10 +329,10 @@ pub(crate) fn precedence(
     (Reverse(severity), scope, signal.place_in_step())
 }
 
-/// The alerts that begin in the step of their headline, in words: the one by name, several by number and rule.
+/// The other alerts of the headline's step in words: a single one by name, several by number and rule.
 pub(crate) fn beside(others: &[(AlertRule, AlertSeries)]) -> String {
     if let [(rule, series)] = others {
-        return format!("; with 1 other alert ({rule} of {series})");
+        return format!("; with 1 other alert ({rule} of {series:#})");
     }
     let mut counts: BTreeMap<AlertRule, u64> = BTreeMap::new();
     for (rule, _) in others {

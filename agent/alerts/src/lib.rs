@@ -1,16 +1,18 @@
-//! Alerts: rules over every step, in the worker thread.
+//! Alert rules, evaluated for every step in the worker thread.
 //!
-//! A step's way: `step_summary` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
-//! takes the value of each of its series to what it remembers of it (`table`, `detect`: pure state machines); `standing` keeps an
-//! alert that goes on from being said again; `incident` makes alerts within a few steps one; `root_cause` tells what moved first;
-//! `engine` runs them and puts the alert together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `manager` runs it and
-//! acts: exporters get an alert behind its step, and the `notifiers`, each with a queue and a thread (`delivery`), bring it to
-//! a `webhook` or a `command` (`senders`), and findings into a file (`anomaly_file`, mended by `anomaly_repair`). In a job of several ranks
-//! rank 0 sends for all of them (`job`).
+//! - `step_summary` sums up a step's norms per layer and group, with the positions from `places`.
+//! - Each `watch` (a rule on one signal) passes the value of each of its series to the detector state of that series
+//!   (`table`, `detect`: pure state machines).
+//! - `standing` reports an ongoing alert only once, `incident` groups alerts within a few steps, and `root_cause` finds
+//!   the root cause.
+//! - `engine` runs these, builds the alerts with `messages`, and converts findings to msprobe's form (`tag`). `stall`
+//!   watches the clock.
+//! - `manager` runs the engine and acts: exporters receive an alert after its step. The `notifiers`, each with a queue
+//!   and a thread (`delivery`), send it to a webhook or a command (`senders`).
+//! - `anomaly_file` writes findings into a file, which `anomaly_repair` repairs.
+//! - In a job of several ranks, rank 0 sends for all of them (`job`).
 //!
-//! Over a recorded run the engine runs alone (`recorded`).
-//!
-//! What the detectors remember is saved with a checkpoint (`state`).
+//! For a recorded run, the engine runs on its own (`recorded`). A checkpoint stores the detectors' state (`state`).
 
 #![forbid(unsafe_code)]
 

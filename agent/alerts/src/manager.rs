@@ -1,5 +1,5 @@
-//! Where alerts are raised and acted upon: shared by the worker, which brings steps, and the training thread, which
-//! saves and loads what the detectors remember.
+//! Evaluates rules and acts on alerts. Shared by the worker, which provides the steps, and the training thread, which
+//! saves and loads the detectors' state.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -21,56 +21,57 @@ use super::notifiers::{Closing, Notifiers};
 use super::raised::Raised;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
 
-/// How long a state waits for the steps that are on their way to the worker. It is milliseconds behind, or stuck.
+/// How long saving a state waits for steps on their way to the worker. The worker is milliseconds behind, or stuck.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Flags and counters publish no other memory.
+/// Relaxed, because flags and counters publish no other memory.
 const FLAG: Ordering = Ordering::Relaxed;
 
-/// What a manager is opened with.
+/// The parameters of [`AlertManager::open`].
 pub struct Opening<'a> {
-    /// Which rules there are, and what they do.
+    /// The rules and their actions.
     pub config: &'a Config,
     /// This process.
     pub rank: Rank,
-    /// How many processes the job has: of several, rank 0 sends what all of them raise.
+    /// The number of processes in the job. With several, rank 0 sends the alerts of all.
     pub world_size: u32,
     /// The run's name.
     pub run: String,
-    /// Where the run directories are.
+    /// The directory of the runs.
     pub base: &'a Path,
-    /// The directory of this rank, if it has one: its alerts are written there.
+    /// This rank's directory, if it has one. Its alerts are recorded there.
     pub directory: Option<&'a Path>,
-    /// The names of what is measured.
+    /// The names of the measured tensors.
     pub tensors: TensorTable,
-    /// Counts what is found and lost.
+    /// The counters of findings and lost alerts.
     pub book: Arc<AlertTotals>,
-    /// Who hears of alerts.
+    /// Receives alert messages.
     pub notices: Notices,
-    /// Told of an alert whose rule asks for a capture.
+    /// Called for an alert whose rule requests a capture.
     pub capture: AsksForCapture,
 }
 
-/// Takes an alert whose rule has the action `dump` or `replay`, when it begins. Called on a thread of the monitor's; does not wait.
+/// Called when an alert begins whose rule has the action `dump` or `replay`, on a thread of the monitor. Does not
+/// block.
 pub type AsksForCapture = Arc<dyn Fn(&Alert, AlertActions) + Send + Sync>;
 
-/// The alerts of a monitor.
+/// The rules and notifiers of a monitor.
 pub struct AlertManager {
-    /// Locked while a step is looked at, never over I/O or another's word.
+    /// Locked while a step is evaluated, never during I/O or a callback.
     room: Mutex<Room>,
-    /// Told after every step looked at.
+    /// Notified after every evaluated step.
     progress: Condvar,
-    /// Locked while something is put into their queues. `None` once closed.
+    /// Locked while a message is queued. `None` once closed.
     notifiers: Mutex<Option<Notifiers>>,
-    /// What delivers its last.
+    /// The notifiers that deliver their remaining messages.
     closing: Mutex<Option<Closing>>,
-    /// When the waiting ends, once shutdown has begun.
+    /// The shutdown deadline, once shutdown has begun.
     deadline: OnceLock<Instant>,
-    /// Batches handed to the worker.
+    /// The number of batches handed to the worker.
     offered: AtomicU64,
     stop: AtomicBool,
     capture: AsksForCapture,
-    /// Alerts that were raised on other threads, for the exporters.
+    /// Alerts that other threads raised, for the exporters.
     raised: Mutex<Vec<Alert>>,
     tensors: TensorTable,
     book: Arc<AlertTotals>,
@@ -80,14 +81,14 @@ pub struct AlertManager {
 struct Room {
     engine: Engine,
     names: Vec<TensorInfo>,
-    /// Batches the worker brought.
+    /// The number of batches evaluated.
     looked_at: u64,
-    /// Set when a detector panicked: it looks at nothing any more.
+    /// Set when a detector panicked; no rule is evaluated afterwards.
     is_broken: bool,
 }
 
 impl Room {
-    /// What a step led to. A rule that panics is the last that looked: the verdict says so.
+    /// Evaluates a step. A panic in a rule stops all rules, and the verdict reports it.
     fn look_at(&mut self, batch: &StepBatch, tensors: &TensorTable, now: Instant) -> Verdict {
         self.guarded(|Self { engine, names, .. }| {
             tensors.sync_into(names);
@@ -102,7 +103,7 @@ impl Room {
         let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
         looked.unwrap_or_else(|panic| {
             self.is_broken = true;
-            let message = format!("alerts: {}; no rule looks any more", panic_text(&*panic));
+            let message = format!("alerts stopped: {}", panic_text(&*panic));
             let notice = Some(Notice { severity: Severity::Warning, message, hint: None });
             Verdict { notice, ..Verdict::default() }
         })
@@ -110,7 +111,7 @@ impl Room {
 }
 
 impl AlertManager {
-    /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
+    /// Opens the manager. A notifier that cannot be started is reported and disabled.
     pub fn open(opening: Opening<'_>) -> Self {
         let Opening { config, rank, world_size, run, base, directory, tensors, book, notices, capture } = opening;
         let room = Room {
@@ -136,39 +137,39 @@ impl AlertManager {
         }
     }
 
-    /// The books, for whoever shows them.
+    /// The alert counters.
     pub fn book(&self) -> &Arc<AlertTotals> {
         &self.book
     }
 
-    /// Whether an alert asks the training to end.
+    /// Whether an alert requests the end of the training.
     pub fn stop_requested(&self) -> bool {
         self.stop.load(FLAG)
     }
 
-    /// What carries the alerts of this rank to rank 0, in a job that sends any.
+    /// The relay that carries this rank's alerts to rank 0, in a job that sends any.
     pub fn relay(&self) -> Option<Arc<dyn Relay>> {
         self.notifiers.lock().as_ref().and_then(Notifiers::relay)
     }
 
-    /// Nothing carries alerts between the ranks: each sends its own.
+    /// Disables the relay: each rank sends its own alerts.
     pub fn stand_alone(&self) {
         if let Some(notifiers) = self.notifiers.lock().as_ref() {
             notifiers.stand_alone();
         }
     }
 
-    /// A batch is on its way to the worker.
+    /// Counts a batch on its way to the worker.
     pub fn announce(&self) {
         self.offered.fetch_add(1, FLAG);
     }
 
-    /// Looks at a step: acts on what is found, and returns it for the exporters. Never panics.
+    /// Evaluates a step, acts on the findings, and returns the alerts for the exporters. Never panics.
     pub fn look_at(&self, batch: &StepBatch) -> Vec<Alert> {
         let start = Instant::now();
         let mut room = self.room.lock();
         let verdict = room.look_at(batch, &self.tensors, start);
-        // Before the step counts as looked at: who waits for it may ask.
+        // Set before the step counts as evaluated, because a waiting thread may check it then.
         self.note_stop(&verdict);
         room.looked_at += 1;
         drop(room);
@@ -177,7 +178,7 @@ impl AlertManager {
         self.act(verdict, batch.step)
     }
 
-    /// Looks whether the run stalls; the alerts for the exporters if it begins to.
+    /// Checks for a stall. Returns the alerts for the exporters if one begins.
     pub fn look_for_stall(&self) -> Vec<Alert> {
         let mut room = self.room.lock();
         let verdict =
@@ -187,7 +188,7 @@ impl AlertManager {
         self.act(verdict, Step::default())
     }
 
-    /// Acts on what a rule found that looks on a thread of its own. The exporters get it with the worker's next step
+    /// Acts on a finding of a rule with its own thread. The exporters receive it with the worker's next step
     /// ([`Self::take_raised`]). Never panics.
     pub fn raise(&self, raised: Raised) {
         let step = raised.step;
@@ -199,17 +200,17 @@ impl AlertManager {
         self.raised.lock().extend(alerts);
     }
 
-    /// A finding more of an alert that was raised and goes on: counted, not said.
+    /// Counts a further finding of an ongoing raised alert without reporting it.
     pub fn count(&self, rule: AlertRule) {
         self.book.found(rule);
     }
 
-    /// The alerts that were raised since the last call, for the exporters.
+    /// The alerts raised since the last call, for the exporters.
     pub fn take_raised(&self) -> Vec<Alert> {
         std::mem::take(&mut *self.raised.lock())
     }
 
-    /// When to look for a stall.
+    /// When to check for a stall.
     pub fn stall_deadline(&self) -> Option<Instant> {
         let room = self.room.lock();
         if room.is_broken { None } else { room.engine.stall_deadline() }
@@ -222,7 +223,7 @@ impl AlertManager {
         }
     }
 
-    /// Brings a verdict out. Neither a notifier nor a listener finds the room locked: they may ask for the state.
+    /// Acts on a verdict without holding the lock, because notifiers and listeners may request the state.
     fn act(&self, verdict: Verdict, step: Step) -> Vec<Alert> {
         let Verdict { said, unsaid, over, stop: _, notice, findings } = verdict;
         let complaints = self.send(&said, findings);
@@ -231,7 +232,7 @@ impl AlertManager {
         }
         for (rule, count) in unsaid {
             self.book.lose(count);
-            self.notices.warn(format!("{count} more alerts of {rule} in step {step}: counted, not said"), None);
+            self.notices.warn(format!("{count} more {rule} alerts in step {step} are counted but not reported"), None);
         }
         if let Some(notice) = notice {
             self.notices.say(&notice);
@@ -243,7 +244,7 @@ impl AlertManager {
         alerts
     }
 
-    /// Puts everything into the notifiers' queues; what is to be said of that.
+    /// Queues everything for the notifiers. Returns messages about full queues.
     fn send(&self, said: &[RaisedAlert], findings: Vec<Entry>) -> Vec<String> {
         let notifiers = self.notifiers.lock();
         let Some(notifiers) = notifiers.as_ref() else { return Vec::new() };
@@ -272,8 +273,8 @@ impl AlertManager {
         said.into_iter().filter(|said| said.outlet != Outlet::Sent).map(|said| said.alert).collect()
     }
 
-    /// What the detectors remember after every step ended so far. Waits for steps that are on their way to the worker;
-    /// if they do not arrive it says so and gives what there is: nothing if a step is being looked at all that time.
+    /// The detectors' state after every step so far. Waits for steps on their way to the worker. If they do not arrive
+    /// in time, it warns and returns the state without them, or `None` if a step is being evaluated all that time.
     pub fn save(&self) -> Option<serde_json::Value> {
         let (offered, deadline) = (self.offered.load(FLAG), Instant::now() + MAX_WAIT);
         let saved = self.room.try_lock_until(deadline).map(|mut room| {
@@ -288,17 +289,17 @@ impl AlertManager {
         };
         if let Some(last) = last {
             self.notices.warn(
-                format!("the alert state lacks steps that are still queued: the last in it is {last}"),
-                Some("an exporter or a rule is slow, or the machine is starved".to_owned()),
+                format!("the saved alert state ends with step {last}, because later steps are still queued"),
+                Some("check for a slow exporter or an overloaded host".to_owned()),
             );
         }
         saved.and_then(|(saved, _)| serde_json::to_value(saved).ok())
     }
 
-    /// Goes on from a saved state, and says what of it is left out.
+    /// Restores a saved state, and reports the parts that were skipped.
     ///
     /// # Errors
-    /// It is no such state, or one of another version, or the rules are busy; the detectors are as they were.
+    /// The value is not an alert state, has another version, or the rules are busy. The detectors are then unchanged.
     pub fn load(&self, state: serde_json::Value) -> Result<LoadedAlertState, AlertStateError> {
         let saved = SavedAlerts::read(state)?;
         let mut room = self.room.try_lock_for(MAX_WAIT).ok_or(AlertStateError::Busy { waited: MAX_WAIT })?;
@@ -310,24 +311,24 @@ impl AlertManager {
         Ok(loaded)
     }
 
-    /// When the waiting ends, once shutdown has begun.
+    /// The shutdown deadline, once shutdown has begun.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }
 
-    /// Shutdown has begun: says when the waiting ends.
+    /// Sets the shutdown deadline.
     pub fn close_by(&self, deadline: Instant) {
         self.deadline.get_or_init(|| deadline);
     }
 
-    /// No step comes any more: tells everything that brings alerts out to deliver its last. Does not wait.
+    /// Ends evaluation and lets all notifiers deliver their remaining messages. Does not wait.
     pub fn close(&self) {
         let Some(notifiers) = self.notifiers.lock().take() else { return };
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
         *self.closing.lock() = Some(notifiers.close(deadline));
     }
 
-    /// Waits until nothing more is to be heard of other ranks, by the deadline.
+    /// Waits until the messages of all ranks are handed over, until the deadline.
     pub fn hand_over(&self, deadline: Instant) {
         self.close_by(deadline);
         self.close();
@@ -336,7 +337,7 @@ impl AlertManager {
         }
     }
 
-    /// Waits until all is delivered, by the deadline.
+    /// Waits until everything is delivered, until the deadline.
     pub fn finish(&self, deadline: Instant) {
         self.close_by(deadline);
         self.close();

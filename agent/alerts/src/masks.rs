@@ -1,4 +1,4 @@
-//! Infinities that belong to a model: masks that modules are given.
+//! Infinities that belong to a model: attention masks.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,10 @@ use trainmon_core::{FiniteCalls, Kind, MicroStep, Record, Statistic, StepBatch};
 
 use super::places::Places;
 
-/// Places of the records of activations that are infinite and hold no NaN, and are given to a module of which all that
-/// comes out is finite: an attention makes zeros of its mask's infinities. Where nothing that comes out was measured, nobody
-/// can tell, and they are not among them.
+/// The positions of activation records that are infinite without NaN, and inputs of a module with finite outputs only:
+/// an attention turns its mask's infinities into zeros. Excludes inputs of modules without measured outputs.
 ///
-/// Cost: a look at each record; where one is infinite, at each activation's name, too.
+/// Cost: a check of each record; if one is infinite, also of each activation's name.
 pub(crate) fn given(places: &Places, batch: &StepBatch) -> BTreeSet<usize> {
     let activations = || batch.records.iter().enumerate().filter(|(_, record)| record.kind == Kind::Actv);
     let infinite = || activations().filter(|(_, record)| norm(record).is_some_and(f64::is_infinite));

@@ -1,13 +1,23 @@
-//! What an alert says in words.
+//! The text of alerts.
 
 use trainmon_core::{
     ALERT_DIGITS, Alert, AlertPhase, AlertRule, Expectation, GRAD_NORM_TOLERANCE, GradNormCheck, Step, short,
 };
 
-/// One sentence: what, where, when, and what is usual.
+/// From this multiple of its usual value on, a value is reported as such.
+const MIN_TIMES: f64 = 1.5;
+/// Below this share of its usual value, a value is reported as such.
+const MIN_SHARE: f64 = 0.67;
+/// The number of significant digits of such a multiple or share.
+const TIMES_DIGITS: usize = 2;
+/// The number of significant digits of norms from two sources, which may differ by little.
+const NORM_DIGITS: usize = 7;
+
+/// The message of an alert: one sentence for a person, followed by the values.
 ///
-/// `since`: the step in which it begins, or since which all is well. `steps`: those in a row that the rule waits for. `beside`: how
-/// many other tensors of the layer it is true of. `check`: both gradient norms, where they are known.
+/// `since`: the step in which it begins, or since which the series is back to normal. `steps`: how many in a row the
+/// rule waits for. `beside`: the number of other tensors of the layer that it covers. `check`: both gradient norms, if
+/// they are known.
 pub(crate) fn sentence(
     alert: &Alert,
     since: Step,
@@ -21,63 +31,91 @@ pub(crate) fn sentence(
     let value = short(alert.value, ALERT_DIGITS);
     if *phase == AlertPhase::Ends {
         let plural = if *findings == 1 { "finding" } else { "findings" };
-        return format!("{rule}: {series} back to normal since step {since} on rank {rank}, after {findings} {plural}");
+        return format!(
+            "{rule}: {series:#} has been back to normal since step {since} on rank {rank}, after {findings} {plural}"
+        );
     }
     let what = match rule {
         AlertRule::Dead => {
             let others = match beside {
                 0 => String::new(),
-                1 => " (1 other tensor of the layer too)".to_owned(),
-                beside => format!(" ({beside} other tensors of the layer too)"),
+                1 => " (and 1 other tensor of the layer)".to_owned(),
+                beside => format!(" (and {beside} other tensors of the layer)"),
             };
-            format!("{series} exactly 0 for {steps} steps, up to step {since} on rank {rank}{others}")
+            format!("{series:#} has been exactly 0 for {steps} steps, up to step {since} on rank {rank}{others}")
         }
         AlertRule::Collapse => format!(
-            "{series} exactly {value} for {steps} steps, with the same gradient norm, up to step {since} on rank {rank}"
+            "{series:#} has been exactly {value} for {steps} steps, with a constant gradient norm, up to step {since} on rank {rank}"
         ),
-        _ => format!("{series} {value} at step {since} on rank {rank}{}", expectation(&alert.expected)),
+        _ => {
+            let (is, own) = match times_usual(alert) {
+                Some(times) => (times, Some(value)),
+                None => (value, None),
+            };
+            let values = values(own, &alert.expected);
+            format!("{series:#} is {is} at step {since} on rank {rank}{values}")
+        }
     };
-    let first = alert.moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {first}"));
+    let first = alert.moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {first:#}"));
     format!("{rule}: {what}{first}")
 }
 
-fn expectation(Expectation { typical, lower, upper }: &Expectation) -> String {
+/// The value as a multiple or a share of its usual value; `None` if they are of about the same size, or not comparable.
+fn times_usual(alert: &Alert) -> Option<String> {
+    let typical = alert.expected.typical.filter(|&typical| typical.is_finite() && typical > 0.0)?;
+    let times = alert.value / typical;
+    if !times.is_finite() || times <= 0.0 || (MIN_SHARE..MIN_TIMES).contains(&times) {
+        return None;
+    }
+    let is_above = times >= MIN_TIMES;
+    let (number, unit) = if is_above { (times, " times") } else { (100.0 * times, " % of") };
+    Some(format!("{}{unit} its usual value", short(number, TIMES_DIGITS)))
+}
+
+/// The value and the expected ones in parentheses; empty without any.
+fn values(own: Option<String>, Expectation { typical, lower, upper }: &Expectation) -> String {
     let part = |words: &str, value: &Option<f64>| value.map(|value| format!("{words} {}", short(value, ALERT_DIGITS)));
-    let parts = [part("usually", typical), part("alert below", lower), part("alert above", upper)];
-    let said: Vec<String> = parts.into_iter().flatten().collect();
-    if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) }
+    let parts = [own, part("usually", typical), part("alert below", lower), part("alert above", upper)];
+    let listed: Vec<String> = parts.into_iter().flatten().collect();
+    if listed.is_empty() { String::new() } else { format!(" ({})", listed.join(", ")) }
 }
 
 fn norms(alert: &Alert, step: Step, check: GradNormCheck) -> String {
-    let GradNormCheck { ours, framework } = check;
-    let figures = format!("step {step}: ours {ours:.6e}, the framework's {framework:.6e}, ratio {:.6}", check.ratio());
+    let [ours, framework, ratio] = [check.ours, check.framework, check.ratio()].map(|norm| short(norm, NORM_DIGITS));
+    let rank = alert.rank;
+    let figures = format!("step {step} on rank {rank} (trainmon {ours}, framework {framework}, ratio {ratio})");
     match alert.phase {
         AlertPhase::Begins => {
             let percent = 100.0 * alert.expected.upper.map_or(GRAD_NORM_TOLERANCE, |upper| upper - 1.0);
-            format!("the gradient norm differs from the framework's by more than {percent:.0} %: {figures}")
+            format!("NormMismatch: gradient norm differs from the framework's by more than {percent:.0} % at {figures}")
         }
-        AlertPhase::Ends => format!("the gradient norms agree again after {} steps: {figures}", alert.findings),
+        AlertPhase::Ends => {
+            let steps = if alert.findings == 1 { "step" } else { "steps" };
+            format!("NormMismatch: gradient norms have agreed again since {figures}, after {} {steps}", alert.findings)
+        }
     }
 }
 
-/// What a person can do about it.
+/// Advice on what to do about an alert.
 pub(crate) fn hint(rule: AlertRule) -> Option<&'static str> {
     match rule {
         AlertRule::NormMismatch => Some(
-            "one of the two leaves out or doubles parameters or ranks, or was taken at another moment (before \
-             unscaling, after clipping); `framework_grad_norm` and `grad_norm_ratio` in steps.csv show every step",
+            "one of the two norms omits or repeats parameters or ranks, or is from before unscaling or after clipping; \
+             see `framework_grad_norm` and `grad_norm_ratio` in `steps.csv` for every step",
         ),
-        AlertRule::Stall => Some("is a rank waiting for another, or for data? `py-spy dump --pid PID` shows where"),
+        AlertRule::Stall => {
+            Some("run `py-spy dump --pid PID` to see whether a rank waits for another one, or for data")
+        }
         AlertRule::Baseline => Some(
-            "`trainmon compare RUN GOLDEN` shows how far each series is apart, step by step; what departs first is in this \
-             module, or before it",
+            "run `trainmon compare RUN GOLDEN` for the difference of each series per step; the cause is in this module or \
+             before it",
         ),
         AlertRule::ReplicaMismatch => Some(
-            "a bit that flipped in memory, a rank that was loaded or stepped otherwise, or a kernel that is not \
-             deterministic: go on from a checkpoint, and have the machine of the rank named tested if it comes again",
+            "continue from a checkpoint, and test the host of this rank if it happens again; causes are a memory error, a \
+             rank with different weights or updates, or a nondeterministic kernel",
         ),
         AlertRule::Straggler => {
-            Some("look at what that rank does alone: its data loader, its host, its device's clock")
+            Some("check what only that rank depends on: its data loader, its host, the clock of its device")
         }
         _ => None,
     }

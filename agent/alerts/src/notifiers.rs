@@ -1,4 +1,4 @@
-//! Everything that brings alerts and findings out of the process, and how it is closed.
+//! The notifiers and files that alerts and findings leave the process through, and their shutdown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::incident::Channels;
 use super::job::{ClosingJob, JobQueue};
 use super::senders::Senders;
 
-/// Who sends alerts.
+/// The sender of alerts.
 enum Out {
     /// This process.
     Own(Senders),
-    /// Rank 0, one for all ranks.
+    /// Rank 0, for all ranks.
     Job(JobQueue, Channels),
 }
 
-/// The ways out.
+/// The notifiers and files of a rank.
 pub(crate) struct Notifiers {
     out: Out,
     anomalies: Option<NotifyQueue<Vec<Entry>>>,
@@ -33,8 +33,8 @@ pub(crate) struct Notifiers {
 }
 
 impl Notifiers {
-    /// Opens what the config describes; `base` is where the run directories are, `directory` that of the rank. What has no
-    /// thread is reported and left out.
+    /// Opens the configured notifiers. `base` is the directory of the runs, `directory` that of the rank. A notifier
+    /// whose thread cannot start is reported and disabled.
     pub(crate) fn open(
         config: &Config,
         (rank, world, run): (Rank, u32, &str),
@@ -49,7 +49,7 @@ impl Notifiers {
                 |failed| {
                     let (error, senders) = *failed;
                     notices.warn(
-                        format!("alerts: no thread for those of the job: {error}; each rank sends its own"),
+                        format!("cannot start the thread for job alerts: {error}; each rank sends its own alerts"),
                         None,
                     );
                     Out::Own(senders)
@@ -68,11 +68,11 @@ impl Notifiers {
         }
     }
 
-    /// Writes an alert down, and sends it where its rule wants it; what is to be said of it.
+    /// Records an alert, and sends it if its rule requests that. Returns messages about full queues.
     pub(crate) fn send(&self, RaisedAlert { alert, actions, outlet }: &RaisedAlert) -> Vec<String> {
         let file = self.file.as_ref().filter(|_| *outlet != Outlet::Sent);
         let complaint = file.and_then(|file| file.send(alert));
-        // The manager itself writes the log and asks for captures.
+        // The manager writes the log and requests captures.
         let wanted = Channels { log: false, ..Channels::of(*actions) };
         let sent = match &self.out {
             _ if *outlet == Outlet::Written => Vec::new(),
@@ -92,7 +92,7 @@ impl Notifiers {
         complaint.into_iter().chain(sent).collect()
     }
 
-    /// What carries the alerts to rank 0, in a job that sends any.
+    /// The relay that carries alerts to rank 0, in a job that sends any.
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
         match &self.out {
             Out::Job(job, _) => Some(job.relay()),
@@ -100,19 +100,19 @@ impl Notifiers {
         }
     }
 
-    /// Nothing carries alerts to rank 0.
+    /// Disables the relay to rank 0.
     pub(crate) fn stand_alone(&self) {
         if let Out::Job(job, _) = &self.out {
             job.stand_alone();
         }
     }
 
-    /// Sends a step's findings to the JSON file; what is to be said of it.
+    /// Queues a step's findings for the JSON file. Returns a message if the queue is full.
     pub(crate) fn note(&self, findings: Vec<Entry>) -> Option<String> {
         self.anomalies.as_ref().filter(|_| !findings.is_empty())?.send(findings)
     }
 
-    /// Tells all that nothing more comes: none has to wait for another's end.
+    /// Closes all queues at once, so that none waits for another.
     pub(crate) fn close(self, deadline: Instant) -> Closing {
         let Self { out, anomalies, file, run: _ } = self;
         let (job, queues) = match out {
@@ -124,7 +124,7 @@ impl Notifiers {
     }
 }
 
-/// What delivers its last.
+/// The notifiers that deliver their remaining messages.
 #[derive(Default)]
 pub(crate) struct Closing {
     job: Option<ClosingJob>,
@@ -132,14 +132,14 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Waits until nothing more is to be heard of other ranks, by the deadline.
+    /// Waits until the messages of all ranks are handed over, until the deadline.
     pub(crate) fn hand_over(&mut self, deadline: Instant) {
         if let Some(job) = self.job.take() {
             self.queues.extend(job.hand_over(deadline));
         }
     }
 
-    /// Waits until everything is delivered, by the deadline.
+    /// Waits until everything is delivered, until the deadline.
     pub(crate) fn finish(mut self, deadline: Instant) {
         self.hand_over(deadline);
         for queue in self.queues {

@@ -1,4 +1,4 @@
-//! Where each tensor lies: which layer, which group. Found out once per tensor.
+//! The layer and group of each tensor, computed once per tensor.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ pub(crate) struct Layer {
     pub(crate) vpp_stage: u32,
 }
 
-/// The part of a layer that one group is: sums are made here, and every wider series from these.
+/// The part of a layer in one group: the unit of sums, from which every wider series is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
-    /// Index of the layer.
+    /// The index of the layer.
     pub(crate) layer: u32,
     pub(crate) group: Group,
 }
 
-/// Every tensor's place.
+/// The places of all tensors.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     tensors: Vec<TensorInfo>,
@@ -32,7 +32,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Finds a place for the tensors it does not know yet. Cheap when there are none.
+    /// Adds the places of new tensors. Cheap if there are none.
     pub(crate) fn learn(&mut self, names: &[TensorInfo]) {
         for tensor in names.get(self.tensors.len()..).unwrap_or_default() {
             let layer = self.layer_number(Layer { name: layer_of(&tensor.name).into(), vpp_stage: tensor.vpp_stage });
@@ -42,7 +42,7 @@ impl Places {
         }
     }
 
-    /// The number of a layer; a new one for one not seen yet.
+    /// The number of a layer, assigned on first use.
     pub(crate) fn layer_number(&mut self, layer: Layer) -> u32 {
         self.layers.insert_full(layer).0 as u32
     }

@@ -1,28 +1,28 @@
-//! What a rule found that looks on a thread of its own.
+//! Findings of rules that run on their own threads.
 
 use std::time::SystemTime;
 
 use trainmon_core::{AlertPhase, AlertRule, AlertSeries, Expectation, Step};
 
-/// A finding to be acted upon as if the rule had looked in the worker thread.
+/// A finding to act on like those of the worker thread.
 #[derive(Clone, Debug)]
 pub struct Raised {
-    /// Which rule; the first of that name in the config says how much it matters and what is done.
+    /// The rule. The first rule of that name in the config sets severity and actions.
     pub rule: AlertRule,
-    /// Whether it begins or is over.
+    /// Whether the alert begins or ends.
     pub phase: AlertPhase,
-    /// Findings since it began.
+    /// The number of findings since it began.
     pub findings: u64,
-    /// The step it was found in.
+    /// The step of the finding.
     pub step: Step,
-    /// Wall clock at that step's end.
+    /// The wall-clock time at the end of that step.
     pub time: SystemTime,
-    /// Where.
+    /// The series.
     pub series: AlertSeries,
-    /// What was found.
+    /// The value found.
     pub value: f64,
-    /// What was expected.
+    /// The value expected.
     pub expected: Expectation,
-    /// One sentence.
+    /// The message, one sentence.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! The rules over a recorded run: step after step, without a clock and without anybody to deliver alerts to.
+//! The alert rules for a recorded run: step by step, without a clock and without delivery.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,29 +8,29 @@ use trainmon_core::{Alert, AlertRule, AlertTotals, Rank, StepBatch, TensorInfo};
 
 use super::engine::{Engine, Outlet, Verdict};
 
-/// The rules of a config, as they look at the steps of a training, for steps that were recorded.
+/// The rules of a config for recorded steps.
 ///
-/// `Stall` looks at the clock, and `Baseline`, `ReplicaMismatch` and `Straggler` on threads of a training: of a recorded run these find
-/// nothing ([`RecordedRules::needs_training`]). No action of a rule is carried out.
+/// `Stall` needs the clock, and `Baseline`, `ReplicaMismatch` and `Straggler` need threads of the training; these find
+/// nothing in a recorded run ([`RecordedRules::needs_training`]). No actions are executed.
 #[derive(Debug)]
 pub struct RecordedRules {
     engine: Engine,
     book: Arc<AlertTotals>,
 }
 
-/// What a recorded step led to.
+/// The results of one recorded step.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedVerdict {
-    /// The alerts that begin or end with it, all that a training would have written.
+    /// The alerts that begin or end in it, all that a training would have recorded.
     pub alerts: Vec<Alert>,
-    /// Alerts beyond the most that are said of one step, by rule.
+    /// The number of alerts beyond the limit per step, by rule.
     pub unsaid: Vec<(AlertRule, u64)>,
-    /// What the rules themselves have to say.
+    /// A message of the rules themselves.
     pub notice: Option<String>,
 }
 
 impl RecordedRules {
-    /// The rules of `config`, whose signals are those of the recorded run.
+    /// Creates the rules of `config`, whose signals are those of the recorded run.
     pub fn new(config: &Config, rank: Rank) -> Self {
         let mut config = config.clone();
         config.alert.dump = false;
@@ -39,22 +39,22 @@ impl RecordedRules {
         Self { engine: Engine::new(&config, rank, Arc::clone(&book)), book }
     }
 
-    /// Whether a rule looks at a training while it runs only.
+    /// Whether a rule works only during a training.
     pub fn needs_training(rule: AlertRule) -> bool {
         matches!(rule, AlertRule::Stall | AlertRule::Baseline | AlertRule::ReplicaMismatch | AlertRule::Straggler)
     }
 
-    /// Looks at the next step. `names[record.tensor.index()]` is a record's tensor.
+    /// Evaluates the next step. `names[record.tensor.index()]` is a record's tensor.
     pub fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo]) -> RecordedVerdict {
         let Verdict { said, unsaid, notice, over: _, stop: _, findings: _ } =
             self.engine.look_at(batch, names, Instant::now());
-        // An end that is sent when its incident is over was written when it came.
+        // A deferred end was already recorded when the alert ended.
         let written = said.into_iter().filter(|raised| raised.outlet != Outlet::Sent);
         let alerts = written.map(|raised| raised.alert).collect();
         RecordedVerdict { alerts, unsaid, notice: notice.map(|notice| notice.message) }
     }
 
-    /// Findings so far: those that go on and those that are not said included.
+    /// The findings so far, including those of ongoing alerts and unreported ones.
     pub fn totals(&self) -> &AlertTotals {
         &self.book
     }

@@ -1,4 +1,4 @@
-//! What moved first: which signal of which layer left its own recent band before the others.
+//! Root cause analysis: which signal of which layer left its own usual range first.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
@@ -6,8 +6,9 @@ use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 use super::places::{Layer, Places};
 use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, SummedSignals};
 
-/// What has bands, in the order of [`AlertSignal::place_in_step`]; where several left their band in one step, the first here is
-/// named. Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
+/// The signals with bands, in the order of [`AlertSignal::place_in_step`]. If several left their band in one step, the
+/// first in this order is reported. Moments read before the optimizer's step show earlier steps, so they leave their
+/// band earlier.
 const SIGNALS: [AlertSignal; 16] = [
     AlertSignal::LearningRate,
     AlertSignal::Kind(Kind::Scalar),
@@ -27,34 +28,35 @@ const SIGNALS: [AlertSignal; 16] = [
     AlertSignal::Kind(Kind::ParamUpdated),
 ];
 
-/// Whether it is a number of the whole run, not a norm of each layer.
+/// Whether the signal is a number of the whole run, not a norm of each layer.
 fn is_number(signal: AlertSignal) -> bool {
     matches!(signal, AlertSignal::LearningRate | AlertSignal::Loss | AlertSignal::Kind(Kind::Scalar))
 }
 
-/// Parts of names of numbers that a script tells and that go into a step. Others are what came of it: a perplexity, a norm, a speed.
+/// Parts of the names of logged numbers that are inputs of a step. Others are results: a perplexity, a norm, a
+/// throughput.
 const OF_INPUTS: [&str; 8] = ["batch", "seq", "token", "length", "temperature", "epoch", "scale", "lr"];
 const OF_RESULTS: [&str; 4] = ["per_sec", "/s", "throughput", "time"];
 
-/// Measured steps an alert may lag behind its cause. In the one run with published figures it was a handful.
+/// How many measured steps an alert may lag behind its cause. In the only run with published figures, it was a handful.
 const LOOKBACK_STEPS: u64 = 16;
-/// A signal that is back in its band for longer than this has nothing to do with the alert.
+/// A signal that has been back in its band for longer than this is unrelated to the alert.
 const MAX_QUIET_STEPS: u64 = 2;
-/// Measured steps in a row outside of it from which a band learns nothing: more than the longest rule waits for by default.
+/// How many measured steps in a row a band ignores values outside of it: longer than any rule waits by default.
 const FROZEN_STEPS: u64 = 48;
-/// Steps before a band means anything.
+/// The number of steps before a band is used.
 const MIN_SAMPLES: u64 = 16;
-/// Steps a band looks back over.
+/// The number of steps that a band averages over.
 const HORIZON: f64 = 64.0;
-/// Hundreds of bands are watched at once: at three deviations one would always be outside.
+/// Hundreds of bands are watched at once; with three deviations, one would always be exceeded.
 const DEVIATIONS: f64 = 5.0;
 
-/// How far from its mean a signal must be, as a share of it, however calm it was.
+/// The smallest relative distance from the mean that counts, for signals with little variation.
 fn floor(signal: AlertSignal) -> f64 {
     match signal {
-        // A parameter moves by thousandths: 2 % at once is a leap.
+        // A parameter changes by thousandths per step, so 2 % is a jump.
         AlertSignal::Kind(Kind::ParamUpdated) => 0.02,
-        // A loss by hundredths.
+        // A loss changes by hundredths.
         AlertSignal::Loss => 0.1,
         _ => 0.5,
     }
@@ -68,22 +70,22 @@ struct Band {
     #[serde(with = "number")]
     variance: f64,
     samples: u64,
-    /// The last time it left, if it ever did.
+    /// The latest exit from the band.
     departure: Option<BandExit>,
-    /// The last measured step in which it was outside.
+    /// The latest measured step outside the band.
     last_outside: Option<u64>,
-    /// Measured steps in a row in which it has been outside.
+    /// The number of measured steps in a row outside the band.
     #[serde(default)]
     outside: u64,
-    /// Whether it was left before, not long before it was left this time.
+    /// Whether there was another exit shortly before the latest one.
     #[serde(default)]
     repeats: bool,
 }
 
-/// A band was left.
+/// An exit from a band.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct BandExit {
-    /// The how-manieth measured step it was.
+    /// The index among the measured steps.
     look: u64,
     step: Step,
     #[serde(with = "number")]
@@ -94,7 +96,7 @@ struct BandExit {
 }
 
 impl Band {
-    /// Takes a value; whether the band was left with it, having been kept before.
+    /// Adds a value. Returns whether it is the first one outside the band.
     fn leaves(&mut self, value: f64, floor: f64, look: u64) -> bool {
         let width = (DEVIATIONS * self.variance.sqrt()).max(floor * self.mean.abs());
         let is_outside = self.samples >= MIN_SAMPLES && (!value.is_finite() || (value - self.mean).abs() > width);
@@ -105,10 +107,10 @@ impl Band {
             self.repeats = since.is_some_and(|looks| looks as f64 <= HORIZON);
         }
         self.outside = if is_outside { self.outside + 1 } else { 0 };
-        // What lasts becomes usual in the end, but not before the rules that wait for steps in a row have spoken. What comes and goes
-        // is usual soon.
+        // A lasting change becomes usual, but only after the rules that wait for several steps have reported it.
+        // Repeated exits become usual soon.
         if value.is_finite() && (!is_outside || self.repeats || self.outside > FROZEN_STEPS) {
-            // What is outside enters as the band's edge, so that one leap does not widen the band by itself.
+            // Values outside enter clamped to the band's edge, so that one jump does not widen the band.
             let inside = if is_outside { value.clamp(self.mean - width, self.mean + width) } else { value };
             self.samples += 1;
             let share = (1.0 / self.samples as f64).max(1.0 / HORIZON);
@@ -128,23 +130,24 @@ impl Band {
 pub(crate) struct RootCause {
     /// By signal, in the order of [`SIGNALS`], and layer.
     bands: Vec<Vec<Band>>,
-    /// Steps measured so far.
+    /// The number of measured steps so far.
     looks: u64,
-    /// Whether the last step had gradients of both sides of the reduction.
+    /// Whether the last step had gradients from both sides of the reduction.
     has_both_sides: bool,
-    /// Reused.
+    /// Reused buffer.
     values: Vec<Option<(f64, TensorId)>>,
 }
 
 impl RootCause {
-    /// What has to be summed up for it.
+    /// Requests the sums that the bands need.
     pub(crate) fn want(wanted: &mut SummedSignals) {
         for signal in SIGNALS {
             wanted.add(signal);
         }
     }
 
-    /// Looks at a step; one in which no tensor was measured is no look. Cost: some 10 ns per signal and layer.
+    /// Updates the bands with a step; steps without measured tensors are ignored. Cost: about 10 ns per signal and
+    /// layer.
     pub(crate) fn observe(&mut self, step: Step, step_summary: &StepSummary, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
@@ -185,7 +188,7 @@ impl RootCause {
         }
     }
 
-    /// Takes the values of a signal, one for each band.
+    /// Adds the values of a signal, one per band.
     fn take(&mut self, order: usize, signal: AlertSignal, (look, step): (u64, Step), places: &Places) {
         let bands = &mut self.bands[order];
         if bands.len() < self.values.len() {
@@ -203,8 +206,8 @@ impl RootCause {
         }
     }
 
-    /// Of the signals that are outside their band now or were a moment ago, the one that left it first; for a rule that has waited
-    /// for so many steps in a row.
+    /// Among the signals that are outside their band now or were recently, the one that left first; `waited` is the
+    /// number of steps in a row that the rule waited for.
     pub(crate) fn first_move(&self, places: &Places, waited: u64) -> Option<FirstMove> {
         let mut best: Option<(u64, usize, f64, FirstMove)> = None;
         for (order, (signal, bands)) in SIGNALS.into_iter().zip(&self.bands).enumerate() {
@@ -235,7 +238,7 @@ impl RootCause {
         band.departure.as_ref().filter(|departure| is_outside && is_recent(departure.look, LOOKBACK_STEPS + waited))
     }
 
-    /// What is saved with a checkpoint.
+    /// The state for a checkpoint.
     pub(crate) fn save(&self, places: &Places) -> SavedRootCause {
         let mut bands = Vec::new();
         for (signal, of_signal) in SIGNALS.into_iter().zip(&self.bands) {
@@ -243,7 +246,7 @@ impl RootCause {
                 let of_run = |band: &Band| SavedBand { signal, layer: String::new(), vpp_stage: 0, band: band.clone() };
                 bands.extend(of_signal.iter().map(of_run));
             }
-            // What the script tells is learnt anew: what will have which number is not known when it is loaded.
+            // Logged numbers are learnt anew, because their order after loading is unknown.
             if is_number(signal) {
                 continue;
             }
@@ -255,7 +258,7 @@ impl RootCause {
         SavedRootCause { looks: self.looks, bands }
     }
 
-    /// Goes on from what was saved.
+    /// Restores the saved state.
     pub(crate) fn load(&mut self, saved: SavedRootCause, places: &mut Places) {
         self.looks = saved.looks;
         self.bands = vec![Vec::new(); SIGNALS.len()];
@@ -276,7 +279,7 @@ impl RootCause {
 }
 
 impl BandExit {
-    /// How far it went, for choosing among those of one step: what is not finite went farthest.
+    /// The distance from the band, for choosing among exits in one step. Not finite is farthest.
     fn distance(&self) -> f64 {
         let ratio = self.value / self.mean;
         if self.value.is_finite() && ratio > 0.0 { ratio.max(1.0 / ratio) } else { f64::INFINITY }
@@ -289,7 +292,7 @@ impl BandExit {
     }
 }
 
-/// The bands as they are saved: by name, since numbers change with a resume.
+/// The saved form of the bands, by name, because numbers change with a resume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedRootCause {
     looks: u64,

@@ -1,4 +1,4 @@
-//! The ways by which an alert leaves the process: webhook and command, each with a queue and a thread.
+//! The channels through which an alert leaves the process: webhook and command, each with a queue and a thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,15 +13,15 @@ use super::incident::Channels;
 #[cfg(feature = "webhook")]
 use super::webhook::WebhookNotifier;
 
-/// Alerts that may wait for a notifier. A run that has more at once has one cause for them all.
+/// The number of alerts that may wait for a notifier. A run with more at once has one cause for all of them.
 const MAX_WAITING_ALERTS: usize = 256;
 
 const fn queue_spec(thread: &'static str, name: &'static str) -> QueueSpec {
-    // One more is in the notifier's hands.
+    // One more is being delivered.
     QueueSpec { thread, name, things: "alerts", messages: MAX_WAITING_ALERTS, most: MAX_WAITING_ALERTS as u64 + 1 }
 }
 
-/// The ways out.
+/// The webhook and command notifiers.
 #[derive(Default)]
 pub(crate) struct Senders {
     webhook: Option<NotifyQueue<Arc<Payload>>>,
@@ -29,7 +29,7 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Opens what the config describes. What has no thread is reported and left out.
+    /// Opens the configured notifiers. One whose thread cannot start is reported and disabled.
     pub(crate) fn open(config: &Config, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
         let shared = (book, notices);
         let command = config.alert.command.clone().map(CommandNotifier::new);
@@ -39,27 +39,27 @@ impl Senders {
         let webhook = webhook.and_then(|it| NotifyQueue::open(queue_spec("webhook", "alert webhook"), it, shared));
         #[cfg(not(feature = "webhook"))]
         let webhook = config.alert.webhook.as_ref().and_then(|_| {
-            let hint = "build trainmon with the feature `webhook`".to_owned();
-            notices.warn("alert webhook: this build cannot send any; everything else goes on", Some(hint));
+            let hint = "enable the feature `webhook` when building trainmon".to_owned();
+            notices.warn("alert webhook: disabled, because this build does not support webhooks", Some(hint));
             None
         });
         let command = command.and_then(|it| NotifyQueue::open(queue_spec("command", "alert command"), it, shared));
         Self { webhook, command }
     }
 
-    /// The ways among these that exist.
+    /// The channels among these that exist.
     pub(crate) fn among(&self, channels: Channels) -> Channels {
         Channels { log: false, ..channels }.only(self.webhook.is_some(), self.command.is_some())
     }
 
-    /// Sends by these ways; what is to be said of it.
+    /// Sends through these channels. Returns messages about full queues.
     pub(crate) fn send(&self, payload: &Arc<Payload>, channels: Channels) -> Vec<String> {
         let Channels { webhook, command, .. } = channels;
         let ways = [self.webhook.as_ref().filter(|_| webhook), self.command.as_ref().filter(|_| command)];
         ways.into_iter().flatten().filter_map(|way| way.send(Arc::clone(payload))).collect()
     }
 
-    /// Tells both that nothing more comes.
+    /// Closes both queues.
     pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingQueue> {
         [self.webhook, self.command].into_iter().flatten().map(|way| way.close(deadline)).collect()
     }

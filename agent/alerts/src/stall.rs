@@ -1,24 +1,25 @@
-//! `Stall`: no step for too long. The one rule that looks at the clock instead of a step.
+//! `Stall`: no step for too long. The only rule that watches the clock instead of steps.
 
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::RuleArgs;
 
-/// The share of the newest step in the run's step time. A checkpoint now and then hardly moves it.
+/// The weight of the newest step in the average step time, small enough that an occasional checkpoint hardly changes
+/// it.
 const SHARE: f64 = 0.1;
 
-/// When the next step is overdue.
+/// The state of the stall detection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
     factor: f64,
     least: Duration,
-    /// Seconds.
+    /// In seconds.
     step_time: Option<f64>,
     last_step: Option<Instant>,
     is_stalled: bool,
 }
 
-/// How long there was no step, and how long would have been fine.
+/// How long there was no step, and how long is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stalled {
     pub(crate) waited: Duration,
@@ -36,11 +37,11 @@ impl Stall {
         }
     }
 
-    /// A step came. How long the stall lasted that it ends, if there was one.
+    /// Records a step. Returns the duration of the stall that it ends, if there was one.
     pub(crate) fn step(&mut self, now: Instant, duration: Option<Duration>) -> Option<Stalled> {
         let waited = self.last_step.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         let ended = self.is_stalled.then_some(Stalled { waited, allowed: self.allowed() });
-        // A step that stalled says nothing about how long steps take.
+        // The duration of a stalled step is excluded from the average.
         if let Some(duration) = duration.filter(|_| !self.is_stalled) {
             let seconds = duration.as_secs_f64();
             self.step_time = Some(self.step_time.map_or(seconds, |known| known + SHARE * (seconds - known)));
@@ -50,22 +51,22 @@ impl Stall {
         ended
     }
 
-    /// How long a step takes, in seconds, as far as it is known.
+    /// The average step time in seconds, if known.
     pub(crate) fn step_time(&self) -> Option<f64> {
         self.step_time
     }
 
-    /// Goes on with a step time known from before; one that is none is left out.
+    /// Restores a step time. Invalid ones are ignored.
     pub(crate) fn set_step_time(&mut self, seconds: f64) {
         self.step_time = Some(seconds).filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     }
 
-    /// When to look again; `None` before the first step (models take their time to load) and while it is stalled.
+    /// When to check again; `None` before the first step (models take time to load) and during a stall.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.last_step.filter(|_| !self.is_stalled).map(|last| last + self.allowed())
     }
 
-    /// Whether the run stalls from now on. Says so once.
+    /// Returns a stall once, when it begins.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Stalled> {
         if now < self.deadline()? {
             return None;
@@ -76,7 +77,7 @@ impl Stall {
     }
 
     fn allowed(&self) -> Duration {
-        // Bounded: a step time that overflows must not.
+        // Clamped, so that a large step time does not overflow.
         let scaled = (self.factor * self.step_time.unwrap_or(0.0)).clamp(0.0, 1e9);
         self.least.max(Duration::from_secs_f64(scaled))
     }

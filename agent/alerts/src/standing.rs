@@ -1,33 +1,33 @@
-//! What is said of an alert that goes on: once that it begins, once that it is over.
+//! Ongoing alerts: reported once when they begin and once when they end.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertRule, Step};
 
-/// Steps without a finding after which an alert is over. A spike's echoes come within a few.
+/// The number of steps without a finding after which an alert ends. Echoes of a spike come within a few steps.
 const QUIET_STEPS: u32 = 10;
 
-/// One rule on one series: whether it is in alert, and since how many findings.
+/// The alert state of one rule on one series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RuleStanding {
-    /// Findings since it began; 0 while all is well.
+    /// The number of findings since it began; 0 outside of an alert.
     findings: u64,
     quiet_steps: u32,
-    /// The first of these.
+    /// The step of the first finding.
     #[serde(default)]
     quiet_since: Option<Step>,
 }
 
-/// What is to be said.
+/// A change to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleChange {
-    /// It begins.
+    /// The alert begins.
     Begins,
-    /// It is over after this many findings; since that step all is well.
+    /// The alert ended after this many findings; everything has been normal since that step.
     Ends(u64, Step),
 }
 
 impl RuleStanding {
-    /// Takes the outcome of a step.
+    /// Records the outcome of a step.
     pub(crate) fn step(&mut self, rule: AlertRule, step: Step, found: bool) -> Option<RuleChange> {
         if found {
             self.findings += 1;
@@ -39,7 +39,7 @@ impl RuleStanding {
         }
         self.quiet_steps += 1;
         let since = *self.quiet_since.get_or_insert(step);
-        // Two norms agree or they do not: there are no echoes to wait for.
+        // Two norms agree or do not; there are no echoes to wait for.
         let patience = if rule == AlertRule::NormMismatch { 1 } else { QUIET_STEPS };
         if self.quiet_steps < patience {
             return None;
@@ -48,7 +48,7 @@ impl RuleStanding {
         Some(RuleChange::Ends(findings, since))
     }
 
-    /// Whether there is anything to remember.
+    /// Whether there is no state to save.
     pub(crate) fn is_well(self) -> bool {
         self.findings == 0
     }

@@ -1,4 +1,4 @@
-//! What is saved with a checkpoint.
+//! The alert state that a checkpoint stores.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use super::incident::Incidents;
 use super::root_cause::SavedRootCause;
 use super::watch::{LeftOut, SavedSeries};
 
-/// The version of the form. One that is not known is refused.
+/// The version of the format. Unknown versions are refused.
 pub(crate) const VERSION: u32 = 3;
 
-/// The detectors' memory.
+/// The state of the detectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedAlerts {
     version: u32,
-    /// The last step in it.
+    /// The last step that it includes.
     pub(crate) step: Option<Step>,
     pub(crate) series: Vec<SavedSeries>,
     #[serde(rename = "blame")]
     pub(crate) root_cause: SavedRootCause,
     #[serde(default)]
     pub(crate) incidents: Incidents,
-    /// `Stall`: how long a step takes, in seconds, as far as that is known.
+    /// `Stall`: the average step time in seconds, if known.
     #[serde(with = "number::optional", default)]
     pub(crate) step_time: Option<f64>,
 }
@@ -39,7 +39,7 @@ impl SavedAlerts {
         Self { version: VERSION, step, series, root_cause, incidents, step_time }
     }
 
-    /// Reads a state. The version is looked at first: the form of another one may be anything.
+    /// Reads a state. Checks the version first, because other versions may have any format.
     pub(crate) fn read(state: Value) -> Result<Self, AlertStateError> {
         match state.get("version").and_then(Value::as_u64) {
             Some(found) if found != u64::from(VERSION) => Err(AlertStateError::Version { found, expected: VERSION }),
@@ -48,55 +48,55 @@ impl SavedAlerts {
     }
 }
 
-/// A saved state could not be taken up. The detectors are as they were.
+/// A saved state could not be restored. The detectors are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum AlertStateError {
-    /// It is not a state of the detectors.
-    #[error("the alert state cannot be read")]
+    /// The value is not a state of the detectors.
+    #[error("cannot read the alert state")]
     Form {
         #[from]
         source: serde_json::Error,
     },
-    /// It was saved by another version.
-    #[error("the alert state has version {found}, this program reads version {expected}")]
+    /// Another version saved it.
+    #[error("the alert state has version {found}; this trainmon reads version {expected}")]
     Version { found: u64, expected: u32 },
-    /// The rules are busy with a step and do not come to its end.
-    #[error("the alerts were busy for {} s: their state cannot be loaded now", waited.as_secs())]
+    /// The rules have been busy with one step for too long.
+    #[error("cannot load the alert state: the rules were busy for {} s", waited.as_secs())]
     Busy { waited: Duration },
 }
 
 impl AlertStateError {
-    /// What a person can do about it.
+    /// Advice on what to do.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Form { .. } => "pass what `alert_state` gave, unchanged",
+            Self::Form { .. } => "pass the value of `alert_state` unchanged",
             Self::Version { .. } => {
-                "go on without it: the rules learn anew what is usual, which takes some hundred steps"
+                "continue without it: the rules learn the usual values again in a few hundred steps"
             }
-            Self::Busy { .. } => "is the machine starved? Load before the first step",
+            Self::Busy { .. } => "load the state before the first step",
         }
     }
 }
 
-/// What of a saved state was taken up.
+/// The restored and the skipped parts of a saved state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadedAlertState {
-    /// How many series go on from what was saved.
+    /// The number of restored series.
     pub taken_up: usize,
-    /// Those that do not: the config has no such rule on them any more, or no room for them.
+    /// The series that were not restored, because the config has no such rule on them or there is no space for them.
     pub left_out: Vec<LeftOut>,
 }
 
 impl LoadedAlertState {
-    /// One sentence on what was left out; `None` if nothing was.
+    /// One sentence on the skipped series; `None` if all were restored.
     pub(crate) fn complaint(&self) -> Option<String> {
         let Self { taken_up, left_out } = self;
         let first = left_out.first()?;
         let all = taken_up + left_out.len();
         let others = if left_out.len() > 1 { format!(" and {} more", left_out.len() - 1) } else { String::new() };
         Some(format!(
-            "the saved alert state has {all} series, this config's rules take up {taken_up}: not {first}{others}"
+            "restored {taken_up} of {all} series of the saved alert state; no rule or no space for {first}{others}"
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! One step summed up: norms per layer and group, from which every wider series follows.
+//! Summary of one step: norms per layer and group, from which every wider series is computed.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepB
 use super::masks;
 use super::places::Places;
 
-/// One per kind, one for the gradient (each tensor once), one for the parameters behind the update ratios.
+/// One per kind, one for the gradient (each tensor once), one for the parameters of the update ratios.
 const SLOTS: usize = Kind::ALL.len() + 2;
 const GRAD: usize = Kind::ALL.len();
 const RATIO_PARAMETERS: usize = Kind::ALL.len() + 1;
 
-/// The gradient on the other side of the reduction than `grad` is taken from, where both are measured.
+/// The gradient on the other side of the reduction than `grad`, if both are measured.
 pub(crate) const AFTER_REDUCTION: AlertSignal = AlertSignal::Kind(Kind::GradReduced);
 
-/// Which signals are summed up.
+/// The signals to sum up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SummedSignals([bool; SLOTS]);
 
@@ -33,13 +33,13 @@ impl SummedSignals {
     }
 }
 
-/// A norm over some tensors, and the tensor with the largest share of it.
+/// A norm over several tensors, and the tensor with the largest share of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Norm {
-    /// Over all; NaN if any is.
+    /// The norm over all tensors; NaN if any is.
     pub(crate) total: f64,
     largest: f64,
-    /// The first that is not finite, else the largest.
+    /// The first tensor that is not finite, else the largest.
     pub(crate) leader: Option<TensorId>,
 }
 
@@ -57,7 +57,7 @@ impl Norm {
     }
 }
 
-/// A gradient norm of one tensor: the one after aggregation, unless one before it is there; of those the last.
+/// The gradient norm of one tensor: the last one before aggregation, else the one after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct GradOfTensor {
     step: u64,
@@ -65,42 +65,42 @@ struct GradOfTensor {
     norm: f64,
 }
 
-/// A step's sums; its memory is used again for the next.
+/// The sums of a step. The memory is reused for the next step.
 #[derive(Debug, Default)]
 pub(crate) struct StepSummary {
     wanted: SummedSignals,
-    /// By slot and cell; a norm without leader was not measured.
+    /// By slot and cell. A norm without leader was not measured.
     cells: [Vec<Norm>; SLOTS],
-    /// By tensor; entries of other steps mean nothing.
+    /// By tensor. Entries of other steps are invalid.
     grads: Vec<GradOfTensor>,
     grad_tensors: Vec<TensorId>,
     /// Whether a gradient before the reduction was measured in this step.
     has_unreduced: bool,
     updates: Vec<(u64, f64)>,
     ratios: Vec<(TensorId, f64)>,
-    /// Counts the sheets filled, to tell this step's entries from old ones.
+    /// The number of steps summed up, which distinguishes this step's entries from old ones.
     filled: u64,
     loss: Option<f64>,
     learning_rate: Option<f64>,
-    /// What the script tells.
+    /// The numbers that the script logs.
     scalars: Vec<(TensorId, f64)>,
     grad_norm: GradNorm,
     grad_norm_ratio: Option<f64>,
-    /// One layer and group in this many was measured; 1: all.
+    /// One in this many layers and groups was measured; 1: all.
     stride: u32,
-    /// Steps measured since not all of it was measured any more.
+    /// The number of measured steps since layers are sampled.
     thinned_steps: u64,
-    /// Places of records that are infinite and may be: part of no sum.
+    /// The positions of infinite mask records, which are excluded from all sums.
     masks: BTreeSet<usize>,
 }
 
 /// Which sums a rule can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Only those over everything they are of: others are not to be compared.
+    /// Only complete sums, because incomplete ones are not comparable.
     Whole,
-    /// Those over a part too: for a rule that looks whether a sum is finite. A part that is not says so of the whole. One
-    /// that is finite says little: it counts once in a round, when every other part had its turn.
+    /// Incomplete sums as well, for a rule that checks whether a sum is finite: if a part is not finite, the whole is
+    /// not. A finite part counts only once per round of sampling, when all parts have been measured.
     Part,
 }
 
@@ -135,13 +135,13 @@ impl StepSummary {
         }
         self.sum_gradients(places);
         self.sum_ratios(places);
-        // With the framework's norm given both are known here; the ratio needs no second pass.
+        // With the framework's norm, both are known here, so the ratio needs no second pass.
         if let (Some(framework), Some(ours)) = (batch.framework_grad_norm, self.global_grad(batch)) {
             self.grad_norm_ratio = Some(agreement(ours, framework));
         }
     }
 
-    /// The numbers that the script told.
+    /// The numbers that the script logged.
     pub(crate) fn scalars(&self) -> &[(TensorId, f64)] {
         &self.scalars
     }
@@ -203,8 +203,8 @@ impl StepSummary {
         self.grad_tensors = tensors;
     }
 
-    /// Over several tensors the ratio is the norm of all changes to the norm of all parameters: a bias that began at
-    /// zero has a huge ratio of its own and hardly counts here.
+    /// Sums up update ratios. Over several tensors, the ratio is the norm of all changes divided by the norm of all
+    /// parameters: a bias that started at zero has a huge ratio of its own and hardly counts.
     fn sum_ratios(&mut self, places: &Places) {
         let mut ratios = std::mem::take(&mut self.ratios);
         for (tensor, ratio) in ratios.drain(..) {
@@ -224,13 +224,13 @@ impl StepSummary {
         }
     }
 
-    /// Whether the record at this place is a mask's: see [`masks`].
+    /// Whether the record at this position is a mask, see [`masks`].
     pub(crate) fn is_mask(&self, place: usize) -> bool {
         self.masks.contains(&place)
     }
 
-    /// Whether gradients of this step were measured before the reduction, so that `grad` is of that side and
-    /// [`AFTER_REDUCTION`] of the other. Otherwise both are the same.
+    /// Whether this step has gradients from before the reduction, so that `grad` is of that side and
+    /// [`AFTER_REDUCTION`] of the other. If not, both are the same.
     pub(crate) fn has_both_sides(&self) -> bool {
         self.has_unreduced
     }
@@ -240,7 +240,7 @@ impl StepSummary {
         self.grad_tensors.iter().map(|&tensor| (tensor, self.grads[tensor.index()].norm))
     }
 
-    /// The run's value of a signal; `None` if it is not known in this step.
+    /// The run's value of a signal; `None` if it is unknown in this step.
     pub(crate) fn global(&self, signal: AlertSignal, reach: Reach) -> Option<f64> {
         match (signal, self.grad_norm) {
             (AlertSignal::Loss, _) => self.loss,
@@ -264,7 +264,7 @@ impl StepSummary {
         sums.map(|sums| self.told(sums, signal))
     }
 
-    /// The value of each layer, `None` where there is none, with the tensor that has most of it.
+    /// The value of each layer (`None` if unknown), with the tensor that contributes most.
     pub(crate) fn layers(
         &self,
         places: &Places,
@@ -278,15 +278,15 @@ impl StepSummary {
         found.extend(sums.iter().map(|sums| Some((self.told(*sums, signal)?, sums.above.leader?))));
     }
 
-    /// Every measured cell of a signal, and for ratios what is below the line; none if only a part was measured and that
-    /// is no use.
+    /// Calls `each` for every measured cell of a signal, with the denominator for ratios; not at all if only a part was
+    /// measured and the whole is needed.
     fn each_cell(&self, signal: AlertSignal, reach: Reach, mut each: impl FnMut(usize, Norm, Norm)) {
         let slot = match signal {
             AlertSignal::Grad => GRAD,
             AlertSignal::Kind(kind) => kind as usize,
             _ => return,
         };
-        // A part of a ratio says nothing at all: without the rest what is below the line may be zero.
+        // A part of a ratio is meaningless, because its denominator may be zero.
         let needs_whole = reach == Reach::Whole || signal == AlertSignal::Kind(Kind::UpdateRatio);
         if needs_whole && self.is_thinned() {
             return;
@@ -296,14 +296,14 @@ impl StepSummary {
         }
     }
 
-    /// A sum's value, if it says something.
+    /// The value of a sum, if it is usable.
     fn told(&self, sums: Sums, signal: AlertSignal) -> Option<f64> {
         let is_round_over = self.thinned_steps.is_multiple_of(u64::from(self.stride));
         sums.value(signal).filter(|value| !self.is_thinned() || is_round_over || !value.is_finite())
     }
 }
 
-/// The entry of a tensor in a table that grows with them.
+/// A tensor's entry in a table that grows on demand.
 fn slot<T: Clone + Default>(table: &mut Vec<T>, tensor: TensorId) -> &mut T {
     if table.len() <= tensor.index() {
         table.resize(tensor.index() + 1, T::default());
@@ -311,13 +311,13 @@ fn slot<T: Clone + Default>(table: &mut Vec<T>, tensor: TensorId) -> &mut T {
     &mut table[tensor.index()]
 }
 
-/// Ours over the framework's: 1 where both are NaN, or both the same infinity.
+/// `ours` divided by `framework`; 1 if both are NaN or the same infinity.
 fn agreement(ours: f64, framework: f64) -> f64 {
     let check = trainmon_core::GradNormCheck { ours, framework };
     if ours.is_nan() && framework.is_nan() { 1.0 } else { check.ratio() }
 }
 
-/// What is above and, for a ratio, below the line.
+/// The numerator and, for a ratio, the denominator.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     above: Norm,

@@ -1,4 +1,4 @@
-//! The series of a watch, found again without hashing as long as they come in the order of the step before.
+//! The series of a watch. Look-ups need no hashing while the series keep the order of the previous step.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use trainmon_core::{Group, Kind, MicroStep, Statistic, TensorId};
 use super::detect::Memory;
 use super::standing::RuleStanding;
 
-/// Which series of a watch.
+/// The key of a series in a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Which {
     Global,
@@ -28,22 +28,22 @@ pub(crate) struct Series {
 struct Row {
     which: Which,
     series: Series,
-    /// The row that came after this one the last time.
+    /// The row that followed this one last time.
     after: u32,
 }
 
-/// No row: beyond every table's end.
+/// No row.
 const NONE: u32 = u32::MAX;
 
-/// Rows in the order in which they first came, so that a step walks through memory.
+/// Rows in the order of their first use, so that a step reads memory in order.
 #[derive(Debug, SmartDefault)]
 pub(crate) struct Table {
     rows: Vec<Row>,
     rows_of: HashMap<Which, u32>,
-    /// The row that came first in the last step.
+    /// The first row of the last step.
     #[default(NONE)]
     first: u32,
-    /// The row that came last.
+    /// The row used last.
     #[default(NONE)]
     last: u32,
 }
@@ -53,13 +53,13 @@ impl Table {
         self.rows.len()
     }
 
-    /// A step begins.
+    /// Starts a step.
     pub(crate) fn rewind(&mut self) {
         self.last = NONE;
     }
 
-    /// The place of a series; `None` if it is new. Cost: a comparison where the order is that of the step before, else a
-    /// lookup.
+    /// The position of a series; `None` if it is new. Cost: a comparison if the order is that of the previous step,
+    /// else a hash look-up.
     pub(crate) fn find(&mut self, which: Which) -> Option<usize> {
         let expected = self.rows.get(self.last as usize).map_or(self.first, |row| row.after);
         let is_it = self.rows.get(expected as usize).is_some_and(|row| row.which == which);
@@ -68,7 +68,7 @@ impl Table {
         Some(row as usize)
     }
 
-    /// Adds a series; its place.
+    /// Adds a series. Returns its position.
     pub(crate) fn add(&mut self, which: Which, series: Series) -> usize {
         let row = self.rows.len() as u32;
         self.rows.push(Row { which, series, after: NONE });

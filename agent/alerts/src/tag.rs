@@ -1,4 +1,4 @@
-//! msprobe's names for what a finding is about, and its sentence.
+//! msprobe's tags and sentence for a finding.
 
 use trainmon_core::config::Config;
 use trainmon_core::{AlertScope, AlertSeries, AlertSignal, Kind, Rank, Record, StepBatch, python_float};
@@ -6,19 +6,19 @@ use trainmon_core::{AlertScope, AlertSeries, AlertSignal, Kind, Rank, Record, St
 use super::anomaly_file::Anomaly;
 use super::detect::Finding;
 
-/// The parts of a step that msprobe numbers one after the other.
+/// The parts of a step that msprobe numbers consecutively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// As the hooks of forward and backward fire.
+    /// In the order in which forward and backward hooks run.
     Hooked,
-    /// That there is no gradient: msprobe sees it in the backward pass, we in the forward pass already.
+    /// Missing gradients, which msprobe detects in the backward pass and trainmon already in the forward pass.
     Missing,
     Reduced,
     FirstMoment,
     SecondMoment,
 }
 
-/// The part of a step in which msprobe numbers a record; `None` for what it does not number.
+/// The part of a step in which msprobe numbers a record; `None` if it does not number it.
 fn part_of(record: &Record) -> Option<Part> {
     match record.kind {
         Kind::ActvGrad if record.reading.is_none() => Some(Part::Missing),
@@ -30,7 +30,7 @@ fn part_of(record: &Record) -> Option<Part> {
     }
 }
 
-/// The number of each record of a step among those that have one, in the order in which hooks fired; -1 for the others.
+/// msprobe's number of each record of a step, in the order in which hooks ran; -1 for records without a number.
 pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
     let mut in_order = Vec::with_capacity(batch.records.len());
     let mut missing: Vec<usize> = Vec::new();
@@ -38,7 +38,8 @@ pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
         match part_of(record) {
             Some(Part::Hooked) => {
                 if record.kind == Kind::Actv {
-                    // The micro-batches before this forward pass have gone back, as far as anybody knows.
+                    // The micro-batches before this forward pass have completed their backward pass, as far as the
+                    // records show.
                     let gone_back =
                         missing.extract_if(.., |&mut place| batch.records[place].micro_step < record.micro_step);
                     in_order.extend(gone_back);
@@ -61,7 +62,7 @@ pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
     numbers
 }
 
-/// msprobe's word for a signal. Gradients before aggregation are `acc_grad` whatever the framework.
+/// msprobe's name of a signal. Gradients before aggregation are `acc_grad` for every framework.
 fn kind_name(signal: AlertSignal) -> &'static str {
     match signal {
         AlertSignal::Kind(Kind::GradUnreduced) => "acc_grad",

@@ -1,4 +1,4 @@
-//! A rule on one signal: its series, what it remembers of each, and whether each is in alert.
+//! A rule on one signal: its series, the detector state of each, and whether each is in alert.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +16,16 @@ use super::standing::{RuleChange, RuleStanding};
 use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary};
 use super::table::{Series, Table, Which};
 
-/// Something to tell of a series after a step.
+/// A result of a step for one series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Which watch.
+    /// The watch.
     pub(crate) watch: usize,
     pub(crate) which: Which,
     pub(crate) finding: Option<Finding>,
     pub(crate) news: Option<RuleChange>,
     pub(crate) value: f64,
-    /// The record it is about, by its place in the batch; for tensors.
+    /// For tensors, the position of the record in the batch.
     pub(crate) record: Option<usize>,
 }
 
@@ -33,36 +33,36 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) rule: Rule,
-    /// Which of its signals; `None`: every kind of tensor.
+    /// The signal; `None` for every kind of tensor.
     pub(crate) signal: Option<AlertSignal>,
-    /// Whether it looks at the other side of the reduction for a rule on `grad`: only where both sides are measured.
+    /// Whether it covers the other side of the reduction for a rule on `grad`: only if both sides are measured.
     is_other_side: bool,
-    /// The how-manieth watch of this rule on this signal and scope: a config may have two with different thresholds.
+    /// The index among the watches of the same rule, signal and scope: a config may have two with different thresholds.
     pub(crate) twin: u32,
     args: RuleArgs,
     series: Table,
-    /// Saved series that have not shown up again yet, by description.
+    /// Saved series that have not appeared again yet, by description.
     saved: HashMap<AlertSeries, Series>,
-    /// Whether a name is looked at, by layer or tensor; `None` unknown yet.
+    /// Whether a layer or tensor is included, by index; `None` if not yet known.
     admitted: Vec<Option<bool>>,
 }
 
-/// What a look at a step needs besides the watch.
+/// The inputs for evaluating a step, besides the watch.
 pub(crate) struct Look<'a> {
     pub(crate) places: &'a Places,
     pub(crate) step_summary: &'a StepSummary,
     pub(crate) batch: &'a StepBatch,
     pub(crate) config: &'a Config,
-    /// How many more series there may be, over all watches.
+    /// How many more series may be added, over all watches.
     pub(crate) room: usize,
-    /// Values not looked at for want of room.
+    /// The number of values that were not checked, because the limit was reached.
     pub(crate) refused: u64,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
 impl Watch {
-    /// The watches of a rule: one per signal, and for parts of the gradient one for each side of the reduction. The global
-    /// norm has one already: the front knows it as it is after the reduction.
+    /// Creates the watches of a rule: one per signal, and for parts of the gradient one for each side of the reduction.
+    /// The global norm has a single one, because the front knows it after the reduction.
     pub(crate) fn of_rule(rule: &Rule) -> Vec<Self> {
         let signals: Vec<Option<AlertSignal>> = match rule.signals.as_slice() {
             _ if Self::is_of_another_thread(rule.rule) => Vec::new(),
@@ -85,12 +85,12 @@ impl Watch {
         signals.chain(other_side.map(|signal| (signal, true))).map(watch).collect()
     }
 
-    /// Whether a rule looks on a thread of its own, and raises what it finds.
+    /// Whether a rule runs on its own thread and raises its findings.
     pub(crate) fn is_of_another_thread(rule: AlertRule) -> bool {
         matches!(rule, AlertRule::Baseline | AlertRule::ReplicaMismatch | AlertRule::Straggler)
     }
 
-    /// How many series it follows.
+    /// The number of series.
     pub(crate) fn len(&self) -> usize {
         self.series.len() + self.saved.len()
     }
@@ -99,11 +99,11 @@ impl Watch {
         if self.rule.rule == AlertRule::NonFinite { Reach::Part } else { Reach::Whole }
     }
 
-    /// Whether it finds nothing while only a part of the model is measured per step, and what it is then called.
+    /// The name of the rule if it is paused while only a part of the model is measured per step.
     pub(crate) fn rests(&self, step_summary: &StepSummary) -> Option<String> {
         let is_named = self.rule.scope != AlertScope::Tensor && !self.is_other_side;
         let signal = self.signal.filter(|_| is_named)?;
-        // It compares the loss with the gradient norm.
+        // The rule compares the loss with the gradient norm.
         let lacks_norm = || step_summary.global(AlertSignal::Grad, Reach::Whole).is_none();
         let is_sum = match signal {
             AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
@@ -118,7 +118,7 @@ impl Watch {
         is_sum.then(|| format!("{} on {signal}", self.rule.rule))
     }
 
-    /// Looks at a step.
+    /// Evaluates a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
         if self.is_other_side && !look.step_summary.has_both_sides() {
             return;
@@ -135,7 +135,7 @@ impl Watch {
             (_, Some(signal)) if is_number => self.look_at_global(index, signal, look),
             (AlertScope::Group, Some(signal)) => self.look_at_groups(index, signal, look),
             (AlertScope::Layer, Some(signal)) => self.look_at_layers(index, signal, look),
-            // A rule over every kind looks at each kind's sum.
+            // A rule over every kind uses each kind's sum.
             (_, None) => {}
             (AlertScope::Tensor, Some(signal)) => self.look_at_global(index, signal, look),
         }
@@ -225,7 +225,7 @@ impl Watch {
         }
     }
 
-    /// A series that shows up: the saved one, else a new one if there is room.
+    /// Returns the saved series on its first appearance, else a new one if the limit allows it.
     fn first_look(&mut self, which: Which, look: &mut Look<'_>) -> Option<Series> {
         if !self.saved.is_empty()
             && let Some(series) = self.saved.remove(&self.describe(which, look.places))
@@ -260,7 +260,7 @@ impl Watch {
         targets.is_empty() || targets.iter().any(|target| name.starts_with(target.as_str()))
     }
 
-    /// A series in words.
+    /// The description of a series.
     pub(crate) fn describe(&self, which: Which, places: &Places) -> AlertSeries {
         let signal = self.signal.unwrap_or(AlertSignal::Grad);
         let statistic = match signal {
@@ -280,12 +280,12 @@ impl Watch {
         }
     }
 
-    /// The signal that its memory is for.
+    /// The signal that determines the type of detector state.
     fn memory_of(&self) -> AlertSignal {
         self.signal.unwrap_or(AlertSignal::Grad)
     }
 
-    /// How far a value is from the window's mean, for `Spike` on the whole run.
+    /// The distance of a value from the window's mean in deviations, for `Spike` on the whole run.
     pub(crate) fn zscore(&self, value: f64) -> Option<f64> {
         match &self.series.get(Which::Global)?.memory {
             Memory::Spike(spike) => spike.zscore(value),
@@ -293,7 +293,7 @@ impl Watch {
         }
     }
 
-    /// What is saved with a checkpoint.
+    /// The state for a checkpoint.
     pub(crate) fn save(&self, places: &Places) -> Vec<SavedSeries> {
         let known = self.series.iter().map(|(which, series)| (self.describe(which, places), series));
         let waiting = self.saved.iter().map(|(description, series)| (description.clone(), series));
@@ -306,13 +306,13 @@ impl Watch {
         known.chain(waiting).filter(|(_, series)| is_worth_saving(series)).map(saved).collect()
     }
 
-    /// Forgets every series.
+    /// Discards all series.
     pub(crate) fn reset(&mut self) {
         self.series = Table::default();
         self.saved.clear();
     }
 
-    /// Takes a saved series, if it is one of this watch; whether it is.
+    /// Takes a saved series if it belongs to this watch. Returns whether it does.
     pub(crate) fn load(&mut self, saved: &SavedSeries) -> bool {
         let SavedSeries { watch, series, memory, standing } = saved;
         let is_looked_at = series.scope == AlertScope::Global || self.admits_name(&series.name);
@@ -323,17 +323,17 @@ impl Watch {
         is_mine
     }
 
-    /// Whether a saved series of this watch, which has not shown up again yet, is in alert.
+    /// Whether a saved series of this watch, which has not appeared again yet, is in alert.
     pub(crate) fn goes_on(&self, name: &WatchName, series: &AlertSeries) -> bool {
         *name == self.name() && self.saved.get(series).is_some_and(|saved| !saved.standing.is_well())
     }
 
-    /// What tells it from the others of a config.
+    /// The name that distinguishes it from the other watches of a config.
     pub(crate) fn name(&self) -> WatchName {
         WatchName { rule: self.rule.rule, scope: self.rule.scope, signal: self.signal, twin: self.twin }
     }
 
-    /// Whether the other looks at the same with the same rule.
+    /// Whether the other has the same rule on the same signal and scope.
     pub(crate) fn is_twin_of(&self, other: &Self) -> bool {
         WatchName { twin: 0, ..self.name() } == WatchName { twin: 0, ..other.name() }
     }
@@ -343,7 +343,7 @@ fn is_worth_saving(series: &Series) -> bool {
     series.memory != Memory::Nothing || !series.standing.is_well()
 }
 
-/// One series as it is saved: by name, since tensors may get other numbers after a resume.
+/// The saved form of one series, by name, because tensors may get other numbers after a resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedSeries {
     watch: WatchName,
@@ -353,24 +353,24 @@ pub(crate) struct SavedSeries {
 }
 
 impl SavedSeries {
-    /// How it is told of.
+    /// The description for the skipped series.
     pub(crate) fn left_out(self) -> LeftOut {
         LeftOut { rule: self.watch.rule, series: self.series }
     }
 }
 
-/// What tells a watch from the others of a config: a changed config may have others.
+/// The identity of a watch: a changed config may have other watches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct WatchName {
     pub(crate) rule: AlertRule,
     pub(crate) scope: AlertScope,
-    /// Absent: every kind.
+    /// Absent for every kind.
     pub(crate) signal: Option<AlertSignal>,
     pub(crate) twin: u32,
 }
 
-/// Whether msprobe's rules look at a statistic. Turbulence: norm and mean, as there. NaN: every one that is a number
-/// by nature; where it is NaN although no element is (no dimension to be 0 of, too few elements, bool) it is left out.
+/// Whether msprobe's rules cover a statistic. Turbulence: norm and mean, as in msprobe. NaN: every numeric statistic,
+/// except where it is NaN although no element is (an empty dimension, too few elements, bool).
 fn looks_at(rule: AlertRule, statistic: Statistic, reading: &Reading) -> bool {
     if rule == AlertRule::AnomalyTurbulence {
         return matches!(statistic, Statistic::Norm | Statistic::Mean);
@@ -390,10 +390,10 @@ fn looks_at(rule: AlertRule, statistic: Statistic, reading: &Reading) -> bool {
     }
 }
 
-/// A saved series that no rule goes on with.
+/// A saved series that no rule continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The rule that it was saved for.
+    /// The rule of the saved series.
     pub rule: AlertRule,
     /// The series.
     pub series: AlertSeries,
@@ -401,6 +401,6 @@ pub struct LeftOut {
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}", self.rule, self.series)
+        write!(f, "{} on {:#}", self.rule, self.series)
     }
 }

@@ -1,4 +1,4 @@
-//! Alerts by HTTP POST, on a thread of its own.
+//! The notifier that POSTs alerts over HTTP, on its own thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 use super::delivery::{Failed, Notifier, Payload};
 
-/// The first pause before a POST is tried again; each further one is twice as long.
+/// The pause before the first retry; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// No pause is longer.
+/// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Posts alerts.
@@ -47,33 +47,33 @@ impl Notifier for WebhookNotifier {
                 Err(error) => error,
             };
             if tries_left == 0 || is_final(&error) {
-                let hint = "is `alert.webhook.url` right, and does its server take a POST of JSON?";
+                let hint = "check `alert.webhook.url`, and that its server accepts a POST of JSON";
                 return Err(Failed { what: format!("{}: {error}", host(&self.webhook.url)), hint });
             }
             tries_left -= 1;
             match closing.recv_timeout(pause) {
                 Err(RecvTimeoutError::Timeout) => pause = (2 * pause).min(MAX_PAUSE),
-                // The monitor is closing: one more try at once, then no more.
+                // During shutdown, there is one more try without a pause.
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => tries_left = 0,
             }
         }
     }
 }
 
-/// Scheme and host of an address: what follows may be a credential.
+/// Scheme and host of an address; the rest may contain a credential.
 fn host(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     format!("{scheme}://{}", authority.rsplit('@').next().unwrap_or_default())
 }
 
-/// Whether the server has understood and said no: asking again would not change its mind.
+/// Whether the server's refusal is final, so that a retry would not help.
 fn is_final(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::StatusCode(400..=499) if !matches!(error, ureq::Error::StatusCode(408 | 425 | 429)))
         || matches!(error, ureq::Error::BadUri(_))
 }
 
-/// The roots this machine trusts. Without any, `https` fails with its reason and `http` works.
+/// The root certificates that this host trusts. Without any, `https` fails with an error and `http` works.
 fn tls() -> TlsConfig {
     let found = rustls_native_certs::load_native_certs();
     let certificates: Vec<Certificate<'static>> =

@@ -1,11 +1,11 @@
-//! What the rule `Baseline` would have said of recorded runs: `held_against GOLDEN RUN...`, one line per run. For the figures of
-//! docs/measurements.md.
+//! Prints what the rule `Baseline` would have reported for recorded runs: `held_against GOLDEN RUN...`, one line per
+//! run. For the figures of docs/measurements.md.
 
 use std::path::{Path, PathBuf};
 
 use trainmon_baseline::BaselineWatch;
 
-#[expect(clippy::print_stdout, reason = "a program for people")]
+#[expect(clippy::print_stdout, reason = "a command-line program")]
 fn main() {
     let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let Some((golden, runs)) = paths.split_first() else { return println!("held_against GOLDEN RUN...") };

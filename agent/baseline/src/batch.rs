@@ -1,4 +1,4 @@
-//! A step as a monitor has it, turned into what the comparison sees. Its numbers are not rounded.
+//! Converts a monitor's step to the comparison's input. Numbers are not rounded.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,19 @@ use super::names::Names;
 use super::steps::{RowHead, StepRows, push_run_numbers};
 use trainmon_noise::unit_roundoff;
 
-/// Reads the batches of one rank, in the order of their steps.
+/// Reads the batches of one rank, in order of their steps.
 pub(crate) struct BatchReader {
     config: Config,
     shape: String,
 }
 
 impl BatchReader {
-    /// For batches that were measured with this config.
+    /// Creates a reader for batches measured with this config.
     pub(crate) fn new(config: Config) -> Self {
         Self { config, shape: String::new() }
     }
 
-    /// Reads a step: the rows its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
+    /// Reads a step: the rows that its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
     pub(crate) fn read(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
         into.begin(batch.step.0);
         self.push_records(tensors, batch, names, into);

@@ -1,30 +1,31 @@
-//! Trainings that blow up in both runs: from there on nobody can tell noise from a fault.
+//! Trainings that blow up in both runs, where noise and faults can no longer be distinguished.
 //!
-//! Where the loss explodes, a step multiplies every difference, in all tensors at once: round-off becomes as large as any fault
-//! within a few steps, and one run may reach infinity a step before the other. That is a property of the training, not of the
-//! target, and the golden run shows it by itself: its gradients or activations leave the range they had early on. So what is
-//! beyond its bound in such steps is not said to part.
+//! If the loss explodes, each step multiplies every difference in all tensors: rounding grows as large as any fault
+//! within a few steps, and one run may reach infinity a step before the other. This is a property of the training, not
+//! of the target, and the golden run shows it on its own: its gradients or activations leave their early range. Values
+//! beyond their tolerance in such steps are not reported as divergence.
 //!
-//! Of every tensor the smaller of both runs' magnitudes counts: where only the target blows up, that is a divergence.
+//! For each tensor, the smaller of both runs' magnitudes counts: if only the target blows up, that is a divergence.
 
 use std::collections::BTreeSet;
 
 use super::found::{BlowUp, Divergence, Judged};
 use super::noise::BoundSource;
 
-/// Gradients so many times as large as ever in the first quarter of the steps so far; activations too, where gradients or the
-/// loss have grown as well (activations alone grow along a healthy training).
+/// The growth of gradients over their maximum in the first quarter of the steps that counts as blow-up. For
+/// activations, the same, but only if gradients or the loss have grown as well (activations alone grow during a healthy
+/// training).
 const RISE: f64 = 10.0;
-/// What gradients or the loss must have grown by, beside activations.
+/// The growth of gradients or the loss that is required in addition to that of activations.
 const RISE_BESIDE: f64 = 2.0;
-/// The first so many of the steps so far are what a training is measured by.
+/// The first quarter of the steps is the reference.
 const EARLY_SHARE: usize = 4;
-/// A trajectory of so many steps is thinned out to half of them: a training of months fits into memory.
+/// A trajectory of this many steps is thinned to half, so that a training of months fits into memory.
 const MOST_KEPT: usize = 1 << 16;
-/// Noise jumps a little before magnitudes do, and stays beyond its bounds a little longer.
+/// How many steps before and after the growth of magnitudes noise may exceed its tolerance.
 const STEPS_AROUND: usize = 3;
 
-/// Whose magnitudes are followed.
+/// The quantities whose magnitudes are tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Activations,
@@ -33,7 +34,8 @@ enum Part {
 }
 
 impl Part {
-    /// That of a place in the step (`noise::place_of`), each for itself: not every step need have all kinds.
+    /// The quantity of a position in the step (`noise::place_of`). Each is tracked separately, because a step need not
+    /// have all kinds.
     fn of(place: u8) -> Option<Self> {
         match place {
             3 => Some(Self::Activations),
@@ -52,18 +54,18 @@ impl Part {
     }
 }
 
-/// The root mean square of the magnitudes of one place, along the training.
+/// The root mean square of the magnitudes of one quantity, over the training.
 #[derive(Debug)]
 struct Trajectory {
     place: u8,
-    /// The largest until each step, or each of those that are kept.
+    /// The maximum up to each step, for the steps that are kept.
     largest: Vec<f64>,
-    /// Every how-manieth step is kept.
+    /// One in this many steps is kept.
     stride: usize,
-    /// Steps so far.
+    /// The number of steps so far.
     seen: usize,
     most: f64,
-    /// Of this step.
+    /// The sum of squares in this step.
     squares: f64,
     count: u32,
 }
@@ -73,7 +75,7 @@ impl Trajectory {
         Self { place, largest: Vec::new(), stride: 1, seen: 0, most: 0.0, squares: 0.0, count: 0 }
     }
 
-    /// Ends the step: how many times the early part's largest value this one is.
+    /// Ends the step. Returns this step's value divided by the maximum of the early part.
     fn close(&mut self) -> Option<f64> {
         let (squares, count) = (std::mem::take(&mut self.squares), std::mem::take(&mut self.count));
         if count == 0 {
@@ -98,24 +100,25 @@ impl Trajectory {
     }
 }
 
-/// Watches one rank of both runs.
+/// Tracks one rank of both runs.
 #[derive(Debug, Default)]
 pub(super) struct BlowUpWatch {
     courses: Vec<Trajectory>,
     /// The last steps before this one.
     recent: Vec<u64>,
-    /// Steps left in which nothing can be judged, after the last one that blew up.
+    /// The number of remaining steps that cannot be judged, after the last one that blew up.
     after: usize,
-    /// All steps in which nothing can be judged.
+    /// All steps that cannot be judged.
     steps: BTreeSet<u64>,
-    /// What the first step that blew up had grown by.
+    /// The growth in the first step that blew up.
     sign: Option<String>,
-    /// First and last of those steps in which something was beyond its bound.
+    /// The first and the last of those steps in which a value exceeded its tolerance.
     found: Option<(u64, u64)>,
 }
 
 impl BlowUpWatch {
-    /// Takes a tensor's magnitude in both runs. NaN and infinities tell nothing: a loss scale too large makes them too.
+    /// Adds a tensor's magnitude in both runs. NaN and infinities are skipped, because too large a loss scale also
+    /// produces them.
     pub(super) fn saw(&mut self, place: u8, magnitudes: [f64; 2]) {
         if Part::of(place).is_none() || magnitudes.iter().any(|magnitude| !magnitude.is_finite()) {
             return;
@@ -130,8 +133,8 @@ impl BlowUpWatch {
         course.count += 1;
     }
 
-    /// Ends a step; whether nothing in it can be judged. `has_noise`: the runs differed before it, so that there was
-    /// something to multiply.
+    /// Ends a step. Returns whether it cannot be judged. `has_noise`: the runs differed before it, so that there was a
+    /// difference to multiply.
     pub(super) fn close(&mut self, step: u64, has_noise: bool) -> bool {
         let rises: Vec<(Part, f64)> =
             self.courses.iter_mut().filter_map(|course| Some((Part::of(course.place)?, course.close()?))).collect();
@@ -164,12 +167,12 @@ impl BlowUpWatch {
         is_unjudged
     }
 
-    /// Notes that something was beyond its bound in a step in which nothing can be judged.
+    /// Records that a value exceeded its tolerance in a step that cannot be judged.
     pub(super) fn excuse(&mut self, step: u64) {
         self.found = Some(widened(self.found, step));
     }
 
-    /// Takes back what was said to part shortly before both runs blew up: nobody could know then.
+    /// Withdraws divergences reported shortly before both runs blew up, which was not yet detectable.
     pub(super) fn excuse_onset(&mut self, judged: &mut Judged) {
         let Self { steps, found, sign, .. } = self;
         judged.divergences.retain(|divergence| {
@@ -188,7 +191,7 @@ fn widened(range: Option<(u64, u64)>, step: u64) -> (u64, u64) {
     (first.min(step), last.max(step))
 }
 
-/// Whether it parts however noisy a training is: settings, shapes, code that gives the same bits.
+/// Whether this is a divergence regardless of noise: settings, shapes, code that should be deterministic.
 pub(super) fn is_proof(divergence: &Divergence) -> bool {
     matches!(divergence.bound_source, BoundSource::Exact | BoundSource::EqualUntilThen) || divergence.note.is_some()
 }

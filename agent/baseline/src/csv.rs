@@ -1,4 +1,4 @@
-//! A rank's CSV files, step by step, as the comparison sees them. Memory holds one step and a row per kind of file.
+//! Reads a rank's CSV files step by step for the comparison. Memory holds one step and one row per kind of file.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -13,21 +13,22 @@ use super::error::ReadRunError;
 use super::names::Names;
 use super::steps::{RUN_KIND, RowHead, StepRows, push_run_numbers};
 
-/// Kinds that measure the machine, or tensors that nobody can pair, or what a script tells: tokens per second, say.
+/// Kinds that measure the host, tensors that cannot be paired, and numbers that a script logs (for example tokens per
+/// second).
 const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", STACKS];
-/// The columns of `steps.csv` that are the training's, not the monitor's.
+/// The columns of `steps.csv` that belong to the training, not to the monitor.
 const OF_TRAINING: [StepColumn; 4] =
     [StepColumn::Loss, StepColumn::LearningRate, StepColumn::GradNorm, StepColumn::SkippedSteps];
 
-/// Reads one rank.
+/// Reads the CSV files of one rank.
 pub(super) struct CsvReader {
     files: RankFiles<Kept>,
-    /// What `steps.csv` says of the step.
+    /// The values of the step in `steps.csv`.
     numbers: StepBatch,
     pub(super) warnings: BTreeSet<String>,
 }
 
-/// What is kept of a table: its numbers, and their names once a row was handed out.
+/// The state kept per table: the row's numbers, and its names once a row was returned.
 struct Kept {
     values: Vec<(usize, String)>,
     columns: OnceLock<u16>,
@@ -40,7 +41,7 @@ impl Kept {
 }
 
 impl CsvReader {
-    /// For the tables of a directory; of those with the given prefixes, if any are given.
+    /// Opens the tables of a directory; only those with the given prefixes, if any are given.
     pub(super) fn new(run: &RunDirectory, only: Option<&BTreeSet<String>>) -> Result<Self, ReadRunError> {
         let is_asked = |prefix: &str| only.is_none_or(|only| only.contains(prefix));
         let selection = Selection {
@@ -54,26 +55,26 @@ impl CsvReader {
         Ok(Self { files, numbers: StepBatch::default(), warnings })
     }
 
-    /// Reads the next step. `false` at the end.
+    /// Reads the next step. Returns `false` at the end.
     pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> Result<bool, ReadRunError> {
         let mut warn = |warning| _ = self.warnings.insert(warning);
         let Some(step) = self.files.peek(&mut warn)? else { return Ok(false) };
         into.begin(step);
         self.files.rows(step, &mut warn, |row| take(row, names, into))?;
         self.numbers.reset();
-        // Only the file says it here.
+        // Here, only the file contains it.
         self.numbers.grad_norm = GradNorm::Unknown;
         self.files.numbers(step, &mut self.numbers)?;
         push_run_numbers(names, into, &self.numbers);
         Ok(true)
     }
 
-    /// Goes on behind the tables that end before a step.
+    /// Skips the tables that end before a step.
     pub(super) fn pass_over(&mut self, step: u64) {
         self.files.pass_over(step);
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.files.bytes_read()
     }

@@ -1,4 +1,4 @@
-//! A series that departs from the golden run, in words and numbers.
+//! A deviation of a series from the golden run, as text and numbers.
 
 use std::fmt;
 
@@ -8,42 +8,42 @@ use crate::names::TensorKey;
 use crate::noise::{is_in_order, place_of};
 use crate::numbers::short;
 
-/// Between which values a departure would not have been one.
+/// The range of values that would not have been a deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// The least.
+    /// The lower limit.
     pub lower: f64,
-    /// The most.
+    /// The upper limit.
     pub upper: f64,
 }
 
-/// A series beyond what noise explains, in the step in which it first is.
+/// A series beyond run-to-run variation, in the first step in which it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Departure {
     /// The step.
     pub step: u64,
-    /// What was measured.
+    /// The tensor and kind.
     pub tensor: TensorKey,
-    /// Which of its statistics; `shape` if that is what differs.
+    /// The statistic; `shape` if the shapes differ.
     pub statistic: String,
     /// The training's value.
     pub target: f64,
-    /// The golden run's; of several the geometric mean, or the first one's.
+    /// The golden run's value; with several golden runs, the geometric mean or the first one's.
     pub golden: f64,
-    /// Where it might have been; `None` where no bound holds.
+    /// The allowed range; `None` if no tolerance applies.
     pub bounds: Option<Bounds>,
-    /// Where the bounds come from, in words.
+    /// The origin of the allowed range, in words.
     pub source: String,
-    /// How many times as far off it is as it might be.
+    /// The deviation divided by the allowed deviation.
     pub excess: f64,
-    /// Other series that are beyond theirs in the same step.
+    /// The number of other series that deviate in the same step.
     pub others: usize,
-    /// Row of its kind, where rows are in order.
+    /// The row of its kind, if rows are in order.
     pub(crate) row: usize,
 }
 
 impl Departure {
-    /// Of the noise model.
+    /// Converts a divergence of the noise model.
     pub(crate) fn of_divergence(divergence: &Divergence, others: usize) -> Self {
         let Divergence {
             step, tensor, statistic, target, golden, difference, bound, bound_source, note, place, ..
@@ -64,7 +64,7 @@ impl Departure {
         }
     }
 
-    /// Of a series' own level.
+    /// Creates a deviation from the series' usual level.
     pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Excess) -> Self {
         let [_, golden] = values;
         let Excess { expected, width, times: excess, size, .. } = beyond;
@@ -74,11 +74,11 @@ impl Departure {
         };
         let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) });
         let bounds = bounds.filter(|_| golden != 0.0 || size.is_some());
-        let source = "how far it usually is from the golden run's";
+        let source = "its usual distance from the golden run's";
         Self { bounds, excess, ..Self::without_noise(step, tensor, statistic, values, source) }
     }
 
-    /// Of a number that has no noise, or is none.
+    /// Creates a deviation of a value that has no noise or is not a number.
     pub(crate) fn without_noise(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], source: &str) -> Self {
         let [target, golden] = values;
         let (statistic, source) = (statistic.to_owned(), source.to_owned());
@@ -86,7 +86,7 @@ impl Departure {
     }
 }
 
-/// As a clause: `grad_reduced norm of h.3.fc.weight at step 150 is 1.31 times the golden run's (0.2 against 0.153); …`.
+/// As a clause: ``grad_reduced norm of `h.3.fc.weight` at step 150 is 1.31 times the golden run's (0.2, golden run 0.153); …``.
 impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, tensor, statistic, target, golden, bounds, source, others, .. } = self;
@@ -94,9 +94,9 @@ impl fmt::Display for Departure {
         if kind == crate::steps::RUN_KIND {
             write!(f, "{name}")?;
         } else if kind == statistic {
-            write!(f, "{kind} of {name}")?;
+            write!(f, "{kind} of `{name}`")?;
         } else {
-            write!(f, "{kind} {statistic} of {name}")?;
+            write!(f, "{kind} {statistic} of `{name}`")?;
         }
         if *vpp_stage > 0 {
             write!(f, " in model chunk {vpp_stage}")?;
@@ -106,19 +106,19 @@ impl fmt::Display for Departure {
         }
         write!(f, " at step {step}")?;
         if statistic == "shape" {
-            write!(f, ": shape {source}")?;
+            write!(f, " differs from the golden run's: {source}")?;
             return write_others(f, *others);
         }
         let ratio = target / golden;
         if ratio.is_finite() && ratio > 0.0 && short(ratio) != "1" {
             write!(f, " is {} times the golden run's", short(ratio))?;
         } else {
-            write!(f, " is not the golden run's")?;
+            write!(f, " differs from the golden run's")?;
         }
-        write!(f, " ({} against {})", short(*target), short(*golden))?;
+        write!(f, " ({}, golden run {})", short(*target), short(*golden))?;
         if let Some(Bounds { lower, upper }) = bounds.filter(|bounds| bounds.lower <= 0.0 && bounds.upper >= 0.0) {
-            // Of a number around zero no multiple says anything.
-            write!(f, "; bound {} to {}: {source}", short(lower), short(upper))?;
+            // A multiple of a number around zero is meaningless.
+            write!(f, "; allowed {} to {} ({source})", short(lower), short(upper))?;
             return write_others(f, *others);
         }
         let bounds = bounds.filter(|_| *golden != 0.0);
@@ -126,9 +126,9 @@ impl fmt::Display for Departure {
         match times {
             Some([least, most]) if least != most => {
                 let (least, most) = if *golden < 0.0 { (most, least) } else { (least, most) };
-                write!(f, "; bound {least} to {most} times it: {source}")?;
+                write!(f, "; allowed {least} to {most} times ({source})")?;
             }
-            _ => write!(f, ": {source}")?,
+            _ => write!(f, " ({source})")?,
         }
         write_others(f, *others)
     }
@@ -137,12 +137,13 @@ impl fmt::Display for Departure {
 fn write_others(f: &mut fmt::Formatter<'_>, others: usize) -> fmt::Result {
     match others {
         0 => Ok(()),
-        1 => write!(f, "; 1 other series departs in that step"),
-        _ => write!(f, "; {others} other series depart in that step"),
+        1 => write!(f, "; 1 other series diverges in this step"),
+        _ => write!(f, "; {others} other series diverge in this step"),
     }
 }
 
-/// The cause among those of a step: what stands first in it, then the row where rows are in order, then what is furthest out.
+/// The most likely cause among the deviations of a step: the earliest in the order of a step, then by row if rows are
+/// in order, then the largest excess.
 pub(crate) fn leading(mut departures: Vec<Departure>) -> Option<Departure> {
     let others = departures.len().checked_sub(1)?;
     let row = |departure: &Departure| if is_in_order(&departure.tensor.kind) { departure.row } else { 0 };

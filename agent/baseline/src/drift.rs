@@ -1,5 +1,5 @@
-//! Fused biases of attentions, whose keys' part has a gradient that is rounding alone: what an adaptive optimizer makes of it tells
-//! nothing, and statistics of the whole do not show which part is apart.
+//! Fused biases of attentions. The gradient of the keys' part is only rounding, which an adaptive optimizer turns into
+//! arbitrary updates; statistics of the whole bias do not show which part differs.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use super::names::Names;
 use super::noise::StatisticClass;
 use super::steps::{RowHead, StepRows};
 
-/// Places of a step's kinds ([`super::noise::place_of`]) where rounding that an optimizer made large shows.
+/// Positions of a step's kinds ([`super::noise::place_of`]) that show rounding amplified by an optimizer.
 const PARAMETERS: [u8; 2] = [0, 12];
 const ACTIVATIONS: u8 = 3;
 const UPDATES: u8 = 11;
 
-/// What is known of such biases, by bearer.
+/// The known fused biases, by bearer.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// `None` of a bearer that is none.
+    /// `None` for a bearer that is not a fused bias.
     of: HashMap<u32, Option<Moved>>,
-    /// By the bearer of what a projection gives out: that of its bias.
+    /// The bias's bearer, by the bearer of the projection's output.
     outputs: HashMap<u32, u32>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Apart {
 }
 
 impl Drift {
-    /// Takes in a parameter's rows of both runs, before they are judged.
+    /// Records a parameter's rows of both runs before they are judged.
     pub(super) fn note(
         &mut self,
         names: &mut Names,
@@ -54,7 +54,7 @@ impl Drift {
         self.of.insert(bearer, is_fused.then(|| Moved::begin([one, other])));
         if is_fused {
             let stage = names.bearer_stage(bearer);
-            // What a module in which the projection is no module of its own gives out has the keys no more.
+            // If the projection is not a module of its own, the module's output no longer contains the keys.
             let output = names.bearer_name(bearer).strip_suffix(".bias").map(|module| format!("{module}.output"));
             if let Some(output) = output {
                 self.outputs.insert(names.bearer(stage, &output), bearer);
@@ -62,7 +62,8 @@ impl Drift {
         }
     }
 
-    /// Whether updates whose gradient is only rounding account for a value's difference. A fault of that size looks the same.
+    /// Whether updates from a gradient that is only rounding explain a value's difference. A fault of that size looks
+    /// the same.
     pub(super) fn explains(&self, (bearer, place): (u32, u8), apart: Apart) -> bool {
         let bias = if place == ACTIVATIONS { self.outputs.get(&bearer).copied() } else { Some(bearer) };
         let Some(moved) = bias.and_then(|bias| self.of.get(&bias).copied().flatten()) else { return false };
@@ -74,7 +75,7 @@ impl Drift {
         let difference = (target - golden).abs();
         match class {
             StatisticClass::NotJudged | StatisticClass::Count => false,
-            // Of a third of the elements the direction is chance.
+            // A third of the elements move in random directions.
             _ if is_update => difference.is_finite(),
             StatisticClass::Norm => difference <= moved.reach() * elements.max(1.0).sqrt(),
             StatisticClass::Mean | StatisticClass::Extreme => difference <= moved.reach(),
@@ -97,7 +98,7 @@ fn is_fused(names: &Names, bearer: u32, (row, rows): (&RowHead, &StepRows)) -> b
     may_hold_keys(name, elements, weight.map(|(elements, _)| elements))
 }
 
-/// Max, min, mean and norm; `None` where one was not measured.
+/// Max, min, mean and norm; `None` if none was measured.
 fn numbers(names: &Names, (row, rows): (&RowHead, &StepRows), plan: &ColumnsPlan) -> Option<Numbers> {
     let mut found = [None; 4];
     for (column, (statistic, _)) in plan.columns.iter().enumerate() {
@@ -106,6 +107,6 @@ fn numbers(names: &Names, (row, rows): (&RowHead, &StepRows), plan: &ColumnsPlan
             found[at] = rows.values.get(row.first + column).copied().filter(|value| value.is_finite());
         }
     }
-    // Of what was not measured nothing is known to have moved.
+    // Without a measurement, nothing is known to have moved.
     found.iter().any(Option::is_some).then(|| found.map(Option::unwrap_or_default))
 }

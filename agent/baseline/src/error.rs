@@ -1,4 +1,4 @@
-//! Why a run cannot be read.
+//! Errors when reading a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use trainmon_run_files::RunError;
 
 use crate::journals::JournalsError;
 
-/// What is wrong with a path that should be a run, or with its files.
+/// A path that is not a run, or a damaged run.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReadRunError {
@@ -20,34 +20,34 @@ pub enum ReadRunError {
     /// Journals cannot be found.
     #[error(transparent)]
     Journals(#[from] JournalsError),
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("`{}` does not exist", path.display())]
     Missing { path: PathBuf },
-    /// What is there cannot be looked at.
+    /// The path cannot be read.
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// Something else is there.
-    #[error("`{}` is no monitored run: {found}", path.display())]
+    /// The path is something else.
+    #[error("`{}` is not a monitored run: {found}", path.display())]
     NotARun { path: PathBuf, found: &'static str },
 }
 
 impl ReadRunError {
-    /// Whether something is there that is no monitored run.
+    /// Whether the path exists and is not a monitored run.
     pub fn is_no_run(&self) -> bool {
         matches!(self, Self::NotARun { .. } | Self::Run(RunError::NotARun { .. }))
     }
 
-    /// What to do about it.
+    /// Advice on what to do.
     pub fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
             Self::Journal(error) => error.hint(),
             Self::Journals(error) => error.hint(),
             Self::Missing { .. } => "check the path; it is relative to the current directory",
-            Self::Read { .. } => "see that no link on the way leads back to itself, and that you may read it",
+            Self::Read { .. } => "check the permissions, and that no symbolic link on the path points to itself",
             Self::NotARun { .. } => {
-                "both sides must be a monitor's output: the directory with a rank's CSV files, the one that holds those of \
-                 all ranks, or a journal"
+                "pass the output of a monitor for both sides: a rank's directory with CSV files, the directory of all ranks, \
+                 or a journal"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is found in one rank.
+//! The findings for one rank.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,17 +8,17 @@ use trainmon_core::CALL_MARK;
 use super::names::TensorKey;
 use super::noise::{BoundSource, is_in_order};
 
-/// A series beyond its bound, at the first step where it is.
+/// A series beyond its tolerance, in the first step in which it is.
 #[derive(Clone, Debug, Serialize)]
 pub struct Divergence {
-    /// The rank; `None`: of the rows of all ranks, put together.
+    /// The rank; `None` for the combined rows of all ranks.
     pub rank: Option<u32>,
     /// The step.
     pub step: u64,
-    /// What was measured.
+    /// The tensor and kind.
     #[serde(flatten)]
     pub tensor: TensorKey,
-    /// Which of its statistics; `shape` if that is what differs.
+    /// The statistic; `shape` if the shapes differ.
     pub statistic: String,
     /// The target's value.
     #[serde(serialize_with = "super::json::number")]
@@ -26,40 +26,40 @@ pub struct Divergence {
     /// The golden run's value.
     #[serde(serialize_with = "super::json::number")]
     pub golden: f64,
-    /// Their difference relative to the magnitude of the tensor.
+    /// The difference relative to the magnitude of the tensor.
     #[serde(serialize_with = "super::json::number")]
     pub difference: f64,
-    /// How far they may be apart, likewise.
+    /// The tolerance, relative to the same magnitude.
     #[serde(serialize_with = "super::json::number")]
     pub bound: f64,
-    /// Where the bound comes from.
+    /// The origin of the tolerance.
     pub bound_source: BoundSource,
-    /// Beside numbers: which shapes differ.
+    /// An addition to the numbers: which shapes differ.
     pub note: Option<String>,
-    /// Whether round-off of one step might explain it: it parts since others of the step do.
+    /// Whether rounding in one step might explain it; it counts because others in the step diverge.
     #[serde(skip)]
     pub is_faint: bool,
-    /// Place of the kind in the step, and of the row among its kind.
+    /// The position of the kind in the step, and of the row in its kind.
     #[serde(skip)]
     pub place: (u8, usize),
-    /// Dimensions of the tensor, where its shape is known.
+    /// The number of dimensions of the tensor, if its shape is known.
     #[serde(skip)]
     pub dimensions: Option<usize>,
 }
 
 impl Divergence {
-    /// How many times the bound the difference is.
+    /// The difference divided by the tolerance.
     pub fn excess(&self) -> f64 {
         if self.bound > 0.0 { self.difference / self.bound } else { f64::INFINITY }
     }
 }
 
-/// The divergence that came first in its step: by place of its kind, then by row where rows are in order, then those that are
-/// certain, then by excess.
+/// The index of the earliest divergence in the step: by position of its kind, then by row if rows are in order, then
+/// those that are certain, then by excess.
 pub fn leader_of(divergences: &[Divergence]) -> usize {
     let before = |one: &Divergence, other: &Divergence| {
         let row = |divergence: &Divergence| if is_in_order(&divergence.tensor.kind) { divergence.place.1 } else { 0 };
-        // Rows of a module's further calls stand beside those of its first.
+        // Rows of a module's further calls come next to those of its first.
         let is_again = |divergence: &Divergence| divergence.tensor.name.contains(CALL_MARK);
         let places = one.place.0.cmp(&other.place.0);
         let places = places.then(is_again(one).cmp(&is_again(other))).then(row(one).cmp(&row(other)));
@@ -72,25 +72,25 @@ pub fn leader_of(divergences: &[Divergence]) -> usize {
     first.map_or(0, |(place, _)| place)
 }
 
-/// Steps in which both runs blow up.
+/// The steps in which both runs blow up.
 #[derive(Clone, Debug, Serialize)]
 pub struct BlowUp {
-    /// The first of them in which something was beyond its bound.
+    /// The first of these steps with a value beyond its tolerance.
     pub first: u64,
-    /// The last.
+    /// The last of these steps.
     pub last: u64,
-    /// What has grown there, in words.
+    /// The quantity that has grown, in words.
     pub sign: String,
 }
 
-/// Rows that are missing in one of the runs, in steps both have.
+/// Rows that one of the runs lacks, in steps that both have.
 #[derive(Clone, Debug, Default)]
 pub struct Gap {
-    /// How many.
+    /// The number of missing rows.
     pub rows: u64,
-    /// The first and the last step in which one is.
+    /// The first and the last step with a missing row.
     pub steps: Option<(u64, u64)>,
-    /// Of what, where it is known.
+    /// The names of the missing rows, if known.
     pub names: Vec<String>,
 }
 
@@ -112,50 +112,51 @@ impl Gap {
     }
 }
 
-/// What was learnt of one rank.
+/// The findings for one rank.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Every series that parts, at its first step.
+    /// All series that diverge, each in its first step.
     pub divergences: Vec<Divergence>,
-    /// Where both runs blow up, and something was beyond its bound.
+    /// The steps in which both runs blow up and a value exceeds its tolerance.
     pub blow_up: Option<BlowUp>,
-    /// Values compared, those that are equal, and those whose printed digits tell nothing.
+    /// The number of values compared.
     pub values: u64,
-    /// As above.
+    /// The number of equal values.
     pub equal: u64,
-    /// As above.
+    /// The number of values with too few printed digits to compare.
     pub coarse: u64,
-    /// Tensors judged in the first common step, by place of their kind.
+    /// The number of tensors judged in the first common step, by position of their kind.
     pub tensors_at_start: HashMap<u8, usize>,
-    /// The first row judged in that step, likewise.
-    /// How many.
+    /// The number of rows judged before the first divergence in that step, by position of their kind.
     pub rows_at_start: HashMap<u8, usize>,
-    /// Median difference of each step.
+    /// The median difference of each step.
     pub noise: Vec<(u64, f64)>,
-    /// The median difference of the first step, where that is more than sums in float32 are off by and nothing says that the runs were
-    /// computed in a coarser type.
+    /// The median difference of the first step, if it exceeds the rounding of sums in float32 and nothing shows that
+    /// the runs were computed in a coarser type.
     pub coarse_start: Option<f64>,
-    /// Tensors that hold nothing but round-off.
+    /// Tensors that contain only rounding errors.
     pub nothing: Vec<String>,
-    /// Kind and name of attention biases whose difference may be rounding that an optimizer made large, each with its first step.
+    /// Kind and name of attention biases whose difference may be rounding amplified by an optimizer, each with its
+    /// first step.
     pub unsure: BTreeMap<(String, String), u64>,
-    /// Steps in which only gradients differed, by a little, and agreed again in the next step. Of each step the first difference.
+    /// Steps in which only gradients differed slightly and agreed again in the next step. The first difference of each
+    /// step.
     pub jumps: Vec<Divergence>,
-    /// What two monitors measure otherwise on purpose, and so was not compared.
+    /// Kinds that the two monitors measure differently on purpose, which are not compared.
     pub other_measures: BTreeSet<&'static str>,
-    /// Into how many micro-batches target and golden run divide a step, where that is another number: what is measured in each of them
-    /// is not held against each other.
+    /// The numbers of micro-batches per step in target and golden run, if they differ. Values per micro-batch are then
+    /// not compared.
     pub micro_batches: Option<[u32; 2]>,
-    /// Tensors whose element types differ.
+    /// The number of tensors whose element types differ.
     pub other_types: u64,
-    /// Series that came closest to their bound without passing it, the closest first.
+    /// The series that came closest to their tolerance without exceeding it, closest first.
     pub closest: Vec<(f64, TensorKey, String)>,
-    /// Tensors on one side only.
+    /// Tensors that only the target has.
     pub only_target: Vec<TensorKey>,
-    /// As above.
+    /// Tensors that only the golden run has.
     pub only_golden: Vec<TensorKey>,
-    /// Of tensors both have: what the target lacks in some steps, and what the golden run lacks, by kind.
+    /// For tensors in both runs, the steps missing in the target and in the golden run, by kind.
     pub gaps: [BTreeMap<String, Gap>; 2],
-    /// Kinds and their statistics that only the target has, and that only the golden run has.
+    /// Kinds and statistics that only the target has, and that only the golden run has.
     pub statistics: [BTreeSet<(String, String)>; 2],
 }

@@ -1,4 +1,4 @@
-//! The golden runs of a rank: opened, and read along with the training.
+//! The golden runs of a rank, read in step with the training.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::rank_reader::RankReader;
 use crate::source::{RankSource, ranks_in};
 use crate::steps::StepRows;
 
-/// Why there is nothing to hold a run against.
+/// Why the golden runs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OpenGoldenError {
     /// A run cannot be read.
     #[error(transparent)]
     Read(#[from] ReadRunError),
-    /// A run has other ranks.
-    #[error("golden run `{}` has no rank {rank}: it has {}", path.display(), listed(found))]
+    /// A run lacks the rank.
+    #[error("golden run `{}` has no rank {rank}; its ranks: {}", path.display(), listed(found))]
     NoRank { path: PathBuf, rank: u32, found: Vec<u32> },
-    /// The path is that of the run that is being written (`own`), or holds it.
-    #[error("`{}` means this run itself, or holds it (`{}`)", path.display(), own.display())]
+    /// The path is the run that is being written (`own`), or contains it.
+    #[error("`{}` is this run itself or contains it (`{}`)", path.display(), own.display())]
     Itself { path: PathBuf, own: PathBuf },
 }
 
@@ -34,30 +34,30 @@ fn listed(ranks: &[u32]) -> String {
 }
 
 impl OpenGoldenError {
-    /// What to do about it.
+    /// Advice on what to do.
     pub fn hint(&self) -> &str {
         match self {
             Self::Read(error @ (ReadRunError::Missing { .. } | ReadRunError::Read { .. })) => error.hint(),
             Self::Read(_) => {
-                "`golden` is a monitored run: its directory, that of one of its ranks, or a journal (`.tmj`)"
+                "set `golden` to a monitored run: its directory, the directory of one of its ranks, or a journal (`.tmj`)"
             }
             Self::NoRank { .. } => {
-                "name a run of as many ranks, or the directory of one rank: it then serves every rank"
+                "set `golden` to a run with as many ranks, or to the directory of one rank, which then applies to every rank"
             }
             Self::Itself { .. } => {
-                "name the golden run's own directory: `latest`, and the directory that holds all runs, mean the newest run, \
-                 which this one is by now"
+                "set `golden` to the golden run's own directory; `latest`, and the directory that contains all runs, refer to the \
+                 newest run, which is this one"
             }
         }
     }
 }
 
-/// A word for the user.
+/// A message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserMessage {
-    /// Whether something is not as it should be.
+    /// Whether it is a warning.
     pub is_warning: bool,
-    /// One sentence.
+    /// The text, one sentence.
     pub message: String,
 }
 
@@ -71,16 +71,17 @@ impl UserMessage {
     }
 }
 
-/// The golden runs of one rank, each at a step.
+/// The golden runs of one rank, each positioned at a step.
 pub(crate) struct Golden {
     readers: Vec<RankReader>,
-    /// By reader: what was said of its files.
+    /// The warnings already reported, by reader.
     told: Vec<BTreeSet<String>>,
     is_over: bool,
 }
 
 impl Golden {
-    /// Opens the rank of each run; of a run of one rank that one. `own`: the directory of the run that is being written.
+    /// Opens the rank in each run; for a run of one rank, that rank. `own`: the directory of the run that is being
+    /// written.
     pub(crate) fn open(
         paths: &[PathBuf],
         rank: u32,
@@ -89,7 +90,8 @@ impl Golden {
     ) -> Result<(Self, Vec<UserMessage>), OpenGoldenError> {
         let (mut readers, mut messages) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in paths {
-            // Whether its files are there already hangs on who is quicker: neither it nor what holds it is asked.
+            // Whether the run's own files already exist depends on timing, so its path and the directories above it are
+            // refused in any case.
             if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own) || is_latest(path, own)) {
                 return Err(OpenGoldenError::Itself { path: path.clone(), own: own.to_path_buf() });
             }
@@ -100,11 +102,11 @@ impl Golden {
                 found: ranks.iter().map(|source| source.rank).collect(),
             })?;
             if let Some(newest) = newest {
-                messages.push(UserMessage::info(newest.in_words("held against").trim_end().to_owned()));
+                messages.push(UserMessage::info(newest.in_words("comparing with").trim_end().to_owned()));
             }
             if source.rank != rank {
                 let message =
-                    format!("`{}` has rank {} only: rank {rank} is held against it", path.display(), source.rank);
+                    format!("comparing rank {rank} with rank {1}, the only rank of `{0}`", path.display(), source.rank);
                 messages.push(UserMessage::info(message));
             }
             let reader = RankReader::open(source, names, None)?;
@@ -119,8 +121,8 @@ impl Golden {
         self.readers.len()
     }
 
-    /// Goes on to this step, or beyond it where it is missing. With words for the user: that the first run has ended before it, and
-    /// what was met in the files on the way.
+    /// Advances to this step, or past it if it is missing. Returns messages: that the first run has ended before it,
+    /// and warnings about its files.
     pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Vec<UserMessage>, ReadRunError> {
         let mut messages = Vec::new();
         for (reader, told) in self.readers.iter_mut().zip(&mut self.told) {
@@ -135,21 +137,19 @@ impl Golden {
         if ends {
             let last = self.readers.first().and_then(RankReader::last_step);
             let last = last.map_or_else(|| "has no step".to_owned(), |last| format!("ends with step {last}"));
-            messages.push(UserMessage::info(format!(
-                "the golden run {last}: from step {step} on there is nothing to hold this run against"
-            )));
+            messages.push(UserMessage::info(format!("the golden run {last}; the comparison stops at step {step}")));
         }
         Ok(messages)
     }
 
-    /// The rows of this step in each run; `None` without the first run's.
+    /// The rows of this step in each run; `None` if the first run lacks it.
     pub(crate) fn rows(&self, step: u64) -> Option<Vec<Option<&StepRows>>> {
         let at = |reader: &'_ RankReader| reader.step() == Some(step);
         let rows: Vec<_> = self.readers.iter().map(|reader| at(reader).then_some(&reader.rows)).collect();
         rows.first().copied().flatten().is_some().then_some(rows)
     }
 
-    /// Whether there is no step to come.
+    /// Whether all steps have been read.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -162,7 +162,7 @@ fn of_rank(ranks: &[RankSource], wanted: u32) -> Option<&RankSource> {
     }
 }
 
-/// Whether the path goes by the link to the newest of the runs beside this one: it leads to this run, or does so in a moment.
+/// Whether the path uses the `latest` link next to this run, which points to this run now or soon.
 fn is_latest(path: &Path, own: &Path) -> bool {
     let runs = |of: &Path| {
         of.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }.canonicalize())

@@ -1,4 +1,4 @@
-//! A rank's journal, step by step. Its numbers are not rounded.
+//! Reads a rank's journal step by step. Its numbers are not rounded.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::error::ReadRunError;
 use super::names::Names;
 use super::steps::StepRows;
 
-/// Reads one rank.
+/// Reads the journal of one rank.
 pub(super) struct JournalReader {
     recovered: Recovered,
     batches: BatchReader,
@@ -27,13 +27,13 @@ impl JournalReader {
         Ok(Self { recovered, batches, next: 0, last: None, warnings })
     }
 
-    /// Goes on at the last of the steps before this one, without reading those between.
+    /// Continues at the last step before this one, without reading those between.
     pub(super) fn pass_over(&mut self, step: u64) {
         let rest = self.recovered.step_numbers().skip(self.next);
         self.next += rest.take_while(|number| number.0 < step).count().saturating_sub(1);
     }
 
-    /// Reads the next step. `false` at the end.
+    /// Reads the next step. Returns `false` at the end.
     pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> bool {
         while let Some(step) = self.recovered.step(self.next) {
             self.next += 1;
@@ -55,7 +55,7 @@ impl JournalReader {
         false
     }
 
-    /// Steps read so far, and in all.
+    /// The number of steps read so far, and of all steps.
     pub(super) fn steps(&self) -> (u64, u64) {
         (self.next as u64, self.recovered.step_numbers().len() as u64)
     }

@@ -1,16 +1,16 @@
-//! Which journals a path means.
+//! The journals of a path.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use trainmon_journal::FILE_EXTENSION;
 
-/// Why no journal can be found.
+/// Why no journal was found.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JournalsError {
-    /// The directory holds no journal.
-    #[error("no journal in `{}` or in a directory in it", path.display())]
+    /// The directory contains no journal.
+    #[error("no journal in `{}` or its subdirectories", path.display())]
     NoJournal { path: PathBuf },
     /// A directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
@@ -18,16 +18,16 @@ pub enum JournalsError {
 }
 
 impl JournalsError {
-    /// What to do about it.
+    /// Advice on what to do.
     pub fn hint(&self) -> &str {
         match self {
-            Self::NoJournal { .. } => "a journal is called journal_rank<N>.tmj and lies beside its rank's CSV files",
+            Self::NoJournal { .. } => "look for `journal_rank<N>.tmj`, next to the rank's CSV files",
             Self::ReadDirectory { .. } => "make the directory readable",
         }
     }
 }
 
-/// The journal, or those of a directory and of the directories in it, by name.
+/// The journal, or all journals in a directory and its direct subdirectories, by name.
 ///
 /// # Errors
 /// A directory cannot be read, or there is no journal.
@@ -53,7 +53,7 @@ fn is_journal(path: &Path) -> bool {
 fn sorted(directory: &Path) -> Result<Vec<PathBuf>, JournalsError> {
     let read = || -> io::Result<Vec<PathBuf>> {
         let mut entries = std::fs::read_dir(directory)?.map(|e| e.map(|e| e.path())).collect::<io::Result<Vec<_>>>()?;
-        // `….2.tmj` after `….tmj`, whatever their letters.
+        // `….2.tmj` after `….tmj`, regardless of the letters.
         entries.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
         Ok(entries)
     };

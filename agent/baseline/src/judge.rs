@@ -1,6 +1,6 @@
-//! What is known of one rank's series while its steps are judged (`judge_step`).
+//! The state of one rank's series while its steps are judged (`judge_step`).
 //!
-//! Memory holds a few numbers per series, whatever the run's length.
+//! Memory holds a few numbers per series, regardless of the run's length.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::noise::{KindClass, RowFacts, StatisticClass};
 use super::steps::{RowHead, StepRows};
 use super::suspects::Suspects;
 
-/// What a comparison knows of each series.
+/// The state of a series.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     pub(super) statistic: u16,
-    /// In how many common steps it was.
+    /// The number of common steps that contained it.
     pub(super) seen: u32,
-    /// How far the runs were apart in it.
+    /// The largest difference of the runs.
     pub(super) farthest: f64,
-    /// How far golden runs were.
+    /// The largest difference between golden runs.
     pub(super) spread: f64,
-    /// Difference over bound, at most.
+    /// The largest difference divided by the tolerance.
     pub(super) closest: f64,
     pub(super) has_parted: bool,
 }
@@ -33,7 +33,7 @@ pub(super) struct Series {
 pub(super) struct TensorState {
     pub(super) series: Vec<Series>,
     pub(super) is_in: Sides,
-    /// Common steps in which the other run alone has it.
+    /// Common steps in which only the other run has it.
     pub(super) gaps: [Gap; 2],
     /// The last common step, counted from 1, in which the target had it.
     pub(super) last_in_target: u64,
@@ -41,7 +41,7 @@ pub(super) struct TensorState {
     pub(super) has_other_type: bool,
 }
 
-/// Which runs have a tensor.
+/// The state of a tensor, and which runs have it.
 #[derive(Debug, Default)]
 pub(super) struct Sides {
     pub(super) target: bool,
@@ -51,25 +51,25 @@ pub(super) struct Sides {
 /// All series of one statistic and kind.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// The largest median difference of any step so far, and of golden runs.
+    /// The largest median difference of any step so far, including between golden runs.
     pub(super) level: f64,
     pub(super) spread: f64,
-    /// Differences of this step.
+    /// The differences in this step.
     pub(super) now: Vec<f64>,
     pub(super) spreads_now: Vec<f64>,
     pub(super) class: Option<(KindClass, StatisticClass)>,
 }
 
-/// What the step has shown so far, of kinds that come before.
+/// The noise that earlier kinds have shown in this step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upstream {
     /// A high quantile of the differences.
     pub(super) level: f64,
-    /// By what factor the median has grown.
+    /// The growth factor of the median.
     pub(super) growth: f64,
 }
 
-/// Judges the steps of one rank in their order.
+/// Judges the steps of one rank in order.
 #[derive(Default)]
 pub(super) struct Judge {
     pub(super) rank: u32,
@@ -80,42 +80,42 @@ pub(super) struct Judge {
     pub(super) groups: HashMap<(u16, u16), Group>,
     pub(super) plans: Vec<Option<Arc<ColumnsPlan>>>,
     pub(super) nothing: Vec<bool>,
-    /// Common steps in which nothing differed, from the first on.
+    /// The number of common steps without any difference, from the first on.
     pub(super) equal_steps: u64,
     pub(super) is_equal_so_far: bool,
     pub(super) steps: u64,
-    /// The fewest steps from one to the next.
+    /// The smallest distance between consecutive steps.
     pub(super) usual_gap: u64,
     /// The median difference of the step taken last (`take_found`).
     pub(super) last_noise: f64,
-    /// How noisy the steps so far were.
+    /// The noise level of the steps so far.
     pub(super) last_level: f64,
-    /// Where each tensor's row is in each golden run's step.
+    /// The position of each tensor's row in each golden run's step.
     pub(super) golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
     pub(super) drift: Drift,
-    /// Whether msprobe wrote one of the runs, and not the other.
+    /// Whether msprobe wrote exactly one of the runs.
     pub(super) are_two_writers: bool,
-    /// Into how many micro-batches the runs divide this step, if not into as many.
+    /// The numbers of micro-batches in this step, if they differ.
     pub(super) division: Option<[u32; 2]>,
-    /// Suspects of the step before that may be a jump.
+    /// Suspects of the previous step that may be a jump.
     pub(super) held: Option<Suspects>,
     pub(super) blow_up: BlowUpWatch,
     pub(super) found: Judged,
 }
 
-/// A row and its like in the golden runs.
+/// A row and the matching rows in the golden runs.
 pub(super) struct Pair<'a> {
     pub(super) target: (&'a RowHead, &'a StepRows),
-    /// The first golden run's, then those of the others that have it.
+    /// The first golden run's row, then those of the others that have it.
     pub(super) golden: Vec<(&'a RowHead, &'a StepRows)>,
     pub(super) kind: u16,
     pub(super) elements: Option<f64>,
     pub(super) facts: RowFacts,
     pub(super) magnitude: Magnitude,
-    /// That of its elements in the target and the first golden run.
+    /// The magnitude of its elements in the target and the first golden run.
     pub(super) own: Option<[f64; 2]>,
-    /// What its elements count as at least.
+    /// The lower limit for the magnitude of its elements.
     pub(super) least: f64,
     pub(super) place: (u8, usize),
 }

@@ -1,4 +1,4 @@
-//! One rank, step by step: which series part, and by how much.
+//! Judges one rank step by step: which series diverge, and by how much.
 
 use std::collections::HashSet;
 
@@ -18,12 +18,12 @@ use super::steps::{RUN_KIND, RowHead, StepRows};
 use super::suspects::{Suspect, Suspects};
 use super::writers::{CALLED_AGAIN, is_called_again, is_other_measure, is_scaled};
 
-/// Whose row it is, whatever the kind.
+/// The bearer of the row, for any kind.
 fn pair_bearer(names: &Names, pair: &Pair<'_>) -> u32 {
     names.tensors[pair.target.0.tensor as usize].bearer
 }
 
-/// All numbers of a row in the target and the first golden run, bit for bit.
+/// All numbers of a row in the target and the first golden run, as bits.
 fn numbers_of(names: &Names, pair: &Pair<'_>) -> Vec<u64> {
     let of = |(row, rows): (&RowHead, &StepRows)| {
         let numbers = rows.values.iter().skip(row.first).take(names.columns_of(row.columns).len());
@@ -32,17 +32,17 @@ fn numbers_of(names: &Names, pair: &Pair<'_>) -> Vec<u64> {
     [of(pair.target), of(pair.golden[0])].concat()
 }
 
-/// Of fewer series a median tells nothing about the step.
+/// With fewer series, a median says nothing about the step.
 const ENOUGH_SERIES: usize = 8;
 
 impl Judge {
-    /// Judges a step all runs have; of golden runs but the first, those that have it.
+    /// Judges a step that the target and the first golden run have. The other golden runs may lack it.
     pub(super) fn step(&mut self, names: &mut Names, target: &StepRows, golden: &[Option<&StepRows>]) {
         self.step_after(1, names, target, golden);
     }
 
-    /// As [`Self::step`], so many steps after the last one. Where that is longer than usual steps were lost, and noise may have
-    /// grown in each of them.
+    /// Like [`Self::step`], this many steps after the last one. If that is more than usual, steps were lost, and noise
+    /// may have grown in each of them.
     pub(super) fn step_after(&mut self, gap: u64, names: &mut Names, target: &StepRows, golden: &[Option<&StepRows>]) {
         self.usual_gap = self.usual_gap.min(gap.max(1));
         let lost = (gap as f64 / self.usual_gap as f64).clamp(1.0, MOST_UPSTREAM_GROWTH);
@@ -60,7 +60,7 @@ impl Judge {
             })
             .collect();
         order.sort_unstable();
-        // What a step starts from was made by the one before.
+        // A step starts from the result of the previous one.
         let mut upstream = Upstream { level: self.last_level, growth: lost };
         let mut medians = Vec::new();
         for rows in order.chunk_by(|one, other| one.0 == other.0) {
@@ -78,25 +78,26 @@ impl Judge {
         self.steps += 1;
     }
 
-    /// What parts in the steps since the last call. For a training that goes on, of which not every step is to be kept.
+    /// Removes and returns the divergences since the last call, for a training in progress, which does not keep all
+    /// steps.
     pub(super) fn take_found(&mut self) -> Vec<Divergence> {
         self.last_noise = self.found.noise.last().map_or(self.last_noise, |(_, noise)| *noise);
         self.found.noise.clear();
         std::mem::take(&mut self.found.divergences)
     }
 
-    /// The median difference of the last step that was taken.
+    /// The median difference of the last step taken.
     pub(super) fn noise(&self) -> f64 {
         self.last_noise
     }
 
-    /// Of each tensor whether the target has it, and whether the golden run has.
+    /// For each tensor, whether the target has it, and whether the golden run has it.
     pub(super) fn sides(&self) -> impl Iterator<Item = (u32, [bool; 2])> {
         let sides = |(tensor, state): (usize, &TensorState)| (tensor as u32, [state.is_in.target, state.is_in.golden]);
         self.tensors.iter().enumerate().map(sides)
     }
 
-    /// Ends a step: its suspects part, or were noise. Where both runs blow up only proofs part.
+    /// Ends a step: its suspects diverge, or were noise. If both runs blow up, only proofs count.
     fn settle(&mut self, is_blown_up: bool) {
         let suspects = std::mem::take(&mut self.suspects);
         let mut is_fault = suspects.is_fault();
@@ -121,12 +122,12 @@ impl Judge {
             if is_fault && !parts {
                 self.blow_up.excuse(divergence.step);
             }
-            // A shape is no series.
+            // A shape is not a series.
             let series = self.tensors[tensor as usize].series.get_mut(series);
             match series {
                 Some(series) if parts => series.has_parted = true,
                 Some(series) => {
-                    // What has no bound is no measure either.
+                    // Without a tolerance there is no relation to it.
                     if divergence.difference.is_finite() {
                         series.farthest = series.farthest.max(divergence.difference);
                     }
@@ -140,9 +141,9 @@ impl Judge {
         }
     }
 
-    /// What was learnt.
+    /// Returns the findings.
     pub(super) fn finish(mut self, names: &Names) -> Judged {
-        // Behind the last step nothing tells.
+        // No step after the last one can decide.
         if let Some(held) = self.held.take() {
             self.settle_suspects(held, false, false);
         }
@@ -205,7 +206,7 @@ impl Judge {
         }
     }
 
-    /// Judges the rows of one place in the step.
+    /// Judges the rows of one position in the step.
     fn judge_kind(
         &mut self,
         names: &mut Names,
@@ -243,7 +244,7 @@ impl Judge {
         for own in pairs.iter().filter_map(|pair| pair.own) {
             self.blow_up.saw(place, own);
         }
-        // What a module gives out is what the next one is given.
+        // A module's output is the next module's input.
         let is_nothing = |pair: &&Pair<'_>| self.nothing.get(pair_bearer(names, pair) as usize) == Some(&true);
         let nothing: HashSet<Vec<u64>> = pairs.iter().filter(is_nothing).map(|pair| numbers_of(names, pair)).collect();
         for pair in &mut pairs {
@@ -307,7 +308,7 @@ impl Judge {
             plan.map_or_else(Magnitude::default, |plan| Magnitude::of(row, rows, plan, elements))
         };
         let magnitudes = [of((row, target)), of(first)];
-        // A row of one number and no statistic is that number.
+        // A row with one number and no statistic is that number.
         let plain = |(row, rows): (&RowHead, &StepRows)| rows.values.get(row.first).map(|value| value.abs());
         let own = match magnitudes.map(Magnitude::typical) {
             [None, None] if place.0 == place_of(RUN_KIND, "loss") => [plain((row, target)), plain(first)],
@@ -319,8 +320,8 @@ impl Judge {
         Some(Pair { target: (row, target), golden, kind: key.kind, elements, facts, magnitude, own, least: 0.0, place })
     }
 
-    /// Marks a parameter whose gradient is nothing but round-off, and what its module gives out: an optimizer like Adam
-    /// turns such a gradient into whole steps.
+    /// Marks a parameter whose gradient is only rounding, and the output of its module: an optimizer like Adam turns
+    /// such a gradient into full-size updates.
     fn mark_nothing(&mut self, names: &mut Names, bearer: u32) {
         let stage = names.bearer_stage(bearer);
         let output = names.bearer_name(bearer).strip_suffix(".bias").map(|module| format!("{module}.output"));
@@ -334,10 +335,10 @@ impl Judge {
         }
     }
 
-    /// Brings the medians up to date that bounds of later kinds and steps are made of.
+    /// Updates the medians from which the tolerances of later kinds and steps are computed.
     fn close_kind(&mut self, upstream: &mut Upstream, medians: &mut Vec<f64>) {
         for group in self.groups.values_mut().filter(|group| !group.now.is_empty()) {
-            // Golden runs may be further from each other than the target is from the nearest of them.
+            // Golden runs may differ more from each other than the target from the nearest of them.
             let apart: Vec<f64> =
                 group.now.iter().zip(&group.spreads_now).map(|(now, spread)| now.max(*spread)).collect();
             let median = quantile(&mut group.now, 0.5);

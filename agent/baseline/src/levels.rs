@@ -1,67 +1,68 @@
-//! How far each series usually is from the golden run's: for runs that are not equal up to rounding.
+//! The usual distance of each series from the golden run's, for runs that are not equal up to rounding.
 //!
-//! Another seed of dropout, another order of the data or hardware on which noise has long grown give runs that are alike in their
-//! statistics only. Of each norm `d = ln(target / golden)` is followed: its recent level with the scatter around it, and its last
-//! value with the scatter of what it moves by per step. Whichever of the two foretells `d` better is the measure: gradients scatter
-//! around a level, norms of parameters drift slowly and hardly move.
+//! Another dropout seed, data order or hardware on which noise has grown gives runs that agree in their statistics
+//! only. For each norm, `d = ln(target / golden)` is tracked: its recent level with its variation, and its last value
+//! with the variation per step. trainmon uses the better predictor of `d`: gradients vary around a level, norms of
+//! parameters drift slowly.
 //!
 //! ```text
 //! residual / scatter > limit (12, or more where residuals of its kind have a heavier tail), beyond the least that matters
-//! or twice in a row > limit / 2, to the same side, where a series does not hang on its past (loss, activations, gradients)
+//! or twice in a row > limit / 2, to the same side, where a series does not depend on its past (loss, activations, gradients)
 //! ```
 //!
-//! The tail is learnt from how often residuals of a kind pass 3 and 5 scatters: a power law through both, on to one in 100,000 (which is
-//! further out than these lie: tails bend).
+//! The tail is learnt from how often residuals of a kind exceed 3 and 5 scatters: a power law through both,
+//! extrapolated to one in 100,000 (a conservative limit, because tails bend).
 //!
-//! `docs/measurements.md` has what these numbers gave on clean pairs of runs and on planted faults.
+//! `docs/measurements.md` has the results of these numbers on clean pairs of runs and on injected faults.
 
 use std::collections::HashMap;
 
-/// Steps that level and scatter look back over.
+/// The number of steps over which level and scatter are averaged.
 const HORIZON: f64 = 64.0;
-/// Values of a series before it is judged.
+/// The number of values before a series is judged.
 pub(crate) const MIN_SAMPLES: u32 = 32;
-/// Residuals beyond so many scatters part, at least: clean pairs stay below 10 in five million values.
+/// The lowest limit of residuals, in scatters. Clean pairs stay below 10 in five million values.
 const DECISIVE: f64 = 12.0;
-/// As above at most, whatever the tail was: what falls apart must not be learnt as its way.
+/// The highest limit, whatever the tail: a run that diverges must not be learnt as normal.
 const MOST_DECISIVE: f64 = 200.0;
-/// What few values tell of a scatter: after 32 of them the limit is higher by a quarter, after 128 by a sixteenth.
+/// The allowance for a scatter from few values: after 32 values, the limit is a quarter higher; after 128, a sixteenth.
 const YOUNG: f64 = 8.0;
-/// Of two residuals in a row, to the same side, this share of the limit is enough; of clean pairs the smaller one stays below 4.2.
+/// The share of the limit that two residuals in a row on the same side must exceed. In clean pairs, the smaller one
+/// stays below 4.2 scatters.
 const IN_A_ROW: f64 = 0.5;
-/// Where the tail is looked at, in scatters.
+/// The marks for estimating the tail, in scatters.
 const MARKS: [f64; 2] = [3.0, 5.0];
-/// What share is assumed to lie beyond them at first, and how many residuals that counts as. Gradients of small transformers have
-/// these.
+/// The initially assumed shares beyond the marks. Gradients of small transformers have these.
 const ASSUMED_BEYOND: [f64; 2] = [0.011, 2e-4];
 const ASSUMED: f64 = 300.0;
-/// The share of residuals that may lie beyond the limit.
+/// The share of residuals that may exceed the limit.
 const RARITY: f64 = 1e-5;
-/// After so many residuals older ones count half.
+/// The number of residuals after which older ones count half.
 const TAIL_HORIZON: f64 = 200_000.0;
-/// Residuals below this share of the least that matters are none of a tail: noise that has yet to grow leaps from nothing.
+/// Residuals below this share of the minimum that matters are excluded from the tail, because noise that has yet to
+/// grow starts with jumps.
 const TAIL_FLOOR: f64 = 0.25;
-/// A residual enters level and scatter as so many scatters at most: a leap must not widen the band by itself.
+/// The cap, in scatters, on residuals that enter level and scatter, so that one jump does not widen the band.
 const WINSOR: f64 = 5.0;
-/// The least change of a norm that matters, in logarithms, however calm the series is.
+/// The smallest change of a norm that matters, in logarithms, however little the series varies.
 const FLOOR: f64 = 0.05;
-/// As above of parameters: they move by ten-thousandths.
+/// The same for parameters, which change by ten-thousandths.
 const PARAMETER_FLOOR: f64 = 1e-3;
 
-/// What a series is, for judging it by its level.
+/// The class of a series, for judging it by its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temper {
     /// A norm of parameters.
     Parameter,
-    /// Made of many steps: a moment, an update.
+    /// Accumulated over many steps: a moment, an update.
     Remembering,
-    /// Each step's own: activation, gradient.
+    /// Independent in each step: activation, gradient.
     Fresh,
-    /// As above, and a number that may be near zero or below: the loss.
+    /// Like `Fresh`, and possibly near zero or negative: the loss.
     Signed,
 }
 
-/// What is remembered of a series.
+/// The state of a series.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
     seen: u32,
@@ -69,30 +70,30 @@ struct Level {
     last: f64,
     mean: f64,
     variance: f64,
-    /// Mean square of what it moves by per step.
+    /// The mean square of its change per step.
     moves: f64,
-    /// The last residual in scatters, with its sign, and the step it was in.
+    /// The last residual in scatters, with its sign, and its step.
     residual: f64,
-    /// The last residual as the tail is to learn it.
+    /// The last residual, not yet added to the tail.
     unlearnt: Option<f64>,
-    /// Whether one run alone was ever zero there.
+    /// Whether exactly one run was ever zero.
     has_been_zero: bool,
-    /// Of a signed number: how large the golden run's usually is.
+    /// For a signed number, the usual magnitude of the golden run's value.
     size: f64,
 }
 
-/// A value far from where it was expected.
+/// A value far from the expected one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Excess {
-    /// `ln(target / golden)`, infinite where one of them is zero; of a signed number `(target - golden) / size`.
+    /// `ln(target / golden)`, infinite if one is zero; for a signed number, `(target - golden) / size`.
     pub(crate) found: f64,
-    /// What was expected of it.
+    /// The expected value of `found`.
     pub(crate) expected: f64,
-    /// How far from that it may be.
+    /// The allowed distance from it.
     pub(crate) width: f64,
-    /// How many times as far it is.
+    /// The actual distance divided by the allowed one.
     pub(crate) times: f64,
-    /// Of a signed number: how large it usually is.
+    /// For a signed number, its usual magnitude.
     pub(crate) size: Option<f64>,
 }
 
@@ -105,7 +106,7 @@ pub(crate) struct Levels {
     tails: HashMap<u16, Tail>,
 }
 
-/// How far out residuals of a kind reach.
+/// The tail of the residuals of a kind.
 #[derive(Clone, Copy, Debug)]
 struct Tail {
     seen: f64,
@@ -130,7 +131,7 @@ impl Tail {
         }
     }
 
-    /// The residual that one in 100,000 would pass by the power law, in scatters.
+    /// The residual, in scatters, that one in 100,000 would exceed by the power law.
     fn limit(&self) -> f64 {
         let [first, second] = self.beyond.map(|count| count / self.seen);
         let exponent = (first / second).ln() / (MARKS[1] / MARKS[0]).ln();
@@ -139,7 +140,7 @@ impl Tail {
     }
 }
 
-/// Which series a value is of.
+/// The identity of a series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeriesId {
     pub(crate) tensor: u32,
@@ -149,8 +150,8 @@ pub(crate) struct SeriesId {
 }
 
 impl Levels {
-    /// Takes a series' values of a step; whether they are beyond what they have been. `golden` is the first golden run's value,
-    /// or the geometric mean of several. Cost: a look-up and some twenty operations.
+    /// Adds a series' values of a step. Returns an excess if they are outside of their usual range. `golden` is the
+    /// first golden run's value, or the geometric mean of several. Cost: a look-up and about twenty operations.
     pub(crate) fn take(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Excess> {
         let level = self.series.entry((id.tensor, id.statistic)).or_default();
         let is_known = level.seen >= MIN_SAMPLES;
@@ -170,7 +171,8 @@ impl Levels {
         self.take_found(id, step, (target / golden).ln(), None)
     }
 
-    /// Of a number that may be near zero or below: its logarithm says nothing there. It is held against how large it usually is.
+    /// Adds a number that may be near zero or negative, whose logarithm is meaningless. It is compared relative to its
+    /// usual magnitude.
     fn take_signed(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Excess> {
         if !target.is_finite() || !golden.is_finite() {
             return None;
@@ -178,7 +180,7 @@ impl Levels {
         let level = self.series.entry((id.tensor, id.statistic)).or_default();
         let share = (1.0 / (f64::from(level.seen) + 1.0)).max(1.0 / HORIZON);
         level.size += share * (golden.abs() - level.size);
-        // A leap of both runs is no leap between them.
+        // A jump of both runs is no difference between them.
         let size = level.size.max(golden.abs());
         if size == 0.0 && target == 0.0 {
             return None;
@@ -196,7 +198,7 @@ impl Levels {
         let in_scatters = if scatter > 0.0 { residual / scatter } else { residual.signum() * f64::MAX };
         let floor = if id.temper == Temper::Parameter { PARAMETER_FLOOR } else { FLOOR };
         let tail = self.tails.entry(id.kind).or_default();
-        // Most residuals are small: the limit is looked up for the others only.
+        // Most residuals are small: the limit is needed for the others only.
         let limit = if in_scatters.abs() > IN_A_ROW * DECISIVE { tail.limit() } else { DECISIVE };
         let limit = limit * (1.0 + YOUNG / f64::from(level.seen.max(1)));
         let is_far = is_known && residual.abs() > floor;
@@ -206,7 +208,7 @@ impl Levels {
             && before.abs().min(in_scatters.abs()) > IN_A_ROW * limit;
         let limit = if is_pair { IN_A_ROW * limit } else { limit };
         let is_beyond = is_far && in_scatters.abs() > limit;
-        // A step later: what is the first of two in a row is none of the tail.
+        // Added one step later, because the first of two in a row is excluded from the tail.
         let of_tail = if residual.abs() > TAIL_FLOOR * floor { in_scatters } else { 0.0 };
         let unlearnt = std::mem::replace(&mut level.unlearnt, Some(of_tail).filter(|_| is_known && !is_beyond));
         if let Some(unlearnt) = unlearnt.filter(|_| !is_beyond) {
@@ -217,13 +219,13 @@ impl Levels {
         is_beyond.then_some(Excess { found, expected, width, times: residual.abs() / width, size })
     }
 
-    /// Forgets all series, as after an alert: what is usual then has to be learnt anew.
+    /// Forgets all series, as after an alert: the usual values are then learnt again.
     pub(crate) fn forget(&mut self) {
         self.series.clear();
     }
 }
 
-/// What a series leads one to expect.
+/// The prediction for a series.
 #[derive(Clone, Copy, Debug)]
 struct Outlook {
     expected: f64,
@@ -231,7 +233,7 @@ struct Outlook {
 }
 
 impl Level {
-    /// Moves are counted per step: over a gap they may have added up.
+    /// The number of steps since the last value, over which changes may have added up.
     fn gap(&self, step: u64) -> f64 {
         step.saturating_sub(self.last_step).max(1) as f64
     }

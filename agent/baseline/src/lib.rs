@@ -1,14 +1,16 @@
-//! A run held against golden ones, step by step, with a model of noise; and what a path means: the ranks of a run.
+//! Comparison of a run with golden runs, step by step, with a noise model; and the resolution of a path to the ranks of
+//! a run.
 //!
 //! ```text
-//! source: ranks ─▶ csv, journal: one step of a run ─▶ reader: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
-//! each series against its bound (noise) ─▶ found: what parts
+//! source: ranks ─▶ csv, journal: one step of a run ─▶ reader: the current step ─▶ pair: the steps both have ─▶ judge, value:
+//! each series against its tolerance (noise) ─▶ found: the divergences
 //!
-//! watch: a training held against golden runs while it goes on ─▶ judge, or where the runs are alike in their statistics only
-//! statistics: each series against its own recent level (levels) ─▶ departure: what departs, in words
+//! watch: a training compared with golden runs while it runs ─▶ judge, or, if the runs agree in their statistics only,
+//! statistics: each series against its own recent level (levels) ─▶ departure: the deviation as text
 //! ```
 //!
-//! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
+//! Runs are read side by side, one step at a time: memory holds a few numbers per series, regardless of the run's
+//! length.
 
 #![forbid(unsafe_code)]
 

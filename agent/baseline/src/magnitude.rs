@@ -1,13 +1,13 @@
-//! How large a tensor's elements are, which is what differences are measured against.
+//! The magnitude of a tensor's elements, to which differences are relative.
 
 use super::names::Names;
 use super::noise::StatisticClass;
 use super::steps::{RowHead, StepRows};
 
-/// What the columns of a row are.
+/// The columns of a row.
 #[derive(Debug)]
 pub(super) struct ColumnsPlan {
-    /// Statistic and class, in column order.
+    /// Statistic and class, in order of the columns.
     pub(super) columns: Vec<(u16, StatisticClass)>,
     norm: Option<usize>,
     extremes: Vec<usize>,
@@ -31,12 +31,12 @@ impl ColumnsPlan {
     }
 }
 
-/// Magnitudes of a row's tensor, as far as its statistics tell.
+/// The magnitudes of a row's tensor, as far as its statistics contain them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Magnitude {
-    /// Root mean square of the elements.
+    /// The root mean square of the elements.
     rms: Option<f64>,
-    /// Largest element.
+    /// The largest element.
     largest: Option<f64>,
 }
 
@@ -49,19 +49,19 @@ impl Magnitude {
         Self { rms, largest: extremes.reduce(f64::max) }
     }
 
-    /// The larger of each.
+    /// The larger value of each.
     pub(super) fn or(self, other: Self) -> Self {
         let larger = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
         Self { rms: larger(self.rms, other.rms), largest: larger(self.largest, other.largest) }
     }
 
-    /// That of a typical element.
+    /// The magnitude of a typical element.
     pub(super) fn typical(self) -> Option<f64> {
         self.rms.or(self.largest)
     }
 
-    /// What the difference between two values of a statistic is measured against; `least` is the magnitude its elements
-    /// have at least.
+    /// The scale for the difference between two values of a statistic. `least` is the lower limit for the magnitude of
+    /// its elements.
     pub(super) fn scale(self, class: StatisticClass, values: [f64; 2], least: f64, elements: Option<f64>) -> f64 {
         let own = values[0].abs().max(values[1].abs());
         match class {
@@ -74,7 +74,7 @@ impl Magnitude {
     }
 }
 
-/// The number in the middle, or at another share of the whole; 0 of none.
+/// The median, or the quantile at another share; 0 without numbers.
 pub fn quantile(numbers: &mut [f64], share: f64) -> f64 {
     let Some(last) = numbers.len().checked_sub(1) else { return 0.0 };
     let place = (last as f64 * share).round() as usize;

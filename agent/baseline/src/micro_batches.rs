@@ -1,4 +1,4 @@
-//! Steps that two runs divide into micro-batches otherwise: what one module call sees is another part of the same data.
+//! Runs with different numbers of micro-batches per step: a module call then covers a different part of the same data.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,13 @@ use super::names::Names;
 use super::noise::place_of;
 use super::steps::StepRows;
 
-/// Places of a step's kinds that are measured once for each call: activations, and gradients of them.
+/// Positions of a step's kinds that are measured once per call: activations and their gradients.
 const PER_CALL: [u8; 2] = [3, 5];
 
-/// Into how many calls target and golden run divide a step, if the same elements go through the modules of both all the same.
+/// The numbers of calls into which target and golden run divide a step, if the same elements pass through the modules
+/// of both.
 ///
-/// Cost: nothing where both have as many rows, as they do but for that; else one look at each row of both.
+/// Cost: nothing if both have the same number of rows, as is usual; else a check of each row of both.
 pub(super) fn division(names: &Names, target: &StepRows, golden: &StepRows) -> Option<[u32; 2]> {
     if target.rows.len() == golden.rows.len() {
         return None;
@@ -24,16 +25,16 @@ pub(super) fn division(names: &Names, target: &StepRows, golden: &StepRows) -> O
             *found.entry([*calls, *other_calls]).or_default() += 1;
         }
     }
-    // A module that is called once whatever the number of micro-batches says nothing of the others.
+    // A module that is called once, whatever the number of micro-batches, is not representative.
     found.into_iter().max_by_key(|(_, count)| *count).map(|(division, _)| division)
 }
 
-/// Whether a kind is measured once for each micro-batch.
+/// Whether a kind is measured once per micro-batch.
 pub(super) fn is_per_call(place: u8) -> bool {
     PER_CALL.contains(&place)
 }
 
-/// By kind and name without the number of a call: how many calls there were, and the elements of all.
+/// The number of calls and the elements of all, by kind and name without the number of the call.
 fn calls<'n>(names: &'n Names, rows: &StepRows) -> HashMap<(u16, u32, &'n str), (u32, f64)> {
     let mut calls: HashMap<(u16, u32, &str), (u32, f64)> = HashMap::new();
     for row in &rows.rows {

@@ -1,4 +1,4 @@
-//! Tensors, statistics and shapes as numbers, so that rows of different runs meet without comparing texts.
+//! Numbers for tensors, statistics and shapes, so that rows of different runs can be matched without comparing texts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use indexmap::IndexSet;
 use serde::Serialize;
 use trainmon_run_files::sizes_of;
 
-/// What the series of one row hang on.
+/// The identity of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct TensorKey {
-    /// What was measured: `grad_reduced`, `actv`.
+    /// The kind: `grad_reduced`, `actv`.
     pub kind: String,
     /// The tensor: `layers.0.fc1.weight`.
     pub name: String,
-    /// The model chunk.
+    /// The virtual-pipeline stage (model chunk).
     pub vpp_stage: u32,
-    /// The micro-batch, or which call, where the file tells.
+    /// The micro-batch, or the number of the call, if the file contains it.
     pub micro_step: Option<u32>,
 }
 
-/// A tensor by numbers.
+/// The identity of a row as numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
     pub(crate) kind: u16,
     pub(super) micro_step: Option<u32>,
-    /// Its chunk and name, whatever the kind.
+    /// Its chunk and name, shared by all kinds.
     pub(super) bearer: u32,
 }
 
-/// Which rows are meant: kind, micro-batch, in a bearer.
+/// The rows of a bearer, by kind and micro-batch.
 type InBearer = HashMap<(u16, Option<u32>), u32>;
 
-/// Everything that has a name, by number; shared by the runs that are compared.
+/// The numbers of all names, shared by the compared runs.
 #[derive(Debug, Default)]
 pub struct Names {
     kinds: Texts,
     statistics: Texts,
     shapes: Texts,
-    /// Elements and longest dimension of each shape.
+    /// The number of elements and the longest dimension of each shape.
     sizes: Vec<Option<(f64, f64)>>,
     bearers: HashMap<Arc<str>, Vec<(u32, u32)>>,
     named_bearers: Vec<(u32, Arc<str>)>,
@@ -54,7 +54,7 @@ struct Texts(IndexSet<Box<str>>);
 impl Texts {
     fn number(&mut self, text: &str) -> u16 {
         let number = self.0.get_index_of(text).unwrap_or_else(|| self.0.insert_full(text.into()).0);
-        // More than 65,535 shapes or kinds share the last number: they are then not told apart.
+        // Beyond 65,535 shapes or kinds, the rest shares the last number and is no longer distinguished.
         u16::try_from(number).unwrap_or(u16::MAX)
     }
 
@@ -82,7 +82,7 @@ impl Names {
         self.shapes.text(shape)
     }
 
-    /// Statistics in the order of a table's columns, as a number.
+    /// The number of a table's columns: its statistics in order.
     pub(super) fn columns<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> u16 {
         let found: Arc<[u16]> = names.map(|name| self.statistics.number(name)).collect();
         u16::try_from(self.columns.insert_full(found).0).unwrap_or(u16::MAX)
@@ -93,7 +93,7 @@ impl Names {
         self.columns.get_index(usize::from(columns)).map_or_else(|| Arc::from([]), Arc::clone)
     }
 
-    /// A shape as files show it: `[3, 4]`.
+    /// The number of a shape in the notation of the files: `[3, 4]`.
     pub(super) fn shape(&mut self, text: &str) -> u16 {
         let number = self.shapes.number(text);
         if usize::from(number) == self.sizes.len() {
@@ -102,18 +102,18 @@ impl Names {
         number
     }
 
-    /// How many dimensions a shape has.
+    /// The number of dimensions of a shape.
     pub(super) fn dimensions(&self, shape: u16) -> usize {
         let sizes = self.shape_text(shape).trim_matches(['[', ']', '(', ')']);
         sizes.split(',').filter(|size| !size.trim().is_empty()).count()
     }
 
-    /// Elements and longest dimension.
+    /// The number of elements and the longest dimension.
     pub(super) fn size(&self, shape: Option<u16>) -> Option<(f64, f64)> {
         self.sizes.get(usize::from(shape?)).copied().flatten()
     }
 
-    /// The number of a chunk's name.
+    /// The number of a name in a chunk.
     pub(super) fn bearer(&mut self, vpp_stage: u32, name: &str) -> u32 {
         let known = self.bearers.get(name).and_then(|stages| stages.iter().find(|(stage, _)| *stage == vpp_stage));
         if let Some(&(_, bearer)) = known {
@@ -140,7 +140,7 @@ impl Names {
         self.named_bearers.get(bearer as usize).map_or(0, |(stage, _)| *stage)
     }
 
-    /// The number of what the series of a row hang on.
+    /// The number of a row's identity.
     pub fn tensor(&mut self, kind: u16, vpp_stage: u32, name: &str, micro_step: Option<u32>) -> u32 {
         let bearer = self.bearer(vpp_stage, name);
         let tensors = &mut self.tensors;
@@ -158,7 +158,7 @@ impl Names {
     }
 }
 
-/// Elements and longest dimension of `[3, 4]`; those of a number are 1.
+/// The number of elements and the longest dimension of `[3, 4]`; both are 1 for a scalar.
 fn size_of(text: &str) -> Option<(f64, f64)> {
     let sizes: Vec<f64> = sizes_of(text)?.into_iter().map(|size| size as f64).collect();
     Some((sizes.iter().product(), sizes.iter().copied().fold(1.0, f64::max)))

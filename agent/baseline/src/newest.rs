@@ -1,4 +1,4 @@
-//! The newest of several runs, where a directory holds more than one.
+//! Selection of the newest run in a directory with several.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,32 +10,32 @@ use trainmon_journal::FILE_EXTENSION;
 
 use trainmon_run_files::{file_name, is_rank_directory, rank_of};
 
-/// What alerts find lies there, beside the ranks' directories.
+/// The directory of alert findings, next to the rank directories.
 const FINDINGS: &str = "anomaly_detected";
-/// Event files of a rank.
+/// The directory of a rank's event files.
 const EVENTS: &str = "tensorboard";
 
-/// A run that stands for a directory of several: the newest of them.
+/// The newest run, chosen from a directory of several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NewestRun {
-    /// The directory that was asked for.
+    /// The requested directory.
     pub directory: PathBuf,
-    /// How many runs it holds.
+    /// The number of runs in it.
     pub runs: usize,
-    /// The directory of the newest, of the first rank if each rank has its own.
+    /// The directory of the newest run; that of the first rank if each rank has its own.
     pub taken: PathBuf,
 }
 
 impl NewestRun {
-    /// One line for people; `verb` is what happens to the run: `comparing`.
+    /// One line for people. `verb` is what happens with the run: `comparing`.
     pub fn in_words(&self, verb: &str) -> String {
         let Self { directory, runs, taken } = self;
-        format!("`{}` holds {runs} runs: {verb} the newest, {}\n", directory.display(), file_name(taken))
+        format!("`{}` contains {runs} runs; {verb} the newest, {}\n", directory.display(), file_name(taken))
     }
 }
 
-/// The directory of the run that a path means, in the layout `run`: of a directory of several the newest, with the word
-/// that it is. Every other path means itself.
+/// The run directory that a path refers to (layout `run`). For a directory of several runs, the newest, with a note
+/// about it. Other paths are returned unchanged.
 pub fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     let inner = directories(path);
     if inner.iter().any(|one| is_rank_directory(file_name(one))) {
@@ -46,15 +46,15 @@ pub fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     let runs: Vec<PathBuf> = others.into_iter().filter(|one| is_run(one)).collect();
     let Some((taken, word)) = newest_of(path, runs) else { return (path.to_path_buf(), None) };
     let newest = started(&taken);
-    // A directory of the layout msprobe has may hold runs of both.
+    // A directory of msprobe's layout may contain runs of both layouts.
     if older_layout.iter().any(|one| changed(one) > newest) {
         return (path.to_path_buf(), None);
     }
     (taken, word)
 }
 
-/// The newest of the runs in a directory, by its own word of when it was started, else by when its directory was last
-/// changed. With the word that it is, if there are several; `None` without any.
+/// The newest run in a directory, by its recorded start time, else by the last change of its directory. With a note
+/// about it if there are several; `None` without any.
 pub fn newest_of(directory: &Path, runs: Vec<PathBuf>) -> Option<(PathBuf, Option<NewestRun>)> {
     let count = runs.len();
     let (_, taken) = runs.into_iter().map(|run| (started(&run), run)).max()?;
@@ -63,7 +63,7 @@ pub fn newest_of(directory: &Path, runs: Vec<PathBuf>) -> Option<(PathBuf, Optio
     Some((taken, word))
 }
 
-/// Whether something of a run is in a directory: one that was started and never made a step has nothing.
+/// Whether a directory contains data of a run. A run that was started and never made a step has none.
 fn is_run(directory: &Path) -> bool {
     let is_written = |rank: &PathBuf| {
         let entries = fs::read_dir(rank).into_iter().flatten().filter_map(Result::ok);
@@ -77,7 +77,7 @@ fn is_run(directory: &Path) -> bool {
     !ranks.is_empty() && (ranks.iter().any(is_written) || directory.join(FINDINGS).is_dir())
 }
 
-/// When a run was started: as it says itself, else when its directory was last changed.
+/// The start time of a run: recorded by the run, else the last change of its directory.
 fn started(run: &Path) -> Timestamp {
     let file = fs::read(run.join(RUN_FILE)).ok();
     let file = file.and_then(|text| serde_json::from_slice::<RunFile>(&text).ok());
@@ -89,7 +89,7 @@ fn changed(path: &Path) -> Timestamp {
     changed.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or(Timestamp::MIN)
 }
 
-/// The directories in a directory, by name; no links, of which one leads to the newest run, and nothing hidden.
+/// The directories in a directory, by name, without symbolic links (one points to the newest run) and hidden ones.
 pub fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     let shown = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
@@ -129,7 +129,7 @@ mod tests {
         let (run, word) = run_directory_of(base);
         assert_eq!(run, base.join("b"));
         let said = word.unwrap().in_words("comparing");
-        assert_eq!(said, format!("`{}` holds 2 runs: comparing the newest, b\n", base.display()));
+        assert_eq!(said, format!("`{}` contains 2 runs; comparing the newest, b\n", base.display()));
         // One without the file is as old as its directory.
         put(base, "a", None, "grad_reduced_0-9.csv");
         assert_eq!(run_directory_of(base).0, base.join("a"));

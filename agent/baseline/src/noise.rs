@@ -1,99 +1,99 @@
-//! How far two runs of the same code may be apart: four bounds, each with its reason.
+//! The tolerance between two runs of the same code: four limits, each with its reason.
 //!
 //! ```text
-//! difference / magnitude  >  printed digits + largest of ( round-off | growth | spread of golden runs )   ─▶ they part
+//! difference / magnitude  >  printed digits + largest of ( round-off | growth | spread of golden runs )   ─▶ they diverge
 //! ```
 //!
-//! - **Printed digits**: half a unit of the last decimal, of either run.
-//! - **Round-off**: what another order of summing gives in one step, from equal inputs.
-//! - **Growth**: noise grows steadily along a training, a fault jumps. A series may be ten times as far apart as it, or the
-//!   median of its kind, ever was before; and more where what comes before it in the same step has grown more.
-//! - **Spread**: with several golden runs, how far these are from one another, now or before.
+//! - **Printed digits**: half a unit of the last decimal, for either run.
+//! - **Round-off**: the effect of another summation order in one step, from equal inputs.
+//! - **Growth**: noise grows steadily during a training, a fault jumps. A series may differ by ten times as much as it,
+//!   or the median of its kind, ever did before; by more if earlier quantities in the same step have grown more.
+//! - **Spread**: with several golden runs, their differences from each other, now or before.
 
 use serde::Serialize;
 use trainmon_core::Dtype;
 use trainmon_noise::{of_sum, unit_roundoff};
 
-/// A series may grow by this factor from one common step to the next. Trainings that differ in the order of summing only
+/// The allowed growth of a series from one common step to the next. Trainings that differ only in the summation order
 /// stay below 5 from the fifth step on (`offline/tests/scripts/make_monitor_runs.py`).
 pub(super) const GROWTH: f64 = 10.0;
-/// A series this many times as far apart as ever before, though round-off of one step might explain it: where a fault shows in
-/// the same step, it began there.
+/// A series that differs by this factor more than ever before counts although round-off of one step might explain it:
+/// if a fault shows in the same step, it began there.
 pub(super) const FAINT_GROWTH: f64 = 30.0;
-/// In its first steps an optimizer turns round-off into whole steps (Adam divides a gradient near nothing by itself), and a
-/// series has no past to be measured by: this factor instead.
+/// The allowed growth in the first steps, in which an optimizer turns round-off into full-size updates (Adam divides a
+/// tiny gradient by itself) and a series has no history.
 pub(super) const EARLY_GROWTH: f64 = 100.0;
-/// What comes before may have grown by this factor in a step, and what follows from it with it.
+/// The growth that earlier quantities in a step may pass on to later ones.
 pub(super) const MOST_UPSTREAM_GROWTH: f64 = 10.0;
-/// So many steps are first ones.
+/// The number of first steps.
 pub(super) const EARLY_STEPS: u32 = 4;
-/// Layers a rounding error goes through, and what cancels in their sums.
+/// The number of layers that a rounding error passes, including cancellation in their sums.
 const DEPTH: f64 = 64.0;
-/// As above of single elements.
+/// The same for single elements.
 const ELEMENT_DEPTH: f64 = 8.0;
-/// Roundings of an element from equal inputs, as in an optimizer.
+/// The number of roundings of an element from equal inputs, as in an optimizer.
 const ROUNDINGS: f64 = 16.0;
-/// Lengths where the files tell no shape.
+/// The assumed length if the files contain no shape.
 const UNKNOWN_LENGTH: f64 = 1024.0;
-/// A gradient this far below the median of its kind is what is left of sums that cancel: round-off and nothing else, such as
-/// that of a key's bias in attention.
+/// A gradient this far below the median of its kind is the rest of cancelling sums, hence only round-off, such as that
+/// of a key's bias in attention.
 const NOTHING_BUT_ROUNDOFF: f64 = 1e-4;
-/// As above where elements have 8 or 11 bits.
+/// The same for elements of 8 or 11 bits.
 const NOTHING_BUT_ROUNDOFF_16: f64 = 2e-2;
-/// A tensor's magnitude counts as no less than this share of the median of its kind.
+/// The lower limit for a tensor's magnitude, as a share of the median of its kind.
 pub(super) const LEAST_SHARE: f64 = 1e-2;
-/// So many steps equal to the last digit: the code gives the same bits each time, and no difference is noise.
+/// After this many bitwise equal steps, the code counts as deterministic, and no difference is noise.
 pub(super) const DETERMINISTIC_STEPS: u64 = 3;
-/// A setting that was computed in float64 twice.
+/// The tolerance for a setting that was computed in float64 twice.
 pub(super) const SETTING: f64 = 1e-9;
-/// The statistics are sums in float64 themselves.
+/// The tolerance for statistics, which are sums in float64 themselves.
 pub(super) const SAME_BITS: f64 = 1e-12;
 
 trainmon_core::named_enum! {
-    /// Where a bound comes from; its words stand behind the number.
+    /// The origin of a tolerance; printed after the number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum BoundSource: words {
-        /// The decimals that were printed.
+        /// The number of printed decimals.
         PrintedDigits = "printed digits",
-        /// Another order of summing.
+        /// Another summation order.
         RoundOff = "round-off of one step",
-        /// What the series, or the median of its kind, has shown before, times ten.
+        /// Ten times the previous value of the series, or of the median of its kind.
         Growth = "growth of the noise so far",
-        /// How far golden runs are from one another.
+        /// The differences between golden runs.
         GoldenSpread = "spread of the golden runs",
-        /// The runs were equal to the last digit for several steps.
+        /// The runs were bitwise equal for several steps.
         EqualUntilThen = "equal to the last digit until then",
-        /// A setting or whole numbers: nothing is rounded.
+        /// A setting or whole numbers, which are not rounded.
         Exact = "a setting or whole numbers: no noise",
-        /// NaN, infinity or another shape on one side: no bound.
+        /// NaN, infinity or another shape in one run: no tolerance applies.
         NoBound = "no bound holds",
     }
 }
 
-/// A bound on a difference, relative to the magnitude of what differs.
+/// A tolerance for a difference, relative to the magnitude of the quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
     pub(super) value: f64,
     pub(super) source: BoundSource,
 }
 
-/// What a statistic is, for judging it.
+/// The class of a statistic, for judging it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatisticClass {
-    /// A sum over all elements: errors of elements cancel.
+    /// A sum over all elements, in which errors of elements cancel.
     Norm,
-    /// As above, of signed elements: its magnitude is that of the elements, not its own.
+    /// The same for signed elements: its magnitude is that of the elements, not its own.
     Mean,
-    /// One element.
+    /// A single element.
     Extreme,
     /// A share of elements: noise moves an element over a threshold.
     Share,
     /// A count of NaN or infinities.
     Count,
-    /// A number of its own.
+    /// A plain number.
     Plain,
-    /// Says nothing about how far apart tensors are.
+    /// Says nothing about the difference of tensors.
     NotJudged,
 }
 
@@ -111,21 +111,21 @@ impl StatisticClass {
     }
 }
 
-/// What becomes of a tensor's numbers, for judging it.
+/// How a tensor's numbers are computed, for judging it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KindClass {
     /// Long sums.
     Reduction,
-    /// Made of gradients, each element for itself: moments, updates.
+    /// Computed from gradients, each element separately: moments, updates.
     Elementwise,
-    /// Changed a little by those.
+    /// Changed slightly by `Elementwise` quantities.
     Parameter,
     /// Set, not computed: the learning rate.
     Exact,
 }
 
-/// Place of a kind in a step's chain of cause and effect: what a step starts from, forward, loss, backward, aggregation, the
-/// optimizer. Moments are measured before they are brought up to date, so they belong to what it starts from.
+/// The position of a kind in a step's order of causes and effects: the start of the step, forward, loss, backward,
+/// aggregation, optimizer. Moments are measured before their update, so they belong to the start.
 pub fn place_of(kind: &str, name: &str) -> u8 {
     match (kind, name) {
         ("param_origin", _) => 0,
@@ -144,12 +144,12 @@ pub fn place_of(kind: &str, name: &str) -> u8 {
         ("run", "learning_rate") => 10,
         ("mg_direction" | "update" | "update_ratio", _) => 11,
         ("param_updated", _) => 12,
-        // Collectives, and what a script shows of its own accord.
+        // Collectives, and tensors that a script passes.
         _ => 7,
     }
 }
 
-/// Whether rows of a kind stand in the order in which they came to be.
+/// Whether rows of a kind are in the order of their computation.
 pub(super) fn is_in_order(kind: &str) -> bool {
     matches!(kind, "actv" | "actv_grad" | "grad_unreduced" | "comm" | "cc" | "adhoc")
 }
@@ -163,30 +163,31 @@ pub(super) fn class_of(kind: &str, name: &str) -> KindClass {
     }
 }
 
-/// What is known of a row.
+/// The properties of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowFacts {
     pub(super) kind: KindClass,
-    /// Elements and longest dimension.
+    /// The number of elements and the longest dimension.
     pub(super) size: Option<(f64, f64)>,
-    /// Unit round-off of its elements.
+    /// The unit round-off of its elements.
     pub(super) unit: f64,
-    /// The coarsest unit round-off of anything that was computed with.
+    /// The coarsest unit round-off of the computation.
     pub(super) coarsest: f64,
-    /// Whether something before it in the run differs: then it was not computed from equal inputs.
+    /// Whether an earlier quantity in the run differs, so that the row was not computed from equal inputs.
     pub(super) has_noisy_inputs: bool,
 }
 
-/// Whether there is no noise in it: a setting, or whole numbers.
+/// Whether the row has no noise: a setting, or whole numbers.
 pub(super) fn is_exact(row: RowFacts) -> bool {
     row.kind == KindClass::Exact || row.unit == 0.0
 }
 
-/// How far another order of summing can take a statistic in one step, relative to its magnitude.
+/// The largest effect of another summation order on a statistic in one step, relative to its magnitude.
 ///
-/// A sum of `k` terms is off by about `u √k`; matrix products are summed in float32 at the coarsest, and `k` is about the
-/// longest dimension. Moments are made of gradients, which are such sums. Elements of a coarser type are rounded besides, each for itself: in a norm over `n` of them that goes
-/// down, though not with `√n`, since their errors hang together.
+/// A sum of `k` terms has an error of about `u √k`. Matrix products are summed in float32 or finer, and `k` is about
+/// the longest dimension. Moments are computed from gradients, which are such sums. Elements of a coarser type are also
+/// rounded individually. In a norm over `n` elements this error decreases, but not with `√n`, because their errors are
+/// correlated.
 pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     let (elements, longest) = row.size.unwrap_or((UNKNOWN_LENGTH, UNKNOWN_LENGTH));
     if statistic == StatisticClass::Share {
@@ -206,19 +207,19 @@ pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     DEPTH * of_sums + ELEMENT_DEPTH * of_elements
 }
 
-/// How far another order of summing takes the longest sums of a network in one step.
+/// The effect of another summation order on the longest sums of a network in one step.
 pub(super) fn of_long_sums(unit: f64) -> f64 {
     DEPTH * of_sum(unit, UNKNOWN_LENGTH)
 }
 
-/// Whether a gradient this small beside its like is nothing but round-off; of one that is printed as 0 with few digits nobody
-/// knows.
+/// Whether a gradient this small compared with its kind is only round-off. Unknown for one that is printed as 0 with
+/// few digits.
 pub(super) fn is_nothing(magnitude: f64, median: f64, coarsest: f64, is_rounded: bool) -> bool {
     let share = if coarsest > unit_roundoff(Dtype::F32) { NOTHING_BUT_ROUNDOFF_16 } else { NOTHING_BUT_ROUNDOFF };
     (magnitude > 0.0 || is_rounded) && magnitude < share * median
 }
 
-/// How much a golden run may differ from those it is measured with: the fewer there are, the less they tell.
+/// The factor on the spread of the golden runs: the fewer there are, the less reliable it is.
 pub(super) fn spread_factor(golden_runs: usize) -> f64 {
     match golden_runs {
         0..=2 => 10.0,

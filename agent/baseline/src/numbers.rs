@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formatting of numbers in messages.
 
-/// Six significant digits at most: `0.332148`, `1.5e-7`.
+/// Formats a number with at most six significant digits: `0.332148`, `1.5e-7`.
 pub fn short(value: f64) -> String {
     trainmon_core::short(value, 6)
 }

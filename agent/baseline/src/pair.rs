@@ -1,4 +1,4 @@
-//! Runs of one rank side by side, step by step.
+//! Reads runs of one rank side by side, step by step.
 
 use std::collections::BTreeSet;
 
@@ -13,38 +13,38 @@ use super::source::RankSource;
 use super::steps::StepRows;
 use super::writers::are_two;
 
-/// Which steps two runs have.
+/// The steps of two runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StepRange {
-    /// Steps that were compared.
+    /// The number of steps compared.
     pub common: u64,
-    /// The first and the last of them.
+    /// The first and the last step compared.
     pub range: Option<(u64, u64)>,
-    /// The first and last step of the target, and of the first golden run.
+    /// The first and the last step of the target.
     pub target: Option<(u64, u64)>,
-    /// As above.
+    /// The first and the last step of the first golden run.
     pub golden: Option<(u64, u64)>,
-    /// Steps only the target has, and only the first golden run.
+    /// The number of steps that only the target has.
     pub only_target: u64,
-    /// As above.
+    /// The number of steps that only the first golden run has.
     pub only_golden: u64,
 }
 
-/// What came of one rank.
+/// The result for one rank.
 #[derive(Debug)]
 pub struct PairedRank {
-    /// Which steps were compared.
+    /// The steps compared.
     pub steps: StepRange,
-    /// What was found.
+    /// The findings.
     pub judged: Judged,
-    /// What was left out of the files.
+    /// Warnings about skipped parts of the files.
     pub warnings: BTreeSet<String>,
-    /// The fewer decimals of those the two runs are rounded to.
+    /// The smaller number of decimals to which the two runs are rounded.
     pub rounded_to: Option<u16>,
 }
 
-/// Compares one rank with golden ones, of which there is one at least. `computed_in` is the unit round-off of what was computed
-/// in, where the files do not show it; 0 otherwise. `tell` hears how many bytes were read.
+/// Compares one rank with one or more golden ones. `computed_in` is the unit round-off of the computation, if the files
+/// do not contain it; else 0. `tell` receives the number of bytes read.
 ///
 /// # Errors
 /// A table is damaged (with file, line and column); a journal cannot be read.
@@ -101,7 +101,7 @@ pub fn compare_rank(
 }
 
 impl StepRange {
-    /// Notes two steps that stand side by side.
+    /// Records a pair of steps.
     fn saw(&mut self, of_target: u64, of_golden: u64) {
         if of_target <= of_golden {
             widen(&mut self.target, of_target);

@@ -1,4 +1,4 @@
-//! One rank of one run, read a step at a time.
+//! Reads one rank of one run, one step at a time.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use super::names::Names;
 use super::source::{Files, RankSource};
 use super::steps::StepRows;
 
-/// One rank of one run, and the step it stands at.
+/// One rank of one run, positioned at a step.
 pub struct RankReader {
     reader: Reader,
-    /// The step it stands at.
+    /// The rows of the current step.
     pub rows: StepRows,
-    /// Whether `rows` is a step; not so behind the end.
+    /// Whether `rows` is a step; `false` after the end.
     is_at_step: bool,
     last: Option<u64>,
     bytes: u64,
@@ -26,7 +26,7 @@ enum Reader {
 }
 
 impl RankReader {
-    /// Stands at the first step. Of CSV files only those with the prefixes are read, if any are given.
+    /// Opens the rank at its first step. If prefixes are given, only CSV files with these prefixes are read.
     ///
     /// # Errors
     /// A table is damaged (with file, line and column); a journal cannot be read.
@@ -56,8 +56,8 @@ impl RankReader {
         Ok(())
     }
 
-    /// Goes to the first step at or behind this one. What lies before it is not read where that can be told without reading: steps
-    /// of a journal, and CSV files whose names say that they end before it.
+    /// Advances to the first step at or after this one. Skips what it can without reading: steps of a journal, and CSV
+    /// files that end before it by their names.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -75,7 +75,7 @@ impl RankReader {
         Ok(())
     }
 
-    /// The step it stands at; `None` behind the end.
+    /// The current step; `None` after the end.
     pub fn step(&self) -> Option<u64> {
         self.is_at_step.then_some(self.rows.step)
     }
@@ -90,12 +90,12 @@ impl RankReader {
         }
     }
 
-    /// The last step it stood at.
+    /// The last step reached.
     pub(crate) fn last_step(&self) -> Option<u64> {
         self.last
     }
 
-    /// What was left out so far.
+    /// The warnings so far.
     pub fn warnings(&self) -> &BTreeSet<String> {
         match &self.reader {
             Reader::Csv(reader) => &reader.warnings,
@@ -103,7 +103,7 @@ impl RankReader {
         }
     }
 
-    /// The decimals the numbers are rounded to, as far as they were read.
+    /// The number of decimals to which the numbers read so far are rounded.
     pub(crate) fn rounded_to(&self) -> Option<u16> {
         matches!(self.reader, Reader::Csv(_)).then(|| self.rows.digits.rounded_to()).flatten()
     }

@@ -1,4 +1,4 @@
-//! What a path means: the ranks of a run, each its CSV files or its journal.
+//! Resolves a path to the ranks of a run, each with its CSV files or its journal.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,24 +11,24 @@ use crate::error::ReadRunError;
 use crate::journals::{JournalsError, journals_in};
 use crate::newest::{NewestRun, run_directory_of};
 
-/// A rank of the target with those of the golden runs that have it, the first of them always.
+/// A rank of the target with those of the golden runs that have it; the first golden run always does.
 pub type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
 
-/// How deep a dump's file lies below its root at most.
+/// The maximum depth of a dump's file below its root.
 const DUMP_DEPTH: usize = 3;
 
 /// One rank of a run.
 #[derive(Debug)]
 pub struct RankSource {
-    /// Its number.
+    /// The rank's number.
     pub rank: u32,
-    /// Its directory or journal.
+    /// The rank's directory or journal.
     pub path: PathBuf,
-    /// What is read.
+    /// The files to read.
     pub files: Files,
 }
 
-/// What a rank is read from.
+/// The files of a rank.
 #[derive(Debug)]
 pub enum Files {
     /// CSV files.
@@ -38,7 +38,7 @@ pub enum Files {
 }
 
 impl RankSource {
-    /// Bytes to read.
+    /// The number of bytes to read.
     pub fn bytes(&self) -> u64 {
         let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
         match &self.files {
@@ -48,21 +48,23 @@ impl RankSource {
     }
 }
 
-/// Whether the path is a monitor's output: a journal, or a directory of CSV files or journals, of one rank or several.
+/// Whether the path is the output of a monitor: a journal, or a directory of CSV files or journals, of one or more
+/// ranks.
 pub fn is_run(path: &Path) -> bool {
     ranks_in(path).is_ok_and(|(ranks, _)| !ranks.is_empty())
 }
 
-/// The ranks of a run, by number. Of several runs they are those of the newest, with the word that they are.
+/// The ranks of a run, by number. With several runs, those of the newest, with a note about it.
 ///
 /// # Errors
-/// Nothing is there, or no run, or it cannot be looked at.
+/// The path does not exist, is not a run, or cannot be read.
 pub fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), ReadRunError> {
     let (run, newest) = run_directory_of(path);
     let mut ranks = find(&run)?;
     ranks.sort_by_cached_key(|source| (source.rank, made(&source.path), source.path.clone()));
     let runs = ranks.chunk_by(|one, other| one.rank == other.rank).map(<[_]>::len).max().unwrap_or(0);
-    // In msprobe's layout each run of a rank has a directory beside the others: the last of each rank is its newest.
+    // In msprobe's layout, each run of a rank has a directory next to the others: the last one of each rank is its
+    // newest.
     let mut newest_ranks: Vec<RankSource> = Vec::with_capacity(ranks.len());
     for source in ranks {
         match newest_ranks.last_mut() {
@@ -78,7 +80,7 @@ pub fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), Rea
     Ok((newest_ranks, newest.or(newest_of_ranks)))
 }
 
-/// When a rank's files were begun: as their directory's name says (it has no year), and when they were last changed.
+/// When a rank's files were started: from the directory's name (which has no year), and from their last change.
 fn made(path: &Path) -> (Option<TimeTag>, Option<SystemTime>) {
     let tag = parse_v1_directory(file_name(path)).map(|(time, _)| time);
     (tag, path.metadata().and_then(|metadata| metadata.modified()).ok())
@@ -97,17 +99,17 @@ fn find(path: &Path) -> Result<Vec<RankSource>, ReadRunError> {
         if path.extension().is_some_and(|extension| extension == FILE_EXTENSION) {
             return Ok(vec![journal(path)?]);
         }
-        let found = "it is a file and no journal (`.tmj`)";
+        let found = "it is a file, but not a journal (`.tmj`)";
         return Err(ReadRunError::NotARun { path: path.to_path_buf(), found });
     }
     match runs_in(path) {
-        // The CSV files may have been left out for the journal.
+        // The CSV files may have been replaced by the journal.
         Ok(runs) if runs.iter().all(|run| run.tables.is_empty()) => {
             journals(path)?.map_or_else(|| Ok(runs.into_iter().map(of_csv).collect()), Ok)
         }
         Ok(runs) => Ok(runs.into_iter().map(of_csv).collect()),
         Err(RunError::NotARun { found, .. }) => journals(path)?.ok_or_else(|| {
-            let found = if holds_dump(path, DUMP_DEPTH) { "it holds dumps (dump.json)" } else { found };
+            let found = if holds_dump(path, DUMP_DEPTH) { "it contains dumps (dump.json)" } else { found };
             ReadRunError::NotARun { path: path.to_path_buf(), found }
         }),
         Err(error) => Err(error.into()),
@@ -127,7 +129,7 @@ fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, ReadRunError> {
 }
 
 fn journal(path: &Path) -> Result<RankSource, ReadRunError> {
-    // Of other ranks' journals nothing more is read.
+    // Of the other ranks' journals, only the header is read.
     let rank = Recovered::run_of(path)?.rank.0;
     Ok(RankSource { rank, path: path.to_path_buf(), files: Files::Journal })
 }

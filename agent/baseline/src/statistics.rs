@@ -1,4 +1,4 @@
-//! A step of runs that are alike in their statistics only: which series are beyond how far they usually are.
+//! Judges a step of runs that agree in their statistics only: which series are outside of their usual range.
 
 use std::collections::HashSet;
 
@@ -8,42 +8,42 @@ use crate::names::Names;
 use crate::noise::{KindClass, SETTING, StatisticClass, class_of};
 use crate::steps::{LOSS, RUN_KIND, RowHead, StepRows};
 
-/// A value printed with fewer of its digits than this tells nothing of a few percent.
+/// The smallest number of printed digits' units for which a few percent are visible.
 const COARSE: f64 = 20.0;
-const SETTING_SOURCE: &str = "a setting: no noise";
-/// In place of a statistic's number.
+const SETTING_SOURCE: &str = "a setting, which has no noise";
+/// A marker in place of a statistic's number.
 const SHAPE: u16 = u16::MAX;
-const NUMBER_SOURCE: &str = "no number where the golden run has one";
+const NUMBER_SOURCE: &str = "not a number, unlike in the golden run";
 
-/// What is known of all series of a rank.
+/// The state of all series of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     levels: Levels,
-    /// Settings and shapes that differ, and series that are no numbers, as was told already.
+    /// Settings and shapes that differ, and series that are not numbers, already reported.
     told: HashSet<(u32, u16)>,
-    /// Where each tensor's row is: in the target, and in each golden run.
+    /// The position of each tensor's row: in the target, and in each golden run.
     places: Vec<Vec<Option<u32>>>,
-    /// How many golden runs had the last step.
+    /// The number of golden runs that had the last step.
     present: usize,
 }
 
-/// A number and its likes.
+/// A number in the target and in the golden runs.
 struct Cell<'a> {
     id: SeriesId,
     target: f64,
     golden: f64,
-    /// By how much the two can be off for having been printed, together.
+    /// The combined error of the two from printing.
     grain: f64,
     statistic: &'a str,
     class: StatisticClass,
 }
 
 impl Statistics {
-    /// Looks at a step that the first golden run has.
+    /// Judges a step that the first golden run has.
     pub(crate) fn look(&mut self, names: &Names, target: &StepRows, golden: &[Option<&StepRows>]) -> Vec<Departure> {
         let runs: Vec<&StepRows> = golden.iter().copied().flatten().collect();
         if runs.len() != self.present {
-            // Of fewer runs or more the mean is another one.
+            // With fewer or more runs, the mean is different.
             self.present = runs.len();
             self.levels.forget();
         }
@@ -59,7 +59,7 @@ impl Statistics {
         let mut found = Vec::new();
         for (number, row) in target.rows.iter().enumerate() {
             let tensor = row.tensor as usize;
-            // Of a tensor's rows in a step the last one, as in the golden run.
+            // Of several rows of a tensor in a step the last one counts, as for the golden run.
             if places[0][tensor] != u32::try_from(number).ok() {
                 continue;
             }
@@ -78,22 +78,23 @@ impl Statistics {
         found
     }
 
-    /// Forgets how far series usually are: it has to be learnt anew.
+    /// Forgets the usual distance of all series, which is then learnt again.
     pub(crate) fn forget(&mut self) {
         self.levels.forget();
     }
 
-    /// Forgets what was told of settings, shapes and numbers that are none: nobody heard it.
+    /// Forgets which settings, shapes and invalid numbers were reported, because the report was discarded.
     pub(crate) fn forget_told(&mut self) {
         self.told.clear();
     }
 
-    /// How many settings, shapes and numbers that are none still differ.
+    /// The number of settings, shapes and invalid numbers that still differ.
     pub(crate) fn still_wrong(&self) -> usize {
         self.told.len()
     }
 
-    /// Another shape than the golden run's, the first time a tensor has one. Of activations it is the batch's affair.
+    /// Reports a shape that differs from the golden run's, once per tensor. Shapes of activations depend on the batch
+    /// and are ignored.
     fn shape_departs(
         &mut self,
         names: &Names,
@@ -189,7 +190,7 @@ fn arithmetic_mean_of(golden: &[(f64, f64)]) -> f64 {
     golden.iter().map(|(value, _)| value).sum::<f64>() / golden.len() as f64
 }
 
-/// The geometric mean of several; of one that number itself, with its sign.
+/// The geometric mean of several numbers; a single one is returned unchanged, with its sign.
 fn mean_of(golden: &[(f64, f64)]) -> f64 {
     match golden {
         [(only, _)] => *only,

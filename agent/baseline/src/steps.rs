@@ -1,4 +1,4 @@
-//! One step of one rank, as the comparison sees it, whatever it was read from.
+//! One step of one rank for the comparison, independent of the file format.
 
 use std::collections::HashMap;
 
@@ -7,52 +7,53 @@ use trainmon_run_files::StepColumn;
 
 use super::names::Names;
 
-/// What the row of a step's own numbers is called: kind, and the statistic of each.
+/// The kind, and the statistic, of the row of a step's own numbers.
 pub const RUN_KIND: &str = "run";
 const RUN_STATISTIC: &str = "value";
 pub(super) const LOSS: &str = StepColumn::Loss.name();
 
-/// So many decimals are all there are: the number was not rounded for printing.
+/// A number with this many decimals was not rounded for printing.
 const ALL_DECIMALS: u16 = 16;
-/// Fewer may be those of whole numbers and simple ratios, rounded or not.
+/// Fewer decimals may be those of whole numbers and simple ratios, rounded or not.
 const TELLING_DECIMALS: u16 = 3;
 
-/// The rows of one step. Its memory is reused from step to step.
+/// The rows of one step. The memory is reused from step to step.
 #[derive(Debug, Default)]
 pub struct StepRows {
     /// The step.
     pub step: u64,
-    /// Steps that the optimizer left out since the step before it: a loss scaler found an overflow, say.
+    /// The number of steps that the optimizer skipped since the previous step, for example because a loss scaler
+    /// detected an overflow.
     pub(super) skipped: u64,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<RowHead>,
-    /// The numbers of all of them.
+    /// The numbers of all rows.
     pub values: Vec<f64>,
     pub(super) digits: Digits,
-    /// How many rows of the step each tensor has so far.
+    /// The number of rows of each tensor in this step so far.
     times: HashMap<u32, u32>,
 }
 
-/// A row without its numbers, which are `values[first..]`, one for each of its columns.
+/// A row without its numbers, which are `values[first..]`, one per column.
 #[derive(Clone, Copy, Debug)]
 pub struct RowHead {
     /// Its tensor, kind and micro-batch ([`Names::tensor`](crate::Names::tensor)).
     pub tensor: u32,
     /// Its columns ([`Names::columns_of`](crate::Names::columns_of)).
     pub columns: u16,
-    /// Where its numbers begin.
+    /// The index of its first number.
     pub first: usize,
     pub(super) shape: Option<u16>,
-    /// Unit round-off of the elements, if the type is known.
+    /// The unit round-off of the elements, if the type is known.
     pub(super) unit: Option<f64>,
-    /// Which table it came from, for [`Digits`]; `None` for numbers that are not rounded.
+    /// The table that it comes from, for [`Digits`]; `None` for numbers that are not rounded.
     pub(super) table: Option<u16>,
 }
 
-/// How finely a run's numbers are printed, as far as they were read.
+/// The printed precision of a run's numbers, as far as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct Digits {
-    /// Most decimals seen, by table and column.
+    /// The largest number of decimals seen, by table and column.
     tables: Vec<Vec<u16>>,
     most: u16,
 }
@@ -66,7 +67,7 @@ impl StepRows {
         self.times.clear();
     }
 
-    /// How often a tensor had a row in this step before; this one is counted.
+    /// The number of rows of the tensor in this step so far, including this one.
     pub(super) fn again(&mut self, tensor: u32) -> u32 {
         let times = self.times.entry(tensor).or_default();
         *times += 1;
@@ -74,7 +75,7 @@ impl StepRows {
     }
 }
 
-/// Adds the numbers of the run itself, as far as the batch has them, and how many steps were skipped.
+/// Adds the numbers of the run itself, as far as the batch has them, and the number of skipped steps.
 pub(super) fn push_run_numbers(names: &mut Names, into: &mut StepRows, batch: &StepBatch) {
     into.skipped = batch.skipped_steps;
     for column in [StepColumn::Loss, StepColumn::LearningRate, StepColumn::GradNorm] {
@@ -88,7 +89,7 @@ pub(super) fn push_run_numbers(names: &mut Names, into: &mut StepRows, batch: &S
 }
 
 impl Digits {
-    /// Learns from a cell.
+    /// Updates the precision with a cell.
     pub(super) fn learn(&mut self, table: u16, column: usize, cell: &str) {
         let table = usize::from(table);
         if self.tables.len() <= table {
@@ -104,7 +105,7 @@ impl Digits {
         }
     }
 
-    /// By how much a number can be off for having been printed: half a unit of the last decimal.
+    /// The error of a number from printing: half a unit of the last decimal.
     pub(super) fn half_unit(&self, table: Option<u16>, column: usize) -> f64 {
         let Some(table) = table else { return 0.0 };
         let of_column = self.tables.get(usize::from(table)).and_then(|columns| columns.get(column)).copied();
@@ -112,13 +113,13 @@ impl Digits {
         if decimals >= ALL_DECIMALS { 0.0 } else { 0.5 * 10f64.powi(-i32::from(decimals)) }
     }
 
-    /// The decimals everything is rounded to, if it is.
+    /// The number of decimals to which everything is rounded, if it is.
     pub(super) fn rounded_to(&self) -> Option<u16> {
         (self.most < ALL_DECIMALS).then_some(self.most)
     }
 }
 
-/// Decimals of a number as text: 3 of `1.250`, 8 of `1.5e-07`.
+/// The number of decimals in a text: 3 for `1.250`, 8 for `1.5e-07`.
 fn decimals(cell: &str) -> u16 {
     let (mantissa, exponent) = cell.split_once(['e', 'E']).unwrap_or((cell, "0"));
     let after_point = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());

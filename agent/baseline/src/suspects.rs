@@ -1,36 +1,36 @@
-//! Series a little beyond their bounds: noise has a tail, a fault has a width.
+//! Series slightly beyond their tolerance, which may be noise.
 //!
-//! Among thousands of series one is now and then a little beyond its bound. A fault shows in many that follow from it in the
-//! same step, or goes far beyond. So a step's suspects part if one of them does, or if they are many; else they were noise,
-//! and their bounds learn from it.
+//! Among thousands of series, one is sometimes slightly beyond its tolerance by chance. A fault shows in many dependent
+//! series in the same step, or is far beyond. So a step's suspects diverge if one of them is decisive, or if they are
+//! many; if not, they were noise, and their tolerances adapt.
 
 use super::found::Divergence;
 use super::noise::{BoundSource, KindClass, class_of};
 
-/// So many times its bound a series parts whatever the others do.
+/// A series this many times beyond its tolerance diverges whatever the others do.
 const DECISIVE: f64 = 4.0;
-/// Of the tensors judged in a step so many are no chance any more, and so many at least.
+/// The share of the tensors judged in a step, and their minimum number, that are no longer chance.
 const BROAD_SHARE: f64 = 0.2;
 const BROAD_LEAST: usize = 3;
 
-/// What a jump changes of a norm at most, and of single elements or means: more is a fault, whatever follows.
+/// The largest change of a norm by a jump, and of single elements or means. A larger change is a fault in any case.
 const JUMP_OF_NORM: f64 = 5e-3;
 const JUMP_OF_ELEMENT: f64 = 5e-2;
 
-/// A series beyond its bound.
+/// A series beyond its tolerance.
 #[derive(Debug)]
 pub(super) struct Suspect {
     pub(super) tensor: u32,
-    /// Its place among the tensor's series.
+    /// Its position among the tensor's series.
     pub(super) series: usize,
     pub(super) divergence: Divergence,
 }
 
-/// Those of a step.
+/// The suspects of a step.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     pub(super) found: Vec<Suspect>,
-    /// Tensors judged in the step.
+    /// The number of tensors judged in the step.
     pub(super) judged: usize,
 }
 
@@ -48,15 +48,15 @@ fn is_gradient(divergence: &Divergence) -> bool {
     matches!(divergence.place.0, 5 | 6 | 8 | 9)
 }
 
-/// Whether an optimizer makes it of gradients: parameters, moments, updates.
+/// Whether an optimizer computes it from gradients: parameters, moments, updates.
 fn is_made_of_gradients(divergence: &Divergence) -> bool {
     let class = class_of(&divergence.tensor.kind, &divergence.tensor.name);
     matches!(class, KindClass::Parameter | KindClass::Elementwise)
 }
 
 impl Suspects {
-    /// Whether all that part may do so because rounding took elements of an activation to the other side of a kink, as of a `ReLU`'s: loss
-    /// and activations agree, gradients are another by a little, and those of the next step agree again.
+    /// Whether the suspects may differ because rounding moved elements of an activation across a kink, as of a `ReLU`:
+    /// loss and activations agree, gradients differ slightly, and those of the next step agree again.
     pub(super) fn may_be_jump(&self) -> bool {
         self.found.iter().any(|suspect| is_gradient(&suspect.divergence)) && self.are_small()
     }
@@ -77,12 +77,12 @@ impl Suspects {
         self.found.push(suspect);
     }
 
-    /// Whether they are no more than what a jump of the step before leaves behind, in moments and parameters.
+    /// Whether they are only the effect of a jump in the previous step on moments and parameters.
     pub(super) fn follow_a_jump(&self) -> bool {
         self.are_small() && self.found.iter().all(|suspect| is_made_of_gradients(&suspect.divergence))
     }
 
-    /// Whether they part: one is decisive, or they are many.
+    /// Whether they diverge: one is decisive, or they are many.
     pub(super) fn is_fault(&self) -> bool {
         let mut tensors: Vec<u32> =
             self.found.iter().filter(|suspect| !suspect.divergence.is_faint).map(|suspect| suspect.tensor).collect();

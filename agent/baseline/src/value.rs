@@ -1,4 +1,4 @@
-//! One number of one row: how far it is from its like, and how far it may be.
+//! Judges one number of one row: its difference from the golden runs', and its tolerance.
 
 use trainmon_core::Dtype;
 use trainmon_noise::{SINGLE, unit_roundoff};
@@ -14,24 +14,24 @@ use super::noise::{
 use super::steps::{LOSS, RUN_KIND};
 use super::suspects::Suspect;
 
-/// Digits so coarse tell nothing: the value itself is less than a hundred of their units.
+/// Digits this coarse are useless: the value is less than a hundred of their units.
 const COARSE: f64 = 1e-2;
-/// Digits so fine show every bit of a float32.
+/// Digits this fine show every bit of a float32.
 const FINE: f64 = 1e-9;
 
-/// Of what is no series: a shape.
+/// The marker for a shape, which is not a series.
 const NO_SERIES: usize = usize::MAX;
 
-/// A loss is made of terms of the size of 1, about: what is left where they cancel, as that of a policy beside itself, is their
-/// rounding up to so many units of float32.
+/// The terms of a loss have a size of about 1. If they cancel, as for a policy compared with itself, the rest is
+/// rounding of up to this many units of float32.
 const UNITS_OF_A_LOSS: f64 = 16.0;
 
-/// Which number of a row.
+/// The position of a number in a row.
 #[derive(Clone, Copy)]
 struct Cell {
     statistic: u16,
     class: StatisticClass,
-    /// Place among the tensor's series.
+    /// The position among the tensor's series.
     series: usize,
 }
 
@@ -39,24 +39,24 @@ struct Cell {
 struct Values {
     target: f64,
     golden: Vec<f64>,
-    /// By how much the target's and the first golden run's can be off for having been printed, together.
+    /// The combined error of the target's and the first golden run's number from printing.
     half_units: f64,
 }
 
-/// Whether both runs' losses are what rounding leaves of terms that cancel.
+/// Whether both runs' losses are only the rounding of cancelling terms.
 fn is_nothing_of_loss(names: &Names, pair: &Pair<'_>, values: [f64; 2]) -> bool {
     let tensor = &names.tensors[pair.target.0.tensor as usize];
     let is_loss = names.kind_name(tensor.kind) == RUN_KIND && names.bearer_name(tensor.bearer) == LOSS;
     is_loss && values.iter().all(|value| value.abs() <= UNITS_OF_A_LOSS * SINGLE)
 }
 
-/// What a value differs by.
+/// The difference of a value.
 struct Difference {
-    /// Relative to the tensor's magnitude; from the nearest golden run.
+    /// The difference from the nearest golden run, relative to the tensor's magnitude.
     relative: f64,
-    /// What the printed digits allow, likewise.
+    /// The tolerance for the printed digits, relative to the same magnitude.
     digits: f64,
-    /// How far golden runs are from one another, if there are several.
+    /// The difference of golden runs from each other, if there are several.
     spread: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ impl Judge {
         }
     }
 
-    /// Notes the statistics that one run alone has.
+    /// Records the statistics that only one run has.
     fn note_statistics(&mut self, names: &Names, pair: &Pair<'_>) {
         let (target, golden) = (self.plan(names, pair.target.0.columns), self.plan(names, pair.golden[0].0.columns));
         for (side, (one, other)) in [(&target, &golden), (&golden, &target)].into_iter().enumerate() {
@@ -152,7 +152,7 @@ impl Judge {
             let (values, difference, is_faint) = ([target, first], difference.relative, !is_beyond(&bound));
             let bearer = (names.tensors[tensor].bearer, pair.place.0);
             let apart = Apart { class: cell.class, values, elements: pair.elements.unwrap_or(1.0) };
-            // Where nothing has rounded yet there is nothing an optimizer could make large.
+            // Before the first rounding error there is nothing that an optimizer could amplify.
             let is_noisy = pair.facts.has_noisy_inputs && passed.source != BoundSource::EqualUntilThen;
             if is_nothing_of_loss(names, pair, values) {
                 return;
@@ -178,7 +178,7 @@ impl Judge {
         group.spreads_now.push(spread);
     }
 
-    /// How far this series may be apart in this step.
+    /// The tolerance of this series in this step.
     fn bound(&self, pair: &Pair<'_>, cell: Cell, difference: &Difference, upstream: Upstream) -> Bound {
         let &Difference { digits, spread, .. } = difference;
         let series = &self.tensors[pair.target.0.tensor as usize].series[cell.series];
@@ -193,7 +193,7 @@ impl Judge {
         let floor = round_off(cell.class, pair.facts);
         let measured = spread.map(|spread| spread.max(series.spread).max(group.map_or(0.0, |group| group.spread)));
         let (floor, (other, source)) = match measured {
-            // What was measured outranks what was reckoned.
+            // A measured spread overrides a computed tolerance.
             Some(measured) if measured > 0.0 => {
                 let bound = spread_factor(self.golden_runs) * measured;
                 (floor.min(16.0 * pair.facts.unit), (bound, BoundSource::GoldenSpread))
@@ -202,12 +202,12 @@ impl Judge {
         };
         let (value, source) = if other > floor { (other, source) } else { (floor, BoundSource::RoundOff) };
         let source = if digits > value { BoundSource::PrintedDigits } else { source };
-        // Turning decimals into binary adds a little.
+        // Converting decimals to binary adds a small error.
         Bound { value: digits * (1.0 + 1e-9) + value, source }
     }
 
-    /// What a series that has been watched for a while has never come near, though round-off might explain it. Not of types
-    /// coarser than float32: there a value stays the same for long, and then moves by a whole unit.
+    /// A tolerance below round-off for a series that has never come near it over a long time. Not for types coarser
+    /// than float32, whose values stay equal for long and then change by a whole unit.
     fn faint_bound(&self, pair: &Pair<'_>, cell: Cell, difference: &Difference, upstream: Upstream) -> Option<Bound> {
         let series = &self.tensors[pair.target.0.tensor as usize].series[cell.series];
         let level = self.groups.get(&(pair.kind, cell.statistic)).map_or(0.0, |group| group.level);
@@ -226,7 +226,7 @@ impl Judge {
         })
     }
 
-    /// A value that no bound can excuse.
+    /// The divergence of a value for which no tolerance applies.
     fn divergence(&self, names: &Names, pair: &Pair<'_>, statistic: &str, [target, golden]: [f64; 2]) -> Divergence {
         Divergence {
             rank: Some(self.rank),
@@ -262,8 +262,8 @@ fn difference_of(pair: &Pair<'_>, cell: Cell, values: &Values) -> Difference {
     Difference { relative: relative(nearest), digits, spread }
 }
 
-/// What noise may have become by this step. Parameters and moments are made of gradients: one that was nothing before is as
-/// noisy as these.
+/// The noise that this step may have. Parameters and moments are computed from gradients: one without noise before
+/// becomes as noisy as these.
 fn grown(pair: &Pair<'_>, series: &Series, level: f64, upstream: Upstream) -> f64 {
     let past = series.farthest.max(level);
     let is_early = series.seen < EARLY_STEPS;

@@ -1,8 +1,8 @@
-//! A training held against golden runs while it goes on.
+//! Compares a training with golden runs while it runs.
 //!
 //! ```text
 //! step ─▶ equal up to rounding in the first steps?   yes: the noise model of `judge`, until noise is large
-//!                                                    no:  how far each series usually is (`levels`); settings and NaN exactly
+//!                                                    no:  the usual distance of each series (`levels`); settings and NaN exactly
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,38 +22,38 @@ use crate::rank_reader::RankReader;
 use crate::statistics::Statistics;
 use crate::steps::{RUN_KIND, StepRows};
 
-/// Runs that part in the first so many steps they have in common are not equal up to rounding.
+/// Runs that diverge within this many common steps are not equal up to rounding.
 const FIRST_STEPS: u64 = 2;
-/// From this median difference on a fault is told from noise by each series' own level rather than by growth.
+/// From this median difference on, faults are distinguished from noise by each series' own level instead of by growth.
 const LARGE_NOISE: f64 = 1e-2;
-/// Steps without a finding after which an alert is over, as of the other rules.
+/// The number of steps without a finding after which an alert ends, as for other rules.
 const QUIET_STEPS: u32 = 10;
-/// Names in a message before it says how many more there are.
+/// The maximum number of names listed in a message.
 const NAMES_SHOWN: usize = 5;
 
-/// By what a run is held against the golden ones.
+/// The method of comparison with the golden runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
-    /// They are equal up to rounding: by the noise model.
+    /// The runs are equal up to rounding: the noise model.
     Rounding,
-    /// They are alike in their statistics: by how far each series usually is.
+    /// The runs agree in their statistics only: the usual distance of each series.
     Usual,
-    /// It has parted from a run it was equal to up to rounding: there is nothing more to tell.
+    /// The run has diverged from one that it was equal to up to rounding; nothing more is reported.
     Parted,
 }
 
-/// Whether the optimizer left steps out in one of the runs that it made in the other.
+/// Whether the optimizer skipped steps in only one of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Skips {
     Equal,
-    /// Before the step at hand, for the first time. A step that is left out has no number: the parameters were updated as often in
-    /// both runs, and only the data are others.
+    /// Before the current step, for the first time. A skipped step has no number: the parameters were updated equally
+    /// often in both runs, and only the data differ.
     PartHere,
     Differ,
 }
 
 impl Skips {
-    /// Whether they may be why a series parts.
+    /// Whether the skipped steps may explain the divergence of a series.
     fn may_explain(self, leader: &Divergence) -> bool {
         match self {
             Self::Equal => false,
@@ -63,33 +63,33 @@ impl Skips {
     }
 }
 
-/// What a step led to.
+/// The results of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Looked {
-    /// What parts, the cause first: what stands first in the order of a step.
+    /// The deviation that begins, with the cause first in the order of a step.
     pub departure: Option<Departure>,
-    /// The departure that is over.
+    /// The deviation that ended.
     pub over: Option<Over>,
-    /// Steps in which something is beyond while an earlier departure stands; 1 or 0.
+    /// The number of steps with a deviation during an earlier one; 1 or 0.
     pub findings: u64,
-    /// Words for the user.
+    /// Messages for the user.
     pub news: Vec<UserMessage>,
 }
 
-/// A departure that is over.
+/// A deviation that ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Over {
-    /// What departed.
+    /// The deviation.
     pub departure: Departure,
-    /// The number of steps in which something was beyond.
+    /// The number of steps with a deviation.
     pub findings: u64,
-    /// Settings, shapes and numbers that are none, which were told and still differ.
+    /// The number of settings, shapes and invalid numbers that were reported and still differ.
     pub still_wrong: usize,
-    /// Whether it is over because the golden run is.
+    /// Whether it ended because the golden run did.
     pub for_want_of_golden: bool,
 }
 
-/// Holds one rank of a training against golden runs.
+/// Compares one rank of a training with golden runs.
 pub struct BaselineWatch {
     names: Names,
     reader: BatchReader,
@@ -98,18 +98,18 @@ pub struct BaselineWatch {
     judge: Judge,
     statistics: Statistics,
     measure: Measure,
-    /// Steps in common so far in which a tensor was measured in both, and the last common step of all.
+    /// The number of common steps in which both runs measured a tensor, and the last common step.
     common: u64,
-    /// Steps before the first of those in which this run alone measured tensors.
+    /// The number of steps before those in which only this run measured tensors.
     unpaired: u32,
     last: Option<u64>,
     skips: Skips,
-    /// Whether it was told what only one side measures.
+    /// Whether the quantities of one run only were already reported.
     is_told: bool,
     standing: Option<OngoingDeparture>,
 }
 
-/// A departure that goes on.
+/// An ongoing deviation.
 struct OngoingDeparture {
     departure: Departure,
     findings: u64,
@@ -117,13 +117,13 @@ struct OngoingDeparture {
 }
 
 impl BaselineWatch {
-    /// Opens the golden runs for a rank; `own` is the directory of the run that is being written, `config` what it is measured
-    /// with. With words for the user, such as which of several runs is taken.
+    /// Opens the golden runs for a rank. `own` is the directory of the run that is being written, `config` its config.
+    /// Returns messages for the user, such as which of several runs is used.
     ///
-    /// Cost: the directories are listed and each file's first row is read; of journals the whole file is mapped.
+    /// Cost: the directories are listed and the first row of each file is read; journals are mapped as a whole.
     ///
     /// # Errors
-    /// A path is no run, has other ranks, means the run itself, or cannot be read.
+    /// A path is not a run, lacks the rank, refers to the run itself, or cannot be read.
     pub fn open(
         golden: &[PathBuf],
         rank: u32,
@@ -150,13 +150,13 @@ impl BaselineWatch {
         Ok((watch, news))
     }
 
-    /// Looks at a step. `tensors[record.tensor.index()]` is a record's tensor. Steps that were dropped before it, that the golden
-    /// run has not, or that come again are passed over.
+    /// Compares a step. `tensors[record.tensor.index()]` is a record's tensor. Dropped steps, steps that the golden run
+    /// lacks, and repeated steps are skipped.
     ///
-    /// Cost: the golden run is read up to the step; some microseconds per record.
+    /// Cost: the golden run is read up to the step; a few microseconds per record.
     ///
     /// # Errors
-    /// The golden run is damaged there; nothing can be held against it from then on.
+    /// The golden run is damaged at this step. The comparison is impossible from then on.
     pub fn look_at(&mut self, tensors: &[TensorInfo], batch: &StepBatch) -> Result<Looked, ReadRunError> {
         let mut rows = std::mem::take(&mut self.rows);
         self.reader.read(tensors, batch, &mut self.names, &mut rows);
@@ -165,11 +165,11 @@ impl BaselineWatch {
         looked
     }
 
-    /// Holds a recorded run against golden ones as if it were being trained: what each step led to, for those that led to
-    /// anything. For measuring how often the rule is wrong.
+    /// Compares a recorded run with golden ones as if it were being trained. Returns the steps with results. For
+    /// measuring false alarms of the rule.
     ///
     /// # Errors
-    /// As [`Self::open`], of the recorded run too.
+    /// As [`Self::open`], also for the recorded run.
     pub fn replay(target: &Path, golden: &[PathBuf]) -> Result<Vec<(u64, Looked)>, OpenGoldenError> {
         let (ranks, _) = crate::source::ranks_in(target)?;
         let Some(source) = ranks.first() else { return Ok(Vec::new()) };
@@ -201,7 +201,7 @@ impl BaselineWatch {
         looked.news.extend(self.golden.go_to(target.step, &mut self.names)?);
         let Some(golden) = self.golden.rows(target.step) else { return Ok(looked) };
         let first_golden = golden.first().copied().flatten();
-        // A loss or a norm that the golden run was not told in this step.
+        // A loss or norm that the golden run does not have in this step.
         target.rows.retain(|row| !is_of_run(&self.names, row.tensor) || !lacks_number(first_golden, row.tensor));
         let gap = self.last.map_or(1, |last| target.step - last);
         if first_golden.is_some_and(|golden| golden.skipped != target.skipped) {
@@ -214,9 +214,9 @@ impl BaselineWatch {
         let has_tensors = target.rows.iter().any(|row| !is_of_run(&self.names, row.tensor));
         let is_paired = has_tensors && first_golden.is_some_and(|golden| shares_tensor(&self.names, target, golden));
         (self.common, self.last) = (self.common + u64::from(is_paired), Some(target.step));
-        // Both look at every step: when noise has grown large, what is usual is known already.
+        // Both are updated in every step, so that the usual values are known when noise has grown large.
         let beyond = self.statistics.look(&self.names, target, &golden);
-        // Whether the runs are equal up to rounding, numbers of the run alone do not tell.
+        // The numbers of the run alone do not show whether the runs are equal up to rounding.
         if self.common == 0 {
             looked.news.extend(self.unpaired_news(has_tensors));
             self.by_usual(beyond, true, &mut looked);
@@ -239,18 +239,18 @@ impl BaselineWatch {
         Ok(looked)
     }
 
-    /// Of runs that are equal up to rounding.
+    /// The comparison of runs that are equal up to rounding.
     fn by_rounding(&mut self, mut parted: Vec<Divergence>, beyond: Vec<Departure>, step: u64, looked: &mut Looked) {
         if self.common <= FIRST_STEPS && !parted.is_empty() {
             self.measure = Measure::Usual;
             let place = leader_of(&parted);
             let leader = Departure::of_divergence(&parted[place], 0);
             let message = format!(
-                "this run is not equal to the golden one up to rounding: {leader} (another seed, other data or another start); \
-                 from here on each series is held against how far it usually is from the golden run's"
+                "this run and the golden run differ by more than rounding (another seed, other data or another start): {leader}; \
+                 trainmon compares usual levels from here on"
             );
             looked.news.push(UserMessage::info(message));
-            // Beside what no seed explains: settings, NaN, other shapes.
+            // Only differences that no seed explains: settings, NaN, other shapes.
             parted.retain(|divergence| divergence.note.is_some() && !divergence.tensor.kind.starts_with("actv"));
             let shapes = parted.iter().map(|divergence| Departure::of_divergence(divergence, 0));
             self.begin(beyond.into_iter().chain(shapes).collect(), looked);
@@ -261,9 +261,8 @@ impl BaselineWatch {
             self.measure = Measure::Usual;
             let leader = Departure::of_divergence(leader, parted.len() - 1);
             let message = format!(
-                "the optimizer left steps out in one of the runs that it made in the other (a loss scaler, say), and they part: \
-                 {leader}; a fault may be why it left them out. From step {step} on each series is held against how far it usually \
-                 is from the golden run's"
+                "the optimizer skipped steps in only one of the two runs (for example, because of a loss scaler), and they diverge: \
+                 {leader}; a fault may have caused the skips; trainmon compares usual levels from step {step} on"
             );
             looked.news.push(UserMessage::warning(message));
             self.begin(beyond, looked);
@@ -275,8 +274,7 @@ impl BaselineWatch {
         } else if self.judge.noise() > LARGE_NOISE {
             self.measure = Measure::Usual;
             let message = format!(
-                "noise has grown to {} of the values at step {step}: from here on each series is held against how far it \
-                 usually is from the golden run's",
+                "noise has grown to {} of the values at step {step}; trainmon compares usual levels from here on",
                 crate::numbers::short(self.judge.noise())
             );
             looked.news.push(UserMessage::info(message));
@@ -287,7 +285,7 @@ impl BaselineWatch {
         }
     }
 
-    /// Of runs that are alike in their statistics only.
+    /// The comparison of runs that agree in their statistics only.
     fn by_usual(&mut self, beyond: Vec<Departure>, has_tensors: bool, looked: &mut Looked) {
         match &mut self.standing {
             None => self.begin(beyond, looked),
@@ -309,14 +307,14 @@ impl BaselineWatch {
         Some(Over { departure, findings, still_wrong: self.statistics.still_wrong(), for_want_of_golden })
     }
 
-    /// The word that nothing can be held against the golden run, once that has been so for some steps.
+    /// The message that the golden run has no comparable tensors, after several such steps.
     fn unpaired_news(&mut self, has_tensors: bool) -> Option<UserMessage> {
         self.unpaired += u32::from(has_tensors);
         if !has_tensors || self.unpaired != QUIET_STEPS {
             return None;
         }
-        let message = "this run and the golden one have no tensor in common that was measured in the same step: of tensors nothing \
-                       is held against it";
+        let message =
+            "tensors are not compared, because this run and the golden run have measured none in the same step";
         Some(UserMessage::warning(message.to_owned()))
     }
 
@@ -326,7 +324,7 @@ impl BaselineWatch {
         (looked.departure, looked.findings) = (Some(departure), 1);
     }
 
-    /// What is not held against the golden run, since only one side measures it.
+    /// The messages about quantities that only one side measures, which are not compared.
     fn one_sided(&self) -> Vec<UserMessage> {
         let mut kinds: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
         for (tensor, has) in self.judge.sides() {
@@ -356,7 +354,7 @@ impl BaselineWatch {
             let more = unknown.len().saturating_sub(NAMES_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let shown = unknown.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-            news.push(UserMessage::info(format!("not held against the golden run, which has none: {shown}{more}")));
+            news.push(UserMessage::info(format!("not compared, because the golden run has none: {shown}{more}")));
         }
         news
     }

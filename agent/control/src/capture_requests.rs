@@ -1,4 +1,4 @@
-//! Rank 0's part in captures: which requests are followed, and at which step.
+//! Rank 0's decisions about capture requests: which are accepted, and for which step.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,35 +10,36 @@ use super::change_request::{CaptureWanted, Change, ChangeIds, ChangeRequest};
 use super::members::Members;
 use crate::captures::{AgreedCapture, AskedBy, CaptureSchedule};
 
-/// Bytes of a MiB.
+/// The number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
 
-/// A capture that begins within so many steps is that of a signal or an alert too: agreeing on another one takes as long.
+/// A capture that begins within this many steps also covers a signal or an alert, because agreeing on another one takes
+/// as long.
 const NEAR: u64 = 10;
 
-/// A capture that nobody ordered by hand, and why it is not made.
+/// A declined capture that was not requested by hand, with the reason.
 pub(super) struct Declined {
     pub(super) what: String,
     pub(super) why: String,
 }
 
-/// Decides on requests for captures.
+/// Decides about requests for captures.
 #[derive(Default)]
 pub(super) struct CaptureRequests {
-    /// `None`: captures are off.
+    /// `None` if captures are disabled.
     config: Option<CaptureOnDemand>,
-    /// What a signal or an alert asks for.
+    /// The capture that a signal or an alert requests.
     usual: Option<CaptureOrder>,
-    /// The request that the training was started with.
+    /// The request from the config at the start.
     initial: Option<CaptureOrder>,
     numbers: ChangeIds,
-    /// What the other ranks asked for last: their words, and their numbers.
+    /// The last request of each other rank: the rank's session, and the request's number.
     seen: BTreeMap<u32, (String, u64)>,
-    /// First and one past last step of captures agreed upon that are not over, in order.
+    /// The first step and the end (exclusive) of agreed captures that are not over, in order.
     busy: Vec<(u64, u64)>,
-    /// One past the last step of any that has begun.
+    /// The end (exclusive) of the last capture that has begun.
     last_end: Option<u64>,
-    /// Whether the user was told that an alert captures nothing so soon, and nothing any more.
+    /// Whether the limits on captures by alerts were already reported: their distance and their number.
     is_distance_told: bool,
     is_budget_told: bool,
 }
@@ -53,7 +54,7 @@ impl CaptureRequests {
         Self { usual, initial, numbers, config: on, ..Self::default() }
     }
 
-    /// A process of its own needs nobody's word: what its config asks for is known before the first step.
+    /// Schedules the capture of the config in a single process, which needs no agreement.
     pub(super) fn schedule_initial(&mut self, step: Step, schedule: &CaptureSchedule) {
         let Some(order) = self.initial.clone().filter(|order| order.at.is_none_or(|at| at >= step.0)) else { return };
         self.initial = None;
@@ -67,8 +68,8 @@ impl CaptureRequests {
         schedule.schedule(&capture, step);
     }
 
-    /// The next thing that a rank's signal or alert, or the config of the start, asks for. `is_open`: a capture is being
-    /// agreed upon. What is not followed is said, once.
+    /// The next request of a rank's signal or alert, or of the config. `is_open`: a capture is being agreed on. A
+    /// declined request is reported once.
     pub(super) fn next(
         &mut self,
         step: u64,
@@ -84,7 +85,7 @@ impl CaptureRequests {
             return (Some(self.request(order, AskedBy::Config, step)), None);
         }
         let Some(asked) = schedule.take_asked(0).or_else(|| self.asked_elsewhere(members)) else { return (None, None) };
-        // Several ranks find the same, and get the same signal: one capture is all of theirs.
+        // Several ranks detect the same fault, or receive the same signal: one capture serves all of them.
         let is_near = |&(first, _): &(u64, u64)| first <= step.saturating_add(NEAR);
         if is_open || self.busy.iter().any(is_near) {
             return (None, None);
@@ -94,13 +95,13 @@ impl CaptureRequests {
             None => (Some(self.request(order, asked, step)), None),
             Some((told, why)) => {
                 let is_news = !std::mem::replace(told, true);
-                let what = format!("a capture asked for by {asked}");
+                let what = format!("a capture requested by {asked}");
                 (None, is_news.then_some(Declined { what, why }))
             }
         }
     }
 
-    /// A request in the making.
+    /// Creates a change request for a capture.
     pub(super) fn request(&self, order: CaptureOrder, asked: AskedBy, step: u64) -> ChangeRequest {
         request(self.numbers.next(), order, asked, step)
     }
@@ -131,31 +132,33 @@ impl CaptureRequests {
         let distance = self.config.as_ref().map_or(0, |config| config.min_distance);
         let next = self.last_end.map_or(0, |end| end.saturating_add(distance));
         let is_alert = matches!(asked, AskedBy::Alert { .. });
-        let why = || format!("alerts capture nothing before step {next}: `capture.min_distance` is {distance}");
+        let why = || format!("no capture by an alert before step {next}, because `capture.min_distance` is {distance}");
         (is_alert && step < next).then(|| (&mut self.is_distance_told, why()))
     }
 
-    /// Whether a request can be followed at all.
+    /// Checks whether a request can be accepted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if it cannot.
     pub(super) fn check(&self, order: &CaptureOrder, step: u64, schedule: &CaptureSchedule) -> Result<(), String> {
         check(self.config.as_ref(), order, step, schedule)
     }
 
-    /// The first step captured, where every rank knows of it when `known` begins.
+    /// The first step to capture, if every rank knows about it at step `known`.
     ///
     /// # Errors
-    /// The step that was named is over then, or another capture has it.
+    /// The requested step is over by then, or belongs to another capture.
     pub(super) fn first_step(&self, order: &CaptureOrder, known: u64) -> Result<u64, String> {
         let steps = u64::from(order.steps);
         if let Some(at) = order.at {
             if at < known {
-                return Err(format!("step {at} is over before every rank knows of it, at step {known}"));
+                return Err(format!("step {at} is over before all ranks can agree, at step {known}"));
             }
             let other = self.busy.iter().find(|&&(first, end)| at < end && first < at.saturating_add(steps));
             return match other {
-                Some((first, end)) => Err(format!("steps {first} to {} are captured already", end.saturating_sub(1))),
+                Some((first, end)) => {
+                    Err(format!("steps {first} to {} are already being captured", end.saturating_sub(1)))
+                }
                 None => Ok(at),
             };
         }
@@ -168,17 +171,17 @@ impl CaptureRequests {
         Ok(first)
     }
 
-    /// A capture is agreed upon.
+    /// Records an agreed capture.
     pub(super) fn is_agreed(&mut self, capture: &AgreedCapture) {
         self.busy.push((capture.first, capture.end()));
         self.busy.sort_unstable();
     }
 }
 
-/// A request for a capture, to be agreed upon.
+/// Creates a change request for a capture.
 pub(super) fn request(id: u64, order: CaptureOrder, asked: AskedBy, step: u64) -> ChangeRequest {
     let time_ms = now_ms();
-    let what = format!("dump {}, asked for by {asked}", order.in_words());
+    let what = format!("dump {}, requested by {asked}", order.in_words());
     ChangeRequest { id, what, change: Change::Capture(Box::new(CaptureWanted { order, asked, step, time_ms })) }
 }
 
@@ -188,28 +191,34 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether a capture can be followed at `step`.
+/// Checks whether a capture is possible at `step`.
 ///
 /// # Errors
-/// Why not.
+/// The reason if it is not.
 pub(super) fn check(
     config: Option<&CaptureOnDemand>,
     order: &CaptureOrder,
     step: u64,
     schedule: &CaptureSchedule,
 ) -> Result<(), String> {
-    let Some(config) = config else { return Err("captures are switched off (`capture.enabled`)".to_owned()) };
+    let Some(config) = config else { return Err("captures are disabled (`capture.enabled`)".to_owned()) };
     if !schedule.is_offered() {
-        return Err("this front does not capture".to_owned());
+        return Err("this front does not support captures".to_owned());
     }
     if let Some(at) = order.at.filter(|&at| at <= step) {
-        return Err(format!("step {at} has begun or is over: the step in progress is {step}"));
+        return Err(format!("step {at} has already begun: the current step is {step}"));
     }
     if schedule.agreed() >= config.max_captures {
-        return Err(format!("the run has had its {} captures (`capture.max_captures`)", config.max_captures));
+        return Err(format!(
+            "the run has reached its limit of {} captures (`capture.max_captures`)",
+            config.max_captures
+        ));
     }
     if schedule.bytes() / MIB >= config.budget_mib {
-        return Err(format!("the run's captures have filled their {} MiB (`capture.budget_mib`)", config.budget_mib));
+        return Err(format!(
+            "the run's captures have reached their limit of {} MiB (`capture.budget_mib`)",
+            config.budget_mib
+        ));
     }
     Ok(())
 }
@@ -252,7 +261,7 @@ mod tests {
         assert!(why(None, None).contains("switched off"));
         assert!(why(Some(&config), None).contains("this front"));
         schedule.offer();
-        assert!(why(Some(&config), Some(9)).contains("step in progress is 9"));
+        assert!(why(Some(&config), Some(9)).contains("current step is 9"));
         assert_eq!(check(Some(&config), &order(Some(10), 1), 9, &schedule), Ok(()));
         schedule.count_agreed();
         assert!(why(Some(&config), None).contains("its 1 captures"));

@@ -1,4 +1,4 @@
-//! What somebody wants changed.
+//! A requested change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,32 +7,32 @@ use trainmon_core::config::{CaptureOrder, Config, Plan, PlanChange, Window};
 
 use crate::captures::AskedBy;
 
-/// Wishes that may wait for the one before them.
+/// The maximum number of change requests in the queue.
 pub(super) const MAX_WAITING_CHANGES: usize = 16;
 
-/// A change of what is measured, before the ranks agreed on it.
+/// A change of what is measured, before the ranks have agreed on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ChangeRequest {
-    /// Its number in the run, from 1.
+    /// The number of the change in the run, from 1.
     pub(super) id: u64,
-    /// Who wants what, for people.
+    /// The origin and the contents of the change, for people.
     pub(super) what: String,
     pub(super) change: Change,
 }
 
-/// A window that has no step in it.
+/// A step window without any step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EmptyWindow {
     /// It ends before it begins: `stop` is the first step that is no longer measured.
-    #[error("no step would be measured: `stop_step`, {stop}, is not after the first step it could be, {start}")]
+    #[error("no step would be measured: `stop_step` {stop} is not after the first possible step, {start}")]
     Over { start: u64, stop: u64 },
-    /// It counts to nothing.
+    /// It measures no steps.
     #[error("no step would be measured: `collect_times` is 0")]
     NoneCounted,
 }
 
 impl EmptyWindow {
-    /// Whether a window that begins anew has no step from `first` on.
+    /// Checks that a restarted window has a step from `first` on.
     pub(super) fn of(window: Window, first: u64) -> Result<(), Self> {
         let start = window.start_step.max(first);
         match window.stop_step {
@@ -43,7 +43,7 @@ impl EmptyWindow {
     }
 }
 
-/// Counts the requests of a run, wherever they come from.
+/// Numbers the change requests of a run, whatever their origin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangeIds(Arc<AtomicU64>);
 
@@ -54,35 +54,35 @@ impl ChangeIds {
     }
 }
 
-/// What to change.
+/// The change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
-    /// These keys.
+    /// Sets these keys.
     Set(PlanChange),
-    /// Measure nothing.
+    /// Stops measuring.
     Pause,
-    /// Measure again.
+    /// Resumes measuring.
     Resume,
-    /// Everything, counting anew.
+    /// Replaces the whole plan and restarts the counts.
     Replace(Plan),
-    /// End the training; what is measured stays as it is.
+    /// Ends the training. The plan is unchanged.
     Stop,
-    /// Capture steps; what is measured stays as it is.
+    /// Captures steps. The plan is unchanged.
     Capture(Box<CaptureWanted>),
 }
 
-/// A capture, before the ranks agreed on it.
+/// A capture, before the ranks have agreed on it.
 #[derive(Clone, Debug)]
 pub(super) struct CaptureWanted {
     pub(super) order: CaptureOrder,
     pub(super) asked: AskedBy,
-    /// Rank 0's step when it was asked for.
+    /// Rank 0's step at the time of the request.
     pub(super) step: u64,
     /// Milliseconds since 1970.
     pub(super) time_ms: u64,
 }
 
-/// By what is captured and when it was asked for: an alert may have numbers that equal nothing.
+/// Compares what is captured and when it was requested, because an alert may contain NaN.
 impl PartialEq for CaptureWanted {
     fn eq(&self, other: &Self) -> bool {
         (&self.order, self.step, self.time_ms) == (&other.order, other.step, other.time_ms)
@@ -90,7 +90,7 @@ impl PartialEq for CaptureWanted {
 }
 
 impl ChangeRequest {
-    /// The plan after this request, and whether the window begins anew.
+    /// The plan after this request, and whether the window restarts.
     pub(super) fn applied_to(&self, plan: &Plan, config: &Config) -> (Plan, bool) {
         match &self.change {
             Change::Set(change) => (change.applied_to(plan, config), change.restarts_window()),

@@ -1,20 +1,20 @@
-//! What a status tells of collective operations: those in progress, and who comes last.
+//! The collective operations in a status: those in progress, and stragglers.
 
 use serde::Serialize;
 use trainmon_core::{CollectiveTotals, OpenCollective, ProcessGroup, Straggler};
 
-/// Operations in progress that a status names: of asynchronous ones there may be hundreds.
+/// The maximum number of operations in progress in a status. Asynchronous ones may be hundreds.
 const MAX_OPEN: usize = 32;
-/// Ranks of a group that are named.
+/// The maximum number of ranks of a group that are listed.
 const MAX_RANKS: usize = 64;
 
 #[derive(Serialize)]
 pub(super) struct Communication {
-    /// How many operations are in progress on this rank.
+    /// The number of operations in progress on this rank.
     open: usize,
     /// The oldest of them, at most 32.
     in_progress: Vec<InProgress>,
-    /// By group of which this rank is the first, the rank that came last over the latest window of steps.
+    /// The straggler in the latest window of steps, for each group whose first rank is this one.
     stragglers: Vec<ComesLast>,
 }
 
@@ -22,14 +22,14 @@ pub(super) struct Communication {
 struct InProgress {
     op: &'static str,
     process_group: Box<str>,
-    /// The group's first 64 ranks; empty where they are not known.
+    /// The first 64 ranks of the group; empty if unknown.
     ranks: Vec<u32>,
     group_size: u32,
     sequence: u64,
     bytes: u64,
-    /// The calling line, where lines are asked for.
+    /// The calling line, if recording callers is enabled.
     caller: Option<String>,
-    /// Since it began.
+    /// The time since it began, in seconds.
     seconds: f64,
 }
 
@@ -37,9 +37,9 @@ struct InProgress {
 struct ComesLast {
     process_group: Box<str>,
     rank: u32,
-    /// How long the others waited for it, per step.
+    /// How long the others waited for it, in seconds per step.
     lag_seconds: f64,
-    /// The others' median time inside of operations, per step.
+    /// The others' median time inside operations, in seconds per step.
     median_seconds: f64,
     /// The last step of the window.
     step: u64,

@@ -1,6 +1,5 @@
-//! The config file is read again when it changes: in msprobe's dynamic mode for what is measured, and wherever captures may be
-//! asked for, for a request. By rank 0 alone, beside the training; the file
-//! itself is never written.
+//! Rereads the config file when it changes: in msprobe's dynamic mode for the plan, and for a capture request if
+//! captures are enabled. Only rank 0 does so, on a separate thread. The file is never written.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,17 +14,17 @@ use super::change_request::{Change, ChangeIds, ChangeRequest};
 use crate::captures::AskedBy;
 use crate::live::Live;
 
-/// Between looks at the file.
+/// The interval between two checks of the file.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-const IGNORED: &str = "the change is ignored; what was measured is measured further";
+const IGNORED: &str = "the change is ignored, and the current plan stays in effect";
 
-/// The file a config was read from.
+/// The file from which a config was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Keys that stand in the place of the file's outermost ones, whenever it is read.
+    /// Keys that override the file's top-level keys whenever it is read.
     pub over: Map<String, Value>,
 }
 
@@ -38,22 +37,22 @@ impl From<PathBuf> for ConfigFile {
 /// Watches one config file.
 pub(super) struct FileWatch {
     file: ConfigFile,
-    /// The config of the start: what a plan cannot hold stays as it says.
+    /// The config at the start, for everything that a plan does not contain.
     start: Arc<Config>,
     live: Arc<Live>,
     seen: Option<Stamp>,
     looked: Option<Instant>,
-    /// The capture that the file asked for last.
+    /// The last capture request in the file.
     capture: Option<CaptureRequest>,
     numbers: ChangeIds,
     notices: Notices,
 }
 
-/// What changes when a file is written or replaced.
+/// The modification time and size of a file.
 type Stamp = (SystemTime, u64);
 
 impl FileWatch {
-    /// Takes the file as it is for known: the monitor was started with it.
+    /// Creates a watch that treats the current file as known, because the monitor was started with it.
     pub(super) fn new(
         file: ConfigFile,
         start: Arc<Config>,
@@ -66,31 +65,32 @@ impl FileWatch {
         Self { file, start, live, seen, looked: None, capture, numbers, notices }
     }
 
-    /// What the file wants, if it was changed since the last look.
+    /// The requests from the file, if it changed since the last check.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<ChangeRequest> {
         if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
             return Vec::new();
         }
         self.looked = Some(now);
-        // A file that is gone for a moment is being replaced.
+        // A file that is missing for a moment is being replaced.
         let Some(stamp) = stamp(&self.file.path).filter(|stamp| self.seen != Some(*stamp)) else { return Vec::new() };
         self.seen = Some(stamp);
         let Some(config) = self.read() else { return Vec::new() };
-        // Outside of the dynamic mode what is measured stays as it was at the start.
+        // Outside of the dynamic mode, the plan stays as at the start.
         let plan = if self.start.dynamic_on.is_some() { self.plan(&config) } else { None };
         plan.into_iter().chain(self.capture(&config)).collect()
     }
 
-    /// What is measured from now on.
+    /// The request for a new plan.
     fn plan(&self, config: &Config) -> Option<ChangeRequest> {
         if config.dynamic_on == Some(true) && !self.can_aim_at(&config.targets.names) {
             let name = self.file.path.display();
             let message =
-                format!("`{name}`: key `targets`: this front cannot change its targets while it runs: {IGNORED}");
-            self.notices.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
+                format!("`{name}`: key `targets`: this front cannot change targets during the training: {IGNORED}");
+            self.notices
+                .warn(message, Some("restart the training with these targets, or restore the former ones".to_owned()));
             return None;
         }
-        let what = format!("what `{}` says", self.file.path.display());
+        let what = format!("the change of `{}`", self.file.path.display());
         let change = match config.dynamic_on {
             Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(config), ..Plan::of(config) }),
             _ => Change::Pause,
@@ -99,12 +99,12 @@ impl FileWatch {
         Some(ChangeRequest { id: self.numbers.next(), what, change })
     }
 
-    /// The capture that is asked for now, and was not before.
+    /// The capture request in the file, if it is new.
     fn capture(&mut self, config: &Config) -> Option<ChangeRequest> {
         let wanted = config.capture.as_ref()?;
         let before = std::mem::replace(&mut self.capture, wanted.request.clone());
         let request = wanted.request.as_ref().filter(|request| before.as_ref() != Some(*request))?;
-        // Levels and tasks that the request leaves out are those of the file as it is now, and were checked with it.
+        // Levels and tasks that the request omits are those of the current file, and were checked with it.
         let order = wanted.order(request, "capture.request").ok()?;
         Some(capture_requests::request(self.numbers.next(), order, AskedBy::Config, self.live.step().0))
     }
@@ -132,33 +132,34 @@ impl FileWatch {
                 Some(parsed.config)
             }
             Err(errors) => {
-                let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
+                let hint = format!("run `trainmon check-config {name}` to see the line in the file");
                 self.notices.warn(format!("{errors}\n{IGNORED}"), Some(hint));
                 None
             }
         }
     }
 
-    /// Whether these targets can be measured: as through the other doors, none but those in force where the front keeps them.
+    /// Whether these targets can be measured. If the front has fixed targets, only the current ones, as for other
+    /// requests.
     fn can_aim_at(&self, targets: &[String]) -> bool {
         self.live.follows_targets() || self.live.plan().targets == targets
     }
 
-    /// Says so if the file differs in something that is read at the start only.
+    /// Warns if the file differs in a key that is only read at the start.
     fn tell_what_stays(&self, config: &Config) {
         let plan = Plan::of(&self.start);
         let rest = Config { dynamic_on: self.start.dynamic_on, ..config.with_plan(&plan) };
         let rest = Config { adhoc: self.start.adhoc.clone(), capture: self.start.capture.clone(), ..rest };
         if rest != *self.start {
             self.notices.info(format!(
-                "`{}`: keys beside those of what is measured, and when, take effect at the next start",
+                "`{}`: the changed keys that are not part of the plan take effect at the next start",
                 self.file.path.display()
             ));
         }
     }
 }
 
-/// msprobe's window in this mode: from the switch on, whatever `start_step` says.
+/// msprobe's window in this mode: from the switch on, regardless of `start_step`.
 fn from_now_on(config: &Config) -> trainmon_core::config::Window {
     trainmon_core::config::Window { start_step: 0, ..config.window }
 }

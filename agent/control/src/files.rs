@@ -1,4 +1,4 @@
-//! The store of files: a directory that every rank sees.
+//! The rank store in files, in a directory that every rank can access.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::rank_store::RankStore;
 
-/// A longer text is not ours.
+/// A longer text was not written by trainmon.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The leader state and rank states as files, each put in place whole by a rename.
+/// The leader state and rank states as files, each replaced atomically by a rename.
 #[derive(Debug)]
 pub(super) struct FileRankStore {
     directory: PathBuf,
-    /// Keeps the names of files in the making apart.
+    /// Makes the names of temporary files unique.
     own_word: String,
 }
 
@@ -40,10 +40,10 @@ impl FileRankStore {
     }
 }
 
-/// The text of a file; `None` if there is none.
+/// The text of a file; `None` if it does not exist.
 fn read(path: &Path) -> io::Result<Option<String>> {
     use io::Read as _;
-    // Opened anew each time: that makes a network file system ask its server.
+    // Opened anew each time, so that a network file system asks its server.
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! The part of every rank but 0: answer what is proposed, switch at what is agreed.
+//! The part of every rank except 0: answers proposals and switches at agreed steps.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,8 @@ use super::rank_store::{Agreement, Happened, LeaderState, Proposal, RankState, R
 use super::stop::WantsStop;
 use crate::live::{Live, Switched};
 
-/// How often a rank that rank 0 has not heard of leaves its rank state again: rank 0 may not have been there yet.
+/// The interval at which a rank that rank 0 does not know yet writes its rank state again, because rank 0 may not have
+/// been ready.
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 
 /// Follows rank 0.
@@ -20,33 +21,33 @@ pub(super) struct Follower {
     word: String,
     live: Arc<Live>,
     wants_stop: WantsStop,
-    /// Whoever has messages for rank 0.
+    /// The sender of messages for rank 0.
     relay: Option<Arc<dyn Relay>>,
-    /// The session of the leader state seen last; empty before there is one.
+    /// The session of the last leader state; empty before the first.
     seen: String,
-    /// The session obeyed; empty before there is one.
+    /// The current session; empty before the first.
     session: String,
-    /// Sessions obeyed before: their leader states may come back from a cache.
+    /// Earlier sessions, whose leader states may reappear from a cache.
     former: BTreeSet<String>,
-    /// What had happened here before this session.
+    /// The last switch on this rank before this session.
     before: Option<Switched>,
     heard: u64,
-    /// Whether this rank keeps the step that the proposal heard last would have run again.
+    /// Whether this rank still keeps the step that the last proposal replays.
     keeps_step: bool,
-    /// The latest agreement this rank was sent on its way with.
+    /// The latest agreement that this rank has accepted.
     agreed: u64,
-    /// What was asked for here last.
+    /// The last capture request of this rank.
     wants_capture: Option<WantedCapture>,
-    /// The rank state as last left, and when.
+    /// The last rank state written, and when.
     left: Option<(RankState, Instant)>,
 }
 
-/// Something a follower has to say.
+/// An event to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FollowerEvent {
-    /// An agreed step was over before this rank learnt of it.
+    /// The agreed step was over before this rank learnt about it.
     Missed { agreed: u64, switched: u64 },
-    /// This rank came after the others had agreed, for it was started anew, and does what they do.
+    /// This rank was restarted after the agreement and follows it.
     TakenUp { agreed: u64 },
 }
 
@@ -70,13 +71,13 @@ impl Follower {
         }
     }
 
-    /// Carries messages to rank 0.
+    /// Sets the relay for messages to rank 0.
     pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
         self.relay = relay;
         self
     }
 
-    /// Looks at the leader state once.
+    /// Reads the leader state once and answers it.
     pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Option<FollowerEvent>> {
         let leader_state = rank_store.leader_state()?.and_then(|text| serde_json::from_str::<LeaderState>(&text).ok());
         let leader_state = leader_state.filter(|leader_state| !self.former.contains(&leader_state.session));
@@ -88,7 +89,7 @@ impl Follower {
         Ok(news)
     }
 
-    /// Whether the leader state is of this run: its word is on it.
+    /// Whether the leader state knows this process, i.e. contains its session.
     fn is_member(&self, leader_state: &LeaderState) -> bool {
         leader_state.members.get(&self.rank) == Some(&self.word)
     }
@@ -124,18 +125,18 @@ impl Follower {
     fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<FollowerEvent> {
         (self.agreed, self.heard) = (agreement.proposal.id, self.heard.max(agreement.proposal.id));
         let mut switch = agreement.switch();
-        // Who comes late has none of the plans before.
+        // A rank that joins late has none of the earlier plans.
         switch.keeps_plan &= switch.stop || !is_new;
         self.live.send(switch);
         let (step, agreed) = (self.live.step().0, agreement.step);
         if is_new {
             return Some(FollowerEvent::TakenUp { agreed });
         }
-        // In this very moment the step may end in time; the rank state tells what really happened.
+        // The step may end at this very moment; the rank state reports the actual step.
         (step >= agreed).then_some(FollowerEvent::Missed { agreed, switched: step + 1 })
     }
 
-    /// Leaves a rank state where there is news, and knocks until rank 0 has heard.
+    /// Writes the rank state if it changed, and repeatedly until rank 0 knows this rank.
     fn leave_rank_state(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<()> {
         let is_member = !self.seen.is_empty() && self.seen == self.session;
         let switched = self.live.switched().filter(|switched| is_member && Some(*switched) != self.before);

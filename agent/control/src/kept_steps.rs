@@ -1,12 +1,12 @@
-//! The steps that a front can run again: which it keeps, and which one it must not let go yet.
+//! The steps that a front can replay: which it keeps, and which it must not discard yet.
 //!
-//! An alert names a step that is over. By the time every rank has agreed on running it again, more steps have passed: from the
-//! proposal on the step is held, however few of them the front keeps.
+//! An alert is about a past step. More steps pass until every rank has agreed to replay it, so the step is held from
+//! the proposal on, however few steps the front keeps.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Shared by the training thread, which keeps steps, and the thread that agrees on captures. The lock is held for a look only.
+/// Shared by the training thread, which keeps steps, and the thread that agrees on captures. The lock is held briefly.
 #[derive(Debug, Default)]
 pub struct KeptSteps(Mutex<Inner>);
 
@@ -18,7 +18,7 @@ struct Inner {
 }
 
 impl KeptSteps {
-    /// The front keeps one more. Gives the one that it may forget, where it keeps more than `most`.
+    /// Records that the front keeps another step. Returns the step that it may discard, if it keeps more than `most`.
     pub fn keep(&self, step: u64, most: usize) -> Option<u64> {
         let Inner { steps, held } = &mut *self.lock();
         if steps.back() != Some(&step) {
@@ -31,12 +31,12 @@ impl KeptSteps {
         steps.remove(oldest)
     }
 
-    /// The front keeps none any more.
+    /// Records that the front keeps no steps any more.
     pub fn forget_all(&self) {
         *self.lock() = Inner::default();
     }
 
-    /// Whether the front keeps this step. From now on it does not forget it; one that was held before is let go.
+    /// Whether the front keeps this step. If so, it is held from now on, and the one held before is released.
     pub(crate) fn hold(&self, step: u64) -> bool {
         let mut inner = self.lock();
         let is_kept = inner.steps.contains(&step);
@@ -44,7 +44,7 @@ impl KeptSteps {
         is_kept
     }
 
-    /// No step is held any more.
+    /// Releases the held step.
     pub(crate) fn let_go(&self) {
         self.lock().held = None;
     }

@@ -1,4 +1,4 @@
-//! Live control: what is measured changes while the training runs, at the same step on every rank.
+//! Live control: changes what is measured while the training runs, at the same step on every rank.
 //!
 //! ```text
 //! trainmon ctl, curl ──▶ server ──▶ service ──▶ change_request ─┐
@@ -7,17 +7,16 @@
 //!                            rank 0: leader ──▶ store ──▶ followers on the other ranks
 //!                                        │                    │
 //!                                        ▼                    ▼
-//!                              live: the letter the training thread opens when the agreed step begins
+//!                              live: the switch that the training thread takes when the agreed step begins
 //! ```
 //!
-//! A capture is agreed upon in the same way: `captures` holds those of a rank, `capture_requests` is rank 0's part, and
-//! `kept_steps` knows which steps that are over can be run again.
+//! Captures are agreed on in the same way: `captures` holds those of a rank, `capture_requests` is rank 0's part, and
+//! `kept_steps` knows which past steps can be replayed.
 //!
-//! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
-//! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
-//! there is). The ranks talk over
-//! a [`RankStore`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
-//! our own; the training thread looks at one number per step and never waits.
+//! Only rank 0 listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
+//! rank has answered with its current step, then chooses a step that no rank has reached yet (`leader`; `members`
+//! tracks the ranks). The ranks communicate through a [`RankStore`]: files in a shared directory, or a store of the
+//! front. Everything runs on separate threads; the training thread reads one number per step and never waits.
 
 #![forbid(unsafe_code)]
 

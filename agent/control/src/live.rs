@@ -1,4 +1,5 @@
-//! What of a monitor may change while the training runs, and how the training thread learns of it: by one load per step.
+//! The state of a monitor that can change while the training runs. The training thread detects a change with one load
+//! per step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,29 +11,29 @@ use trainmon_core::config::Plan;
 
 use crate::captures::{AgreedCapture, CaptureSchedule};
 
-/// Flags and counters that hooks read publish no other memory.
+/// Relaxed, because flags and counters for hooks publish no other memory.
 const FLAG: Ordering = Ordering::Relaxed;
 /// No switch is due.
 const NEVER: u64 = u64::MAX;
-/// The share of a new step in the running step time.
+/// The weight of a new step in the average step time.
 const PACE_WEIGHT: f64 = 0.2;
 
 /// A plan that takes effect when a step begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// Numbers the switches of a run, from 1.
+    /// The number of the switch in the run, from 1.
     pub id: u64,
     /// The first step under the new plan.
     pub step: Step,
-    /// What is measured from then on.
+    /// The new plan.
     pub plan: Arc<Plan>,
-    /// Whether the steps measured so far no longer count towards `collect_times`.
+    /// Whether the count towards `collect_times` restarts.
     pub restart: bool,
-    /// Whether the training is asked to end.
+    /// Whether the training is to end.
     pub stop: bool,
     /// A capture that every rank knows from this step on.
     pub capture: Option<Arc<AgreedCapture>>,
-    /// Whether what is measured stays as it is.
+    /// Whether the plan is unchanged.
     pub keeps_plan: bool,
 }
 
@@ -41,44 +42,45 @@ pub struct Switch {
 pub struct Switched {
     /// The number of the switch.
     pub id: u64,
-    /// The first step under the new plan: later than agreed where this rank learnt of it too late.
+    /// The first step under the new plan: later than agreed if this rank learnt about it too late.
     pub step: Step,
 }
 
-/// Shared by the training thread, which never waits here, and whoever watches or steers it.
+/// Shared by the training thread, which never waits here, and the threads that watch or control it.
 #[derive(Debug)]
 pub struct Live {
     step: AtomicU64,
     collecting: AtomicBool,
-    /// Whether the step in progress is measured, while something runs that is none of it.
+    /// Whether the step in progress is measured, while code outside of the step runs.
     is_suspended: AtomicBool,
     sampling_stride: AtomicU32,
-    /// Whether the front looks the targets up anew when they change.
+    /// Whether the front looks up targets again when they change.
     follows_targets: AtomicBool,
     plan: ArcSwap<Plan>,
-    /// How often the plan changed.
+    /// The number of plan changes.
     version: AtomicU64,
-    /// The step at which the letter is to be opened. Released after the letter is in place, acquired before it is taken.
+    /// The step at which the pending switch takes effect. Released after the switch is stored, acquired before it is
+    /// taken.
     due: AtomicU64,
     letter: ArcSwapOption<Switch>,
     captures: Arc<CaptureSchedule>,
     switched: ArcSwapOption<Switched>,
-    /// Whether the monitor ends: no change takes effect any more.
+    /// Whether the monitor has ended, so that no change takes effect any more.
     is_over: AtomicBool,
-    /// Whether the ranks agreed to end the training, and its step has come.
+    /// Whether the ranks agreed to end the training, and the agreed step has come.
     stopped: AtomicBool,
-    /// Which operation the run hangs in, in a sentence, while it does and that is known.
+    /// The operation that the run hangs in, as a sentence; empty if it does not hang or the operation is unknown.
     hang: ArcSwapOption<String>,
-    /// Running step time in nanoseconds; 0 before the first is known.
+    /// The average step time in nanoseconds; 0 before it is known.
     pace: AtomicU64,
-    /// Time spent in the training thread and time passed, over the steps with a known duration, in nanoseconds.
+    /// The time spent in the training thread and the time passed, over the steps with a known duration, in nanoseconds.
     spent: AtomicU64,
     passed: AtomicU64,
     bytes_read: AtomicU64,
 }
 
 impl Live {
-    /// Before `step`, under the plan of the config.
+    /// The state before `step`, under the plan of the config.
     pub fn new(step: Step, collecting: bool, plan: Plan) -> Self {
         Self {
             step: AtomicU64::new(step.0),
@@ -102,17 +104,17 @@ impl Live {
         }
     }
 
-    /// Tells what the run hangs in, or that it goes on.
+    /// Sets or clears the operation that the run hangs in.
     pub fn set_hang(&self, sentence: Option<String>) {
         self.hang.store(sentence.map(Arc::new));
     }
 
-    /// What the run hangs in.
+    /// The operation that the run hangs in.
     pub(crate) fn hang(&self) -> Option<String> {
         self.hang.load().as_deref().cloned()
     }
 
-    /// With captures that others know already.
+    /// Uses captures that other threads already share.
     #[must_use]
     pub fn with_captures(self, captures: Arc<CaptureSchedule>) -> Self {
         Self { captures, ..self }
@@ -129,7 +131,7 @@ impl Live {
         Step(self.step.load(FLAG))
     }
 
-    /// Begins a step: whether it is measured, and of how many layers one.
+    /// Begins a step: whether it is measured, and one in how many layers.
     pub fn begin_step(&self, step: Step, collecting: bool, sampling_stride: u32) {
         self.step.store(step.0, FLAG);
         self.collecting.store(collecting, FLAG);
@@ -142,85 +144,85 @@ impl Live {
         self.collecting.load(FLAG)
     }
 
-    /// Measures nothing until the next step begins.
+    /// Stops measuring until the next step begins.
     pub fn stop_collecting(&self) {
         self.collecting.store(false, FLAG);
     }
 
-    /// The monitor ends: nothing is measured, and no change is agreed upon any more.
+    /// Ends the monitor: nothing is measured, and no change is agreed on any more.
     pub fn end(&self) {
         self.stop_collecting();
         self.is_over.store(true, FLAG);
     }
 
-    /// Whether the monitor ends.
+    /// Whether the monitor has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(FLAG)
     }
 
-    /// What runs until [`resume`](Self::resume) is none of the step in progress: nothing of it is measured. Called by the training
-    /// thread alone.
+    /// Excludes everything until [`resume`](Self::resume) from the step in progress. Called only by the training
+    /// thread.
     pub fn suspend(&self) {
         let was_collecting = self.collecting.swap(false, FLAG);
         self.is_suspended.fetch_or(was_collecting, FLAG);
     }
 
-    /// The step in progress goes on.
+    /// Resumes the step in progress.
     pub fn resume(&self) {
         if self.is_suspended.swap(false, FLAG) {
             self.collecting.store(true, FLAG);
         }
     }
 
-    /// One layer in this many is measured in the step in progress; 1 measures all.
+    /// The sampling of the step in progress: one in this many layers is measured; 1 measures all.
     pub fn sampling_stride(&self) -> u32 {
         self.sampling_stride.load(FLAG)
     }
 
-    /// The front looks the targets up anew when they change.
+    /// Declares that the front looks up targets again when they change.
     pub fn follow_targets(&self) {
         self.follows_targets.store(true, FLAG);
     }
 
-    /// Whether the front looks the targets up anew when they change.
+    /// Whether the front looks up targets again when they change.
     pub fn follows_targets(&self) -> bool {
         self.follows_targets.load(FLAG)
     }
 
-    /// The plan in force.
+    /// The current plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.load_full()
     }
 
-    /// How often the plan changed.
+    /// The number of plan changes.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The latest switch that happened.
+    /// The latest switch.
     pub fn switched(&self) -> Option<Switched> {
         self.switched.load().as_deref().copied()
     }
 
-    /// Whether a switch that happened asks the training to end.
+    /// Whether the ranks agreed to end the training and the step has come.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(FLAG)
     }
 
-    /// The switch that waits for its step.
+    /// The pending switch.
     pub fn awaited(&self) -> Option<Arc<Switch>> {
         self.letter.load_full()
     }
 
-    /// Lets a switch happen when its step begins; at the end of the step in progress if that is past. It takes the place of
-    /// one that still waits.
+    /// Sets the pending switch, replacing an earlier one. It takes effect when its step begins, or at the end of the
+    /// step in progress if its step is over.
     pub fn send(&self, switch: Switch) {
         let step = switch.step.0;
         self.letter.store(Some(Arc::new(switch)));
         self.due.store(step.min(NEVER - 1), Ordering::Release);
     }
 
-    /// The switch that is due when `step` begins. Called by the training thread: one load where none is.
+    /// The switch that is due when `step` begins. Called by the training thread. Cost without one: one load.
     #[inline]
     pub fn take_due(&self, step: Step) -> Option<Arc<Switch>> {
         if step.0 < self.due.load(Ordering::Acquire) {
@@ -230,7 +232,7 @@ impl Live {
         self.letter.swap(None)
     }
 
-    /// Tells that a switch happened when `step` began.
+    /// Records that a switch took effect when `step` began.
     pub fn set_switched(&self, switch: &Switch, step: Step) {
         if let Some(capture) = &switch.capture {
             self.captures.schedule(capture, step);
@@ -245,24 +247,24 @@ impl Live {
         self.switched.store(Some(Arc::new(Switched { id: switch.id, step })));
     }
 
-    /// Adds a step. Called by the training thread alone.
+    /// Adds a step. Called only by the training thread.
     pub fn add_step(&self, spent: Duration, duration: Option<Duration>, bytes_read: u64) {
         self.bytes_read.fetch_add(bytes_read, FLAG);
         let Some(duration) = duration else { return };
         let (new, old) = (duration.as_nanos() as f64, self.pace.load(FLAG) as f64);
-        // The quickest of late: after an evaluation of a minute the next steps are as short as before.
+        // The fastest of the recent steps: after an evaluation of a minute, the next steps are as short as before.
         let pace = if old == 0.0 || new < old { new } else { old + PACE_WEIGHT * (new - old) };
         self.pace.store(pace as u64, FLAG);
         self.spent.fetch_add(spent.as_nanos() as u64, FLAG);
         self.passed.fetch_add(duration.as_nanos() as u64, FLAG);
     }
 
-    /// The running step time; zero before it is known.
+    /// The average step time; zero before it is known.
     pub fn pace(&self) -> Duration {
         Duration::from_nanos(self.pace.load(FLAG))
     }
 
-    /// Time spent in the training thread, time passed, and memory read, in steps with a known duration.
+    /// The time spent in the training thread, the time passed, and the memory read, over steps with a known duration.
     pub fn cost(&self) -> (Duration, Duration, u64) {
         let time = |counter: &AtomicU64| Duration::from_nanos(counter.load(FLAG));
         (time(&self.spent), time(&self.passed), self.bytes_read.load(FLAG))

@@ -1,4 +1,4 @@
-//! Whom rank 0 has heard of: the rank state of every other rank, as far as it is one of this run.
+//! The ranks known to rank 0: the rank state of every other rank of this run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,26 +8,25 @@ use trainmon_service::RANKS_PER_LOOK;
 
 use super::rank_store::{RankState, RankStore};
 
-/// Between looks for ranks that were never heard of.
+/// The interval between two polls of ranks that are not known yet.
 const ROLL_CALL_EVERY: Duration = Duration::from_secs(2);
-/// Known ranks looked at each time although nothing waits for them, in turn: in a small job the alert of any rank is known at
-/// once, in one of a thousand a rank that was started anew is found within a minute or so, and a shared file system has its
-/// peace.
+/// The number of known ranks polled each time without expecting an answer, in turn. In a small job, the alert of any
+/// rank is noticed at once. In a job of a thousand ranks, a restarted rank is noticed within about a minute, and the
+/// load on the shared file system stays low.
 const CALLED_AT_ONCE: usize = RANKS_PER_LOOK as usize;
 
-/// The other ranks, as they told last.
+/// The last known states of the other ranks.
 pub(super) struct Members {
     session: String,
     rank_states: BTreeMap<u32, RankState>,
-    /// Words of processes whose place another one took: what they said may still lie in the store, or come back from a
-    /// cache.
+    /// Sessions of processes that were replaced. Their states may still be in the store, or reappear from a cache.
     former: BTreeSet<(u32, String)>,
-    /// Ranks whose state cannot be read at the moment, and why.
+    /// Ranks whose state cannot be read at the moment, with the reason.
     unreadable: BTreeMap<u32, String>,
-    /// Those of them that were told of.
+    /// Those that were already reported.
     told: BTreeSet<u32>,
     called: Option<Instant>,
-    /// The known rank that the next roll call begins with.
+    /// The known rank with which the next round of polls begins.
     next_called: u32,
 }
 
@@ -44,33 +43,33 @@ impl Members {
         }
     }
 
-    /// What a rank told last.
+    /// The last state of a rank.
     pub(super) fn rank_state(&self, rank: u32) -> Option<&RankState> {
         self.rank_states.get(&rank)
     }
 
-    /// The first rank whose alerts ask the training to end.
+    /// The first rank whose alerts request the end of the training.
     pub(super) fn wanting_stop(&self) -> Option<u32> {
         self.rank_states.iter().find(|(_, rank_state)| rank_state.wants_stop).map(|(&rank, _)| rank)
     }
 
-    /// Every rank state that is known.
+    /// All known rank states.
     pub(super) fn rank_states(&self) -> impl Iterator<Item = (u32, &RankState)> {
         self.rank_states.iter().map(|(&rank, rank_state)| (rank, rank_state))
     }
 
-    /// The word of every rank that was heard of.
+    /// The session of every known rank.
     pub(super) fn words(&self) -> BTreeMap<u32, String> {
         self.rank_states.iter().map(|(&rank, rank_state)| (rank, rank_state.word.clone())).collect()
     }
 
-    /// Why a rank's state cannot be read, if it cannot.
+    /// Why a rank's state cannot be read; `None` if it can.
     pub(super) fn trouble(&self, rank: u32) -> Option<&str> {
         self.unreadable.get(&rank).map(String::as_str)
     }
 
-    /// The ranks to look at now although nothing waits for them: some of those that were heard of, for they may ask for something
-    /// or have been started anew, and now and then those never heard of.
+    /// The ranks to poll now without expecting an answer: some of the known ranks, which may have a request or have
+    /// been restarted, and from time to time those not known yet.
     pub(super) fn roll_call(&mut self, now: Instant, others: impl Iterator<Item = u32>) -> BTreeSet<u32> {
         let from_next_on = self.rank_states.range(self.next_called..).chain(self.rank_states.range(..self.next_called));
         let in_turn: Vec<u32> = from_next_on.map(|(&rank, _)| rank).take(CALLED_AT_ONCE).collect();
@@ -82,7 +81,7 @@ impl Members {
         others.filter(|rank| !self.rank_states.contains_key(rank)).chain(in_turn).collect()
     }
 
-    /// Looks at these ranks' rank states. Gives those whose state cannot be read and was not told of yet.
+    /// Reads the states of these ranks. Returns those that cannot be read and were not reported yet.
     ///
     /// # Errors
     /// Nothing in the store can be read.
@@ -99,13 +98,13 @@ impl Members {
             }
         }
         if !ranks.is_empty() && ranks.iter().all(|rank| self.unreadable.contains_key(rank)) {
-            // Is it the rank states, or the store?
+            // Distinguishes unreadable rank states from an unreadable store.
             rank_store.leader_state()?;
         }
         Ok(self.unreadable.keys().copied().filter(|rank| self.told.insert(*rank)).collect())
     }
 
-    /// Takes a rank state, unless it answers another run, or is older than what is known.
+    /// Takes a rank state, unless it belongs to another run or is older than the known one.
     fn take(&mut self, rank: u32, rank_state: RankState) {
         if rank_state.session != self.session || self.former.contains(&(rank, rank_state.word.clone())) {
             return;

@@ -1,4 +1,4 @@
-//! The control directory: where it is, whose it is, and how others find what it holds.
+//! The control directory: its location, its owner, and the file with its addresses.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -12,15 +12,15 @@ use trainmon_core::RunInfo;
 use trainmon_core::config::Config;
 use trainmon_service::environment;
 
-/// The file that tells `trainmon ctl` how to come in.
+/// The file from which `trainmon ctl` reads the addresses.
 const DESCRIPTION: &str = "control.json";
-/// torchrun's and Megatron's: tells jobs on one machine apart.
+/// The variable of torchrun and Megatron that distinguishes jobs on one host.
 const MASTER_PORT: &str = "MASTER_PORT";
-/// A job's number, the same on all of its ranks: Slurm's, PBS's, LSF's, Open MPI's.
+/// The variables with a job number that all ranks share: Slurm, PBS, LSF, Open MPI.
 const JOB_NUMBERS: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid"];
 
-/// The control directory of a run, not made yet. A run of one process takes its run directory; the ranks of others one
-/// whose name all of them know.
+/// The control directory of a run, not created yet. A run of one process uses its run directory; several ranks use one
+/// whose name all of them can derive.
 pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Path>, is_single: bool) -> PathBuf {
     if let Some(directory) = config.control.as_ref().and_then(|control| control.directory.as_ref()) {
         return directory.clone();
@@ -28,12 +28,12 @@ pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Pa
     if let Some(own) = own {
         return own.to_path_buf();
     }
-    // Two jobs with no name of their own must not meet.
+    // Two jobs without a run name must not share a directory.
     let apart = match (is_single, environment::variable(MASTER_PORT)) {
         (true, _) => format!("-{}", std::process::id()),
         (_, port) => {
             let job = JOB_NUMBERS.iter().find_map(|name| environment::variable(name));
-            // A run that nobody named may be called so.
+            // An unnamed run may have the job number as its name.
             let job = job.filter(|job| run != job);
             port.into_iter().chain(job).fold(String::new(), |all, one| format!("{all}-{}", as_word(&one)))
         }
@@ -41,9 +41,9 @@ pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Pa
     base.join(format!("control-{}{apart}", as_word(run)))
 }
 
-/// A place among the monitors of this process that would have the same control directory at the same time (a training with
-/// two optimizers has two): from the second on each has a directory of its own. Every rank starts them in one order, so that
-/// the n-th of each meet.
+/// A reservation among the monitors of this process with the same control directory (a training with two optimizers has
+/// two). From the second on, each has its own directory. Every rank starts them in the same order, so the n-th monitors
+/// of all ranks share one.
 #[derive(Debug)]
 pub(super) struct DirectoryPlace {
     directory: PathBuf,
@@ -54,14 +54,14 @@ pub(super) struct DirectoryPlace {
 static TAKEN_PLACES: Mutex<BTreeSet<(PathBuf, u32, u32)>> = Mutex::new(BTreeSet::new());
 
 impl DirectoryPlace {
-    /// The first that is free.
+    /// Reserves the first free one.
     pub(super) fn take(directory: PathBuf, rank: u32) -> Self {
         let mut taken = TAKEN_PLACES.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (1..=u32::MAX).find(|place| taken.insert((directory.clone(), rank, *place))).unwrap_or(1);
         Self { directory, rank, place }
     }
 
-    /// The directory of whoever has it.
+    /// The directory of this reservation.
     pub(super) fn directory(&self) -> PathBuf {
         if self.place == 1 {
             return self.directory.clone();
@@ -79,13 +79,13 @@ impl Drop for DirectoryPlace {
     }
 }
 
-/// What is no letter, digit, dash or dot would not make one directory.
+/// Replaces characters other than letters, digits, dashes and dots, so that the text is one path component.
 fn as_word(text: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     text.chars().map(letter).collect()
 }
 
-/// Rank 0's claim to a control directory: it lasts as long as the process.
+/// Rank 0's lock on a control directory, held until the process ends.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     lock: File,
@@ -94,26 +94,27 @@ pub(super) struct DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // A forked child has the lock too, and may outlive this: it is given back for all. The child itself gives back nothing.
+        // A forked child also holds the lock and may live longer, so the lock is released for both. The child releases
+        // nothing.
         if self.owner == std::process::id() {
             self.lock.unlock().unwrap_or_default();
         }
     }
 }
 
-/// Another run has the directory.
+/// The control directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DirectoryError {
-    /// It cannot be made or locked.
+    /// The directory cannot be created or locked.
     #[error("cannot use the control directory `{}`", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// Another run is in it.
+    /// Another run uses the directory.
     #[error("another run uses the control directory `{}`", path.display())]
     Taken { path: PathBuf },
 }
 
 impl DirectoryLock {
-    /// Makes the directory and takes it for this run.
+    /// Creates the directory and locks it for this run.
     pub(super) fn take(directory: &Path) -> Result<Self, DirectoryError> {
         let failed = |source| DirectoryError::Io { path: directory.to_path_buf(), source };
         fs::create_dir_all(directory).map_err(failed)?;
@@ -126,14 +127,14 @@ impl DirectoryLock {
     }
 }
 
-/// How to come in.
+/// The addresses of the server.
 pub(super) struct Addresses<'a> {
     pub(super) socket: Option<&'a Path>,
     pub(super) address: Option<SocketAddr>,
     pub(super) token_file: &'a Path,
 }
 
-/// Writes the description into the control directory, and beside the run's files where that is another.
+/// Writes the description file into the control directory, and next to the run's files if that is another directory.
 pub(super) fn describe(places: &[&Path], doors: &Addresses<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let text = json!({
@@ -152,7 +153,7 @@ pub(super) fn describe(places: &[&Path], doors: &Addresses<'_>, run: &RunInfo) -
             continue;
         }
         fs::create_dir_all(place)?;
-        // Whole from the moment it is there: others wait for it.
+        // Created atomically, because others wait for it.
         let in_the_making = place.join(format!(".{DESCRIPTION}.{}", std::process::id()));
         fs::write(&in_the_making, &text)?;
         fs::rename(&in_the_making, &path)?;

@@ -1,30 +1,30 @@
-//! How far the latest changes have come, for whoever asks.
+//! The progress of the latest changes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Changes remembered: those under way, and the latest that are over.
+/// The number of changes kept: those in progress, and the latest finished ones.
 const KEPT: usize = 32;
 
-/// Where a change stands.
+/// The state of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stage {
-    /// It waits for the one before.
+    /// It waits for the previous change.
     Waiting,
-    /// The ranks are asked.
+    /// The ranks are being asked.
     Asking,
-    /// Every rank has answered: the step is fixed.
+    /// Every rank has answered and the step is fixed.
     Agreed,
-    /// It rules on every rank that has reported.
+    /// It is in effect on every rank that has reported.
     Switched,
     /// It never took effect.
     Withdrawn,
 }
 
-/// A rank that switched at another step than was agreed.
+/// A rank that switched at another step than agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct LateSwitch {
     pub(super) rank: u32,
@@ -39,9 +39,9 @@ pub(super) struct Progress {
     pub(super) stage: Stage,
     /// The first step under it, once agreed.
     pub(super) step: Option<u64>,
-    /// Ranks that have not answered, or not reported the switch yet.
+    /// Ranks that have not answered, or have not reported the switch.
     pub(super) waiting_for: Vec<u32>,
-    /// Ranks that learnt of it after its step.
+    /// Ranks that learnt about it after its step.
     pub(super) late: Vec<LateSwitch>,
     /// Why it was withdrawn.
     pub(super) why: Option<String>,
@@ -63,7 +63,7 @@ impl Progress {
 pub(super) struct ProgressBook(Arc<Mutex<VecDeque<Progress>>>);
 
 impl ProgressBook {
-    /// Puts a change in, or in place of its earlier state.
+    /// Adds a change, or replaces its earlier state.
     pub(super) fn put(&self, progress: Progress) {
         let mut book = self.lock();
         if let Some(known) = book.iter_mut().find(|known| known.id == progress.id) {
@@ -77,12 +77,12 @@ impl ProgressBook {
         book.push_back(progress);
     }
 
-    /// All that are remembered.
+    /// All changes kept.
     pub(super) fn all(&self) -> Vec<Progress> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Whether no change is under way.
+    /// Whether no change is in progress.
     pub(super) fn is_settled(&self) -> bool {
         self.lock().iter().all(Progress::is_over)
     }

@@ -1,4 +1,4 @@
-//! Where requests are understood: texts in, answers out. Knows nothing of HTTP.
+//! Handles control requests: texts in, answers out, independent of HTTP.
 
 use crossbeam_channel::{Sender, TrySendError};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use super::progress::ProgressBook;
 use super::status::Sources;
 use crate::captures::AskedBy;
 
-/// Takes requests.
+/// Handles requests.
 pub(super) struct ControlService {
     pub(super) sources: Sources,
     pub(super) book: ProgressBook,
@@ -21,26 +21,26 @@ pub(super) struct ControlService {
     captures: Option<CaptureOnDemand>,
 }
 
-/// A request that is not fulfilled.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The change makes no sense.
+    /// The change is invalid.
     #[error("{}", errors.to_string())]
     Change { errors: ConfigErrors },
-    /// It would measure nothing.
+    /// The change would measure nothing.
     #[error(transparent)]
     EmptyWindow(#[from] EmptyWindow),
-    /// The front would go on with the old targets.
-    #[error("key `targets`: this front cannot change its targets while it runs")]
+    /// The front would continue with the old targets.
+    #[error("key `targets`: this front cannot change targets during the training")]
     FixedTargets,
-    /// No capture can be made.
-    #[error("no capture: {why}")]
+    /// The capture is impossible.
+    #[error("cannot capture: {why}")]
     NoCapture { why: String },
-    /// A request for a capture makes no sense.
+    /// The capture request is invalid.
     #[error("{}", errors.to_string())]
     Capture { errors: ConfigErrors },
-    /// Too many changes wait.
-    #[error("{MAX_WAITING_CHANGES} changes wait for their turn")]
+    /// Too many changes are waiting.
+    #[error("too many changes: {MAX_WAITING_CHANGES} are already waiting")]
     TooMany,
     /// The monitor is shut down.
     #[error("the monitor is shutting down")]
@@ -55,16 +55,16 @@ impl Refusal {
             }
             Self::Capture { errors } => with_example(errors, r#"{"steps": 2, "level": "mix", "task": "statistics"}"#),
             Self::NoCapture { .. } => {
-                "`status` shows the step in progress and the captures made; the config's `capture` sets the limits"
+                "run `trainmon ctl status` for the current step and the captures so far; the config key `capture` sets the limits"
                     .to_owned()
             }
-            Self::EmptyWindow(EmptyWindow::Over { .. }) => "give a later `stop_step`, or null for none".to_owned(),
+            Self::EmptyWindow(EmptyWindow::Over { .. }) => "set a later `stop_step`, or null for none".to_owned(),
             Self::EmptyWindow(EmptyWindow::NoneCounted) => {
-                "give a number of steps; `pause` measures nothing until `resume`".to_owned()
+                "set a number of steps above 0, or use `pause` to stop measuring".to_owned()
             }
-            Self::FixedTargets => "name the targets in the config and start anew".to_owned(),
-            Self::TooMany => "wait until they have taken effect: `status` lists them".to_owned(),
-            Self::Over => "nothing can be changed any more".to_owned(),
+            Self::FixedTargets => "set `targets` in the config and restart the training".to_owned(),
+            Self::TooMany => "wait until they have taken effect; `status` lists them".to_owned(),
+            Self::Over => "nothing can be changed after the end of the training".to_owned(),
         }
     }
 }
@@ -80,12 +80,12 @@ impl ControlService {
         Self { sources, book, requests, numbers, captures }
     }
 
-    /// How things are.
+    /// Returns the status.
     pub(super) fn status(&self) -> Value {
         to_value(&self.sources.status(&self.book))
     }
 
-    /// Other things are measured.
+    /// Changes what is measured.
     pub(super) fn set(&self, text: &str) -> Result<Value, Refusal> {
         let change = PlanChange::parse(text, "request").map_err(|errors| Refusal::Change { errors })?;
         if change.targets.is_some() && !self.sources.live.follows_targets() {
@@ -93,7 +93,8 @@ impl ControlService {
         }
         if change.restarts_window() {
             let live = &self.sources.live;
-            // What a change under way makes of the rest is known only when this one has its turn: it is looked at again then.
+            // The effect of earlier changes on the rest is known only when this one is due, so it is checked again
+            // then.
             let rest = if self.book.is_settled() { live.plan().window } else { Window::default() };
             EmptyWindow::of(change.window.applied_to(rest), live.step().0 + 1)?;
         }
@@ -101,17 +102,17 @@ impl ControlService {
         self.request(what, Change::Set(change))
     }
 
-    /// Nothing is measured.
+    /// Stops measuring.
     pub(super) fn pause(&self) -> Result<Value, Refusal> {
         self.request("pause".to_owned(), Change::Pause)
     }
 
-    /// Measuring goes on.
+    /// Resumes measuring.
     pub(super) fn resume(&self) -> Result<Value, Refusal> {
         self.request("resume".to_owned(), Change::Resume)
     }
 
-    /// Steps are captured.
+    /// Captures steps.
     pub(super) fn dump(&self, text: &str) -> Result<Value, Refusal> {
         let text = if text.trim().is_empty() { "{}" } else { text };
         let refused = |errors| Refusal::Capture { errors };
@@ -124,7 +125,7 @@ impl ControlService {
         self.send(capture_requests::request(self.numbers.next(), order, AskedBy::Ctl, step))
     }
 
-    /// How far the books are, for [`is_delivered`](Self::is_delivered).
+    /// The current counts, for [`is_delivered`](Self::is_delivered).
     pub(super) fn mark(&self) -> LedgerSnapshot {
         self.sources.ledger.snapshot()
     }
@@ -141,9 +142,9 @@ impl ControlService {
     fn send(&self, request: ChangeRequest) -> Result<Value, Refusal> {
         let id = request.id;
         match self.requests.try_send(request) {
-            Ok(()) => {
-                Ok(json!({"id": id, "hint": "GET /status lists it under `changes` with the step it takes effect at"}))
-            }
+            Ok(()) => Ok(
+                json!({"id": id, "hint": "GET /status lists it under `changes`, with the step at which it takes effect"}),
+            ),
             Err(TrySendError::Full(_)) => Err(Refusal::TooMany),
             Err(TrySendError::Disconnected(_)) => Err(Refusal::Over),
         }
@@ -153,11 +154,11 @@ impl ControlService {
 fn with_example(errors: &ConfigErrors, example: &str) -> String {
     let mut hints: Vec<String> = errors.errors.iter().filter_map(|error| error.hint.clone()).collect();
     hints.dedup();
-    hints.push(format!("an example: {example}"));
+    hints.push(format!("example: {example}"));
     hints.join("; ")
 }
 
-/// A value as JSON. Our own types have string keys and finite numbers only.
+/// Converts a value to JSON. The types here have string keys and finite numbers only.
 fn to_value(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_else(|error| json!({"error": error.to_string()}))
 }

@@ -1,4 +1,4 @@
-//! What `status` says: one look at counters, no lock that the training thread takes.
+//! The status: reads counters, without any lock of the training thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,43 +16,43 @@ use super::communication::Communication;
 use super::progress::{Progress, ProgressBook};
 use crate::live::Live;
 
-/// What a status is made of.
+/// The sources of a status.
 #[derive(Clone)]
 pub struct Sources {
-    /// Which process this is.
+    /// The identity of this process.
     pub run: RunInfo,
-    /// The step in progress and the plan in force.
+    /// The current step and plan.
     pub live: Arc<Live>,
-    /// What became of the records.
+    /// The record counts.
     pub ledger: Arc<Ledger>,
-    /// The names of what is measured.
+    /// The names of the measured tensors.
     pub tensors: TensorTable,
     /// The collective operations.
     pub collectives: Arc<CollectiveTotals>,
     /// The exporters.
     pub sinks: Vec<SinkStatus>,
-    /// Batches waiting for the worker.
+    /// The number of batches waiting for the worker.
     pub waiting: Arc<AtomicUsize>,
-    /// How many batches may wait for the worker.
+    /// The capacity of the worker's queue, in batches.
     pub capacity: usize,
-    /// The share of the step that measuring may take.
+    /// The share of a step's time that measuring may take.
     pub overhead_budget: Option<f64>,
-    /// When the monitor was started.
+    /// When the monitor started.
     pub started: Instant,
 }
 
-/// One exporter's part of the status.
+/// The status of one exporter.
 #[derive(Clone)]
 pub struct SinkStatus {
-    /// `csv`, `prometheus`.
+    /// The exporter's name: `csv`, `prometheus`.
     pub name: &'static str,
-    /// What became of the records it was given.
+    /// Its record counts.
     pub ledger: Arc<SinkLedger>,
-    /// Batches waiting for it.
+    /// The number of batches waiting for it.
     pub queued: Arc<AtomicUsize>,
-    /// How many may.
+    /// The capacity of its queue, in batches.
     pub capacity: usize,
-    /// Where its output is.
+    /// The location of its output.
     pub places: Vec<String>,
 }
 
@@ -66,15 +66,16 @@ pub(super) struct Status {
     uptime_seconds: f64,
     /// The step in progress.
     step: u64,
-    /// Its running duration; 0 before it is known.
+    /// The average step time; 0 before it is known.
     seconds_per_step: f64,
     /// Whether the step in progress is measured.
     collecting: bool,
-    /// The collective operation that the run hangs in, with the ranks that wait and those that never came; null while it goes on.
+    /// The collective operation that the run hangs in, with the waiting and the missing ranks; null if it does not
+    /// hang.
     hang: Option<String>,
     collectives: Communication,
     plan: Plan,
-    /// Tensors that are known by name.
+    /// The number of tensors known by name.
     tensors: usize,
     /// The latest changes, oldest first.
     changes: Vec<Progress>,
@@ -89,11 +90,11 @@ pub(super) struct Status {
 
 #[derive(Serialize)]
 struct Cost {
-    /// The training thread's time spent in the monitor, as a share of the step; null before it is known.
+    /// The time in the monitor on the training thread, as a share of the step; null before it is known.
     share_of_step: Option<f64>,
-    /// The share it may take; null without a budget.
+    /// The allowed share; null without a budget.
     budget: Option<f64>,
-    /// The share of layers measured per step to keep it.
+    /// The share of layers measured per step to stay within the budget.
     sampling_ratio: f64,
     bytes_read: u64,
 }
@@ -123,7 +124,7 @@ pub(super) struct SinkCounters {
 }
 
 impl Sources {
-    /// How things are now.
+    /// Returns the current status.
     pub(super) fn status(&self, book: &ProgressBook) -> Status {
         let RunInfo { run, rank, world_size, .. } = &self.run;
         let live = &self.live;
@@ -162,7 +163,7 @@ impl Sources {
         }
     }
 
-    /// Whether everything that the worker had been offered at `mark` has met its fate at every exporter.
+    /// Whether every exporter has delivered or dropped everything offered to the worker before `mark`.
     pub(super) fn is_delivered(&self, mark: LedgerSnapshot) -> bool {
         self.sinks.iter().all(|sink| {
             let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.ledger.snapshot();

@@ -26,7 +26,7 @@ use super::status::Sources;
 use super::stop::{StopRequest, WantsStop};
 use super::token::Token;
 
-/// How long the end of the monitor waits for the threads to go.
+/// How long the end of the monitor waits for the threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The running control threads.
@@ -37,31 +37,31 @@ pub struct Control {
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     whereabouts: Vec<String>,
-    /// Given back when the threads are gone.
+    /// Released when the threads have ended.
     _place: Option<DirectoryPlace>,
 }
 
-/// What control is started with.
+/// The parameters of live control.
 pub struct ControlStart<'a> {
-    /// The config of the start.
+    /// The config at the start.
     pub config: &'a Config,
-    /// Where the run directories are.
+    /// The directory of the runs.
     pub base: PathBuf,
-    /// Whether anybody named the run: the name of another may differ from node to node.
+    /// Whether the user named the run. A generated name may differ between hosts.
     pub is_named: bool,
     /// The directory of this rank's files, if it has one.
     pub run_directory: Option<PathBuf>,
-    /// The file the config was read from: watched in msprobe's dynamic mode.
+    /// The file of the config: watched in msprobe's dynamic mode.
     pub config_file: Option<ConfigFile>,
-    /// How the ranks agree on a change; files in the control directory otherwise.
+    /// The store through which ranks agree; by default, files in the control directory.
     pub rank_store: Option<SharedRankStore>,
-    /// Who hears of changes and failures.
+    /// Receives messages about changes and failures.
     pub notices: Notices,
-    /// What the status shows.
+    /// The sources of the status.
     pub sources: Sources,
-    /// Whether an alert of this rank asks the training to end.
+    /// Whether an alert of this rank requests the end of the training.
     pub wants_stop: WantsStop,
-    /// Whoever has messages for rank 0, or takes them there.
+    /// The sender or receiver of messages to rank 0.
     pub relay: Option<Arc<dyn Relay>>,
 }
 
@@ -81,7 +81,7 @@ impl StartFailure {
 }
 
 impl ControlStart<'_> {
-    /// Starts what the config asks for. What cannot be started is said and left out: the training is watched all the same.
+    /// Starts live control as configured. A failure is reported, and the training is monitored without live control.
     pub fn start(self) -> Option<Control> {
         let Self { config, sources, .. } = &self;
         let is_single = sources.run.world_size == 1;
@@ -96,17 +96,17 @@ impl ControlStart<'_> {
         let name = if self.is_named || is_single { &sources.run.run } else { UNNAMED };
         let own = self.run_directory.as_deref().filter(|_| is_single);
         let directory = place::directory(config, &self.base, name, own, is_single);
-        // A directory that the user names is one monitor's: the next is told that it is taken.
+        // A directory that the user configures belongs to one monitor; a second one gets an error.
         let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
         let place_taken = (!is_named).then(|| DirectoryPlace::take(directory.clone(), sources.run.rank.0));
         let directory = place_taken.as_ref().map_or(directory, DirectoryPlace::directory);
         let started = if leads { self.lead(&directory) } else { self.follow(&directory) };
         started
             .inspect_err(|failure| {
-                let stop = if may_stop { "; no alert ends the training" } else { "" };
+                let stop = if may_stop { "; alerts cannot end the training" } else { "" };
                 let apart = if has_messages { "; each rank sends its own alerts" } else { "" };
                 let why = with_causes(failure);
-                notices.warn(format!("no live control: {why}{stop}{apart}"), Some(failure.hint.clone()));
+                notices.warn(format!("live control is disabled: {why}{stop}{apart}"), Some(failure.hint.clone()));
             })
             .ok()
             .map(|control| Control { _place: place_taken, ..control })
@@ -120,7 +120,7 @@ impl ControlStart<'_> {
     }
 
     fn follow(self, directory: &Path) -> Result<Control, StartFailure> {
-        let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
+        let word = draw_word().map_err(|error| StartFailure::new("cannot read random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop))
             .carrying(self.relay.clone());
@@ -139,8 +139,8 @@ impl ControlStart<'_> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Self { config, config_file, sources, wants_stop, notices, .. } = &self;
         let run_directory = self.run_directory.clone();
-        let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN_NAME";
-        // A store of the front's own needs no directory, unless there is a server in it.
+        let hint = "set `control.directory` to a directory for this run alone, or name the run with TRAINMON_RUN_NAME";
+        // A custom store needs no directory unless there is a server in it.
         let is_used = self.rank_store.is_none() || config.control.is_some();
         let claim = is_used.then(|| DirectoryLock::take(directory)).transpose();
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
@@ -152,7 +152,7 @@ impl ControlStart<'_> {
         let (requests, incoming) = bounded(MAX_WAITING_CHANGES);
         let numbers = ChangeIds::default();
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
-        // A single process needs nobody's word to end.
+        // A single process can end without agreement.
         let leader = if world > 1 { leader.listening_for(asked) } else { leader };
         let mut captures = CaptureRequests::new(&config, numbers.clone());
         if world == 1 {
@@ -173,8 +173,8 @@ impl ControlStart<'_> {
         let is_watched = config.dynamic_on.is_some() || config.capture.is_some();
         let watch = config_file.clone().filter(|_| is_watched);
         if config.dynamic_on.is_some() && watch.is_none() {
-            let message = "the dynamic mode is on, but the config was not read from a file: nothing to watch";
-            notices.warn(message, Some("give the config as a file".to_owned()));
+            let message = "dynamic mode has no effect, because the config was not read from a file";
+            notices.warn(message, Some("pass the config as a file".to_owned()));
         }
         let notices = notices.clone();
         let watch = watch
@@ -185,7 +185,7 @@ impl ControlStart<'_> {
     }
 }
 
-/// Opens the doors and tells where they are.
+/// Starts the server and publishes its addresses.
 fn open(
     control: &ControlConfig,
     service: ControlService,
@@ -197,18 +197,18 @@ fn open(
     let token_file = control.token_file.clone().unwrap_or_else(|| directory.join("control.token"));
     let token = Token::create(&token_file).map_err(|error| {
         let what = format!("cannot write the token file `{}`", token_file.display());
-        StartFailure::new(what, "name another with `control.token_file`", error)
+        StartFailure::new(what, "set another path with `control.token_file`", error)
     })?;
     let socket = control.socket.clone().unwrap_or_else(|| directory.join("control.sock"));
     let address = control.port.map(|port| std::net::SocketAddr::new(control.bind, port));
     let listeners = Listeners { socket: &socket, address, token };
     let server = Server::start(listeners, service, notices).map_err(|error| {
-        StartFailure::new("the server cannot start", "look at the limits of threads and open files", error)
+        StartFailure::new("the server cannot start", "check the limits on threads and open files", error)
     })?;
     let doors = Addresses { socket: server.socket(), address: server.address(), token_file: &token_file };
     let places: Vec<&Path> = [Some(directory), run_directory].into_iter().flatten().collect();
     let described = place::describe(&places, &doors, &run);
-    let described = described.map_err(|error| StartFailure::new("cannot describe the way in", "", error))?;
+    let described = described.map_err(|error| StartFailure::new("cannot write the control addresses", "", error))?;
     let address = server.address().map(|address| format!("http://{address}"));
     let ways = server.socket().map(|path| path.display().to_string()).into_iter().chain(address);
     let whereabouts = ways.chain(described.first().map(|path| path.display().to_string())).collect();
@@ -226,7 +226,7 @@ impl Control {
         let (stop, stopped) = bounded(0);
         let (alive, ended) = bounded(0);
         let thread = std::thread::Builder::new().name("trainmon-agree".to_owned()).spawn(move || {
-            // Dropped when the thread ends, however it ends.
+            // Dropped when the thread ends, in any way.
             let _alive: Sender<()> = alive;
             part.run(asked, &stopped, pause);
         });
@@ -234,24 +234,24 @@ impl Control {
         Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _place: None })
     }
 
-    /// How to come in, one line each.
+    /// The addresses, one line each.
     pub fn whereabouts(&self) -> &[String] {
         &self.whereabouts
     }
 
-    /// Takes no more requests. The ranks still talk.
+    /// Stops accepting requests. The ranks still communicate.
     pub fn close(&mut self, deadline: Instant) {
         if let Some(server) = self.server.take() {
             server.stop(deadline.min(Instant::now() + PATIENCE));
         }
     }
 
-    /// Ends the threads, by the deadline.
+    /// Ends the threads, until the deadline.
     pub fn stop(mut self, deadline: Instant) {
         self.close(deadline);
         let deadline = deadline.min(Instant::now() + PATIENCE);
         drop(self.stop.take());
-        // A store that hangs is left behind with its thread: it holds nothing of the training's.
+        // A hanging store is abandoned with its thread: it holds nothing that the training uses.
         let ended = receive_by(&self.ended, deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| ended) {
             drop(thread.join());
@@ -259,7 +259,7 @@ impl Control {
     }
 }
 
-/// A store, and the word that it fails: said when it begins to and when it works again.
+/// A store that reports when it begins to fail and when it works again.
 struct ReportingRankStore {
     rank_store: Box<dyn RankStore>,
     notices: Notices,
@@ -278,25 +278,25 @@ impl ReportingRankStore {
             // The store may end before the monitor does.
             (Err(_), false) if self.live.is_over() => {}
             (Err(error), false) => self.notices.warn(
-                format!("live control: the ranks cannot reach each other: {error}; tried again"),
-                Some("every rank must be able to write into the control directory (`control.directory`)".to_owned()),
+                format!("live control: the ranks cannot communicate: {error}; retrying"),
+                Some("make the control directory (`control.directory`) writable for every rank".to_owned()),
             ),
-            (Ok(_), true) => self.notices.info("live control: the ranks reach each other again"),
+            (Ok(_), true) => self.notices.info("live control: the ranks communicate again"),
             _ => {}
         }
         outcome.unwrap_or_default()
     }
 }
 
-/// What the thread is woken by.
+/// The channels that wake the thread.
 struct Asked {
-    /// Changes that the service was asked for.
+    /// Change requests from the service.
     requests: Receiver<ChangeRequest>,
-    /// Alerts that ask for a capture.
+    /// Alerts that request a capture.
     woken: Receiver<()>,
 }
 
-/// What the thread does.
+/// The role of the thread.
 enum Part {
     Leads {
         leader: Box<Leader>,
@@ -329,7 +329,7 @@ impl Part {
                     None
                 }
                 recv(requests) -> request => {
-                    // The service may be gone: nobody requests then.
+                    // The service may have ended; there are no requests then.
                     if request.is_err() {
                         requests = crossbeam_channel::never();
                     }
@@ -353,41 +353,45 @@ impl Part {
                     say(notices, said);
                 }
             }
-            Self::Follows { follower, rank_store, notices } => match rank_store
-                .with(|rank_store| follower.tick(now, rank_store))
-            {
-                Some(FollowerEvent::Missed { agreed, switched }) => {
-                    let message = format!("a change agreed for step {agreed} takes effect at step {switched} here");
-                    notices.warn(message, Some(LATE_HINT.to_owned()));
+            Self::Follows { follower, rank_store, notices } => {
+                match rank_store.with(|rank_store| follower.tick(now, rank_store)) {
+                    Some(FollowerEvent::Missed { agreed, switched }) => {
+                        let message =
+                            format!("a change agreed for step {agreed} takes effect on this rank at step {switched}");
+                        notices.warn(message, Some(LATE_HINT.to_owned()));
+                    }
+                    Some(FollowerEvent::TakenUp { agreed }) => {
+                        notices.info(format!(
+                            "live control: adopts the change that the other ranks agreed on for step {agreed}"
+                        ));
+                    }
+                    None => {}
                 }
-                Some(FollowerEvent::TakenUp { agreed }) => {
-                    notices.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
-                }
-                None => {}
-            },
+            }
         }
     }
 }
 
-/// What the ranks of a run meet under that nobody named.
+/// The name under which the ranks of an unnamed run meet.
 const UNNAMED: &str = "trainmon";
 
-const LATE_HINT: &str = "this rank saw the agreement too late: is the control directory on a slow file system?";
+const LATE_HINT: &str =
+    "this rank received the agreement too late; check that the control directory is on a fast file system";
 
 fn say(notices: &Notices, said: LeaderEvent) {
     match said {
-        LeaderEvent::Agreed { what, step } => notices.info(format!("live control: {what}: from step {step} on")),
+        LeaderEvent::Agreed { what, step } => notices.info(format!("live control: {what}, from step {step} on")),
         LeaderEvent::Withdrawn { what, why } => {
-            let message = format!("live control: {what}: withdrawn: {why}");
-            notices.warn(message, Some("nothing changed on any rank".to_owned()));
+            let message = format!("live control: {what}: withdrawn, {why}");
+            notices.warn(message, Some("no rank has changed anything; try again".to_owned()));
         }
         LeaderEvent::Declined { what, why } => {
-            let hint = "alerts and signals beyond are not told; `trainmon ctl dump` asks for one by hand";
-            notices.warn(format!("{what} is not made: {why}"), Some(hint.to_owned()));
+            let hint = "further alerts and signals are not reported; run `trainmon ctl dump` to capture by hand";
+            notices.warn(format!("{what} is declined: {why}"), Some(hint.to_owned()));
         }
         LeaderEvent::Unreadable { ranks, why } => notices.warn(
-            format!("live control: the state of {ranks} cannot be read and counts as none: {why}"),
-            Some("a change needs an answer of every rank; the state is read again with every look".to_owned()),
+            format!("live control: cannot read the state of {ranks}: {why}"),
+            Some("changes wait until every rank answers; trainmon retries".to_owned()),
         ),
         LeaderEvent::LateSwitch { what, step, late } => notices.warn(
             format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),

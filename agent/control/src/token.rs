@@ -1,4 +1,4 @@
-//! Who may come in over HTTP: whoever can read a file that its owner alone can read.
+//! Authorization over HTTP: a token in a file that only its owner can read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,7 +16,7 @@ const TOKEN_BYTES: usize = 32;
 pub(super) struct Token(String);
 
 impl Token {
-    /// Draws a new one and leaves it in a file of mode 0600. An older file of that name goes: its token is worth nothing.
+    /// Creates a token and writes it to a file of mode 0600. Replaces an older file of that name.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -25,13 +25,13 @@ impl Token {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Made new with its mode, so that nobody has it open already and a link is not followed.
+        // Created with its mode, so that no other process has it open and no symbolic link is followed.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         writeln!(file, "{}", token.0)?;
         Ok(token)
     }
 
-    /// Whether an `Authorization` header carries this token. Takes as long for any wrong token of the same length.
+    /// Whether an `Authorization` header contains this token, in constant time for tokens of the same length.
     pub(super) fn is_in(&self, header: &[u8]) -> bool {
         let scheme = b"bearer ";
         let Some((name, given)) = header.split_at_checked(scheme.len()) else { return false };

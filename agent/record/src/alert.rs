@@ -1,38 +1,38 @@
-//! What an alert says: the word detectors, exporters and actions share.
+//! Alerts, as rules report them and exporters, notifiers and files receive them.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::figures::{short, shown_name};
+use crate::figures::{quoted_name, short, shown_name};
 use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
 
-/// A rank's alerts, one JSON object ([`Alert`]) a line, beside its other files.
+/// The file of a rank's alerts in the rank's directory: one JSON object ([`Alert`]) per line.
 pub const ALERTS_FILE: &str = "alerts.jsonl";
 
-/// The last line of [`ALERTS_FILE`] where the run ended in order.
+/// The last line of [`ALERTS_FILE`]; present if the run ended cleanly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlertEnd {
-    /// Findings by rule, those that go on and those not said included; rules without any are left out.
+    /// The number of findings by rule, including ongoing and unreported ones. Rules without findings are absent.
     pub findings: std::collections::BTreeMap<AlertRule, u64>,
-    /// `true`. Versions that did not write it wrote the line only where a rule had found something.
+    /// Always `true`. Older versions, which do not write it, wrote the line only if a rule had found something.
     #[serde(default)]
     pub ended: bool,
 }
 
-/// Significant digits of a number in a sentence.
+/// The number of significant digits of a number in an alert message.
 pub const DIGITS: usize = 3;
 
 crate::named_enum! {
     /// The rules. `AnomalyTurbulence` and `AnomalyNan` are msprobe's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
     pub enum AlertRule: name {
-        /// The magnitude exceeds its running average by more than the threshold's share.
+        /// The magnitude exceeds its running average by more than the threshold allows.
         AnomalyTurbulence = "AnomalyTurbulence",
-        /// Not a number, infinite, or a magnitude above the threshold.
+        /// NaN, infinity, or a magnitude above the threshold.
         AnomalyNan = "AnomalyNan",
-        /// A rise far outside the recent scatter.
+        /// A rise far outside the recent variation.
         Spike = "Spike",
         /// NaN or infinite elements.
         NonFinite = "NonFinite",
@@ -42,17 +42,17 @@ crate::named_enum! {
         Vanishing = "Vanishing",
         /// The change of a parameter relative to its size leaves its range.
         UpdateRatio = "UpdateRatio",
-        /// A slow departure from the baseline.
+        /// A slow deviation from the baseline.
         Drift = "Drift",
-        /// A loss and a gradient norm that stand still.
+        /// A loss and a gradient norm that no longer change.
         Collapse = "Collapse",
         /// No step for too long.
         Stall = "Stall",
-        /// Two ways to one gradient norm do not agree.
+        /// The gradient norm that trainmon measures differs from the framework's.
         NormMismatch = "NormMismatch",
-        /// A departure from a golden run, beyond noise.
+        /// A deviation from the golden run beyond run-to-run variation.
         Baseline = "Baseline",
-        /// Copies of a parameter or of its optimizer state that should be the same bits on several ranks and are not.
+        /// Replicas of a parameter or of its optimizer state that should be bitwise equal on several ranks and are not.
         ReplicaMismatch = "ReplicaMismatch",
         /// A rank that the others of its group wait for.
         Straggler = "Straggler",
@@ -60,33 +60,33 @@ crate::named_enum! {
 }
 
 crate::named_enum! {
-    /// How much an alert matters.
+    /// How severe an alert is.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
     #[serde(rename_all = "lowercase")]
     pub enum AlertSeverity: name {
-        /// Good to know.
+        /// Worth knowing.
         Info = "info",
-        /// Somebody should look at it.
+        /// Someone should look at it.
         Warning = "warning",
-        /// The run is in danger, or lost.
+        /// The run is at risk or lost.
         Critical = "critical",
     }
 }
 
 crate::named_enum! {
-    /// Whether an alert begins or is over. What happens in between is counted, not said.
+    /// Whether an alert begins or ends. Findings in between are counted, not reported.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum AlertPhase: name {
         /// The first finding.
         Begins = "begins",
-        /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
+        /// The series is back to normal. [`Alert::findings`] is the number of steps in which it was not.
         Ends = "ends",
     }
 }
 
 crate::named_enum! {
-    /// What of the model a series is about.
+    /// The part of the model that a series covers.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
     #[serde(rename_all = "lowercase")]
     pub enum AlertScope: name {
@@ -101,27 +101,27 @@ crate::named_enum! {
     }
 }
 
-/// Which quantity a series follows.
+/// The quantity of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlertSignal {
-    /// The loss, as the training told it.
+    /// The loss, as the training reports it.
     Loss,
-    /// The learning rate, as the training told it.
+    /// The learning rate, as the training reports it.
     LearningRate,
-    /// Gradients before clipping where that is measured, else after aggregation: of each tensor once a step.
+    /// Gradients before clipping if these are measured, else after aggregation. One value per tensor and step.
     Grad,
-    /// Our gradient norm over the framework's.
+    /// The gradient norm that trainmon measured, divided by the framework's.
     GradNormRatio,
-    /// The time a step takes, in seconds.
+    /// The duration of a step, in seconds.
     StepTime,
-    /// How long a group's ranks wait per step for the one that comes last, in seconds.
+    /// How long the ranks of a group wait for the last one, in seconds per step.
     StragglerLag,
     /// A kind of tensor.
     Kind(Kind),
 }
 
 impl AlertSignal {
-    /// The name in configs and files: a kind has its own.
+    /// The name in configs and files. A kind has its own name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -134,7 +134,7 @@ impl AlertSignal {
         }
     }
 
-    /// The name in sentences: a kind has its own there too, by which its columns and metrics are found.
+    /// The name in messages. A kind keeps its own name, because its columns and metrics use it.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -147,9 +147,9 @@ impl AlertSignal {
         }
     }
 
-    /// Where it stands in the order in which a training step touches things: settings and data, forward, loss, backward,
-    /// reduction and clipping, optimizer; causes before their effects. Moments that are read before the optimizer's step
-    /// show what earlier steps did. What is measured beside the step comes last.
+    /// The position in the order of a training step, causes before effects: settings and data, forward, loss, backward,
+    /// reduction and clipping, optimizer. Moments read before the optimizer's step show the effect of earlier steps.
+    /// Quantities measured outside the step come last.
     pub const fn place_in_step(self) -> usize {
         match self {
             Self::LearningRate => 0,
@@ -166,9 +166,9 @@ impl AlertSignal {
             Self::Loss => 4,
             Self::Kind(Kind::ActvGrad) => 5,
             Self::Kind(Kind::GradUnreduced) => 6,
-            // Before the reduction, where that is measured.
+            // Before the reduction, if that is measured.
             Self::Grad => 7,
-            // What only moved here was moved by the reduction, another rank or clipping.
+            // A change that appears only here comes from the reduction, another rank or clipping.
             Self::Kind(Kind::GradReduced) => 8,
             Self::Kind(Kind::ExpAvg) => 9,
             Self::Kind(Kind::ExpAvgSq) => 10,
@@ -184,13 +184,13 @@ impl AlertSignal {
         }
     }
 
-    /// Every signal.
+    /// Iterates over all signals.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime, Self::StragglerLag];
         own.into_iter().chain(Kind::ALL.into_iter().map(Self::Kind))
     }
 
-    /// The signal of that name.
+    /// Returns the signal with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|signal| signal.name() == name)
     }
@@ -211,7 +211,7 @@ impl Serialize for AlertSignal {
 impl<'de> Deserialize<'de> for AlertSignal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no signal of trainmon")))
+        Self::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a signal")))
     }
 }
 
@@ -226,21 +226,21 @@ impl schemars::JsonSchema for AlertSignal {
     }
 }
 
-/// What a series is of: one number per step.
+/// The identity of a series, which has one number per step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AlertSeries {
-    /// What of the model.
+    /// The part of the model.
     pub scope: AlertScope,
     /// The group, the layer or the tensor; empty for the whole run.
     pub name: String,
-    /// Which quantity.
+    /// The quantity.
     pub signal: AlertSignal,
-    /// Which statistic of it; `None` where the quantity is a number itself.
+    /// The statistic of the quantity; `None` if the quantity is a single number.
     pub statistic: Option<Statistic>,
-    /// The layer a tensor lies in; the name itself for a layer.
+    /// The layer of a tensor; for a layer, its own name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub layer: Option<String>,
-    /// Which micro-batch; 0 where there is but one.
+    /// The micro-batch; 0 if there is only one.
     pub micro_step: MicroStep,
     /// The virtual-pipeline stage.
     pub vpp_stage: u32,
@@ -261,7 +261,8 @@ impl AlertSeries {
     }
 }
 
-/// In few words, for messages: `gradient norm`, `exp_avg norm of layer model.layers.3`.
+/// The short form: `gradient norm`, `exp_avg norm of layer model.layers.3`. The alternate form (`{:#}`), for alert
+/// messages, has the name in backticks.
 impl fmt::Display for AlertSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, name, signal, statistic, layer: _, micro_step, vpp_stage } = self;
@@ -271,7 +272,9 @@ impl fmt::Display for AlertSeries {
         }
         match scope {
             AlertScope::Global => {}
+            AlertScope::Layer if f.alternate() => write!(f, " of layer `{name}`")?,
             AlertScope::Group | AlertScope::Layer => write!(f, " of {} {name}", scope.name())?,
+            AlertScope::Tensor if f.alternate() => write!(f, " of {}", quoted_name(name))?,
             AlertScope::Tensor => write!(f, " of {}", shown_name(name))?,
         }
         if vpp_stage.gt(&0) {
@@ -284,46 +287,48 @@ impl fmt::Display for AlertSeries {
     }
 }
 
-/// What a rule expected. A bound that does not exist is `None`.
+/// The value that a rule expected. A missing bound is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expectation {
     /// The recent level: a mean, a running average, a baseline.
     #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
     pub typical: Option<f64>,
-    /// The least that would not have been an alert.
+    /// The lowest value that does not raise an alert.
     #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
     pub lower: Option<f64>,
-    /// The most that would not have been an alert.
+    /// The highest value that does not raise an alert.
     #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
 }
 
-/// The signal that left its own recent band first, in the steps up to an alert.
+/// The signal that left its own usual range first in the steps before an alert.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FirstMove {
-    /// When.
+    /// The step.
     pub step: Step,
-    /// Which quantity: learning rate, a number the script tells, activation, loss, gradient, a moment, update or parameter.
+    /// The quantity: learning rate, a number that the script logs, activation, loss, gradient, moment, update or
+    /// parameter.
     pub signal: AlertSignal,
-    /// In which layer; empty for a number of the whole run.
+    /// The layer; empty for a number of the whole run.
     pub layer: String,
-    /// In which tensor of it, where one stands out; of a number that the script tells its name.
+    /// The tensor in the layer, if one stands out. For a number that the script logs, its name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tensor: Option<String>,
-    /// Its norm then, or the number itself.
+    /// The norm in that step, or the number itself.
     #[serde(with = "number")]
     pub value: f64,
-    /// What it usually is: the mean of some 64 steps before.
+    /// The usual value: the mean of about 64 earlier steps.
     #[serde(with = "number")]
     pub expected: f64,
-    /// Whether the gradient is the rank's own. `false` also where only one side of the reduction is measured.
+    /// Whether the gradient is the rank's own, before reduction. Also `false` if only one side of the reduction is
+    /// measured.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub before_reduction: bool,
 }
 
 impl FirstMove {
-    /// The quantity in words, and behind it the side of the reduction where that is known.
+    /// The quantity in words, followed by the side of the reduction if that is known.
     pub(crate) fn words(&self) -> (&'static str, &'static str) {
         match self.signal {
             AlertSignal::Kind(Kind::GradReduced) => (AlertSignal::Grad.words(), " after reduction"),
@@ -343,7 +348,8 @@ impl fmt::Display for FirstMove {
             }
             (None, true) => write!(f, "{} at step {step} ({value}, usually {usual})", signal.words()),
             _ => {
-                let name = shown_name(tensor.as_deref().unwrap_or(layer));
+                let name = tensor.as_deref().unwrap_or(layer);
+                let name = if f.alternate() { quoted_name(name).into() } else { shown_name(name) };
                 let (words, side) = self.words();
                 write!(f, "{words} of {name}{side} at step {step} (norm {value}, usually {usual})")
             }
@@ -351,46 +357,47 @@ impl fmt::Display for FirstMove {
     }
 }
 
-/// A finding of a rule, as everyone outside the detectors sees it.
+/// A finding of a rule, in the form that leaves the detectors.
 ///
-/// As JSON a number that is not finite is one of the texts `"NaN"`, `"Infinity"`, `"-Infinity"`, and `time` is RFC 3339.
+/// In JSON, a number that is not finite is one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, and `time` is RFC
+/// 3339.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alert {
-    /// Which rule.
+    /// The rule.
     pub rule: AlertRule,
-    /// How much it matters.
+    /// The severity.
     pub severity: AlertSeverity,
-    /// Whether it begins or is over.
+    /// Whether the alert begins or ends.
     pub phase: AlertPhase,
-    /// Findings of this rule on this series since it began, this one included.
+    /// The number of findings of this rule on this series since the alert began, including this one.
     pub findings: u64,
-    /// The step it was found in; for one that is over the first step that is well again.
+    /// The step of the finding. When an alert ends, the first step that is normal again.
     pub step: Step,
-    /// The rank it was found on.
+    /// The rank of the finding.
     pub rank: Rank,
-    /// Wall clock at that step's end.
+    /// The wall-clock time at the end of that step.
     #[serde(with = "time")]
     pub time: SystemTime,
-    /// Where.
+    /// The series.
     pub series: AlertSeries,
-    /// What was found.
+    /// The value found.
     #[serde(with = "number")]
     pub value: f64,
-    /// What was expected.
+    /// The value expected.
     pub expected: Expectation,
-    /// One sentence for a person; what moved first included.
+    /// One sentence for a person, including the root cause.
     pub message: String,
-    /// What moved first, if anything did.
+    /// The root cause, if one was found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub moved_first: Option<FirstMove>,
-    /// The incident that it belongs to; `None` for what is no finding about the model's numbers (`Stall`, `Straggler`,
-    /// `NormMismatch`), and in files of older versions.
+    /// The incident that the alert belongs to. `None` for rules that are not about the model's numbers (`Stall`,
+    /// `Straggler`, `NormMismatch`), and in files of older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub incident: Option<Incident>,
 }
 
 impl Alert {
-    /// Where what moved first did so, or where the alert is: the step, and the place in the order of a step.
+    /// The step of the root cause and its position in the order of a step; without a root cause, those of the alert.
     pub fn first_place(&self) -> (Step, usize) {
         let own = (self.step, self.series.signal);
         let (step, signal) = self.moved_first.as_ref().map_or(own, |first| (first.step, first.signal));
@@ -398,19 +405,20 @@ impl Alert {
     }
 }
 
-/// Steps behind an incident's latest alert within which another one belongs to it.
+/// An alert belongs to an incident if it begins at most this many steps after the incident's latest alert.
 pub const INCIDENT_STEPS: u64 = 16;
 
-/// Alerts of one rank that begin within a few steps of each other, whatever their rules: most likely of one cause.
+/// Alerts of one rank that begin within a few steps of each other, of any rule. They most likely have one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
-    /// The step in which its first alert began. It names the incident: a rank has one at most that begins in a step.
+    /// The step in which the first alert began. It identifies the incident: at most one incident per rank begins in a
+    /// step.
     pub step: Step,
-    /// Whether this alert was sent out for the incident. The others are written down and counted.
+    /// Whether this alert was sent for the incident. The other alerts are recorded and counted only.
     pub headline: bool,
 }
 
-/// A point in time as RFC 3339.
+/// Serializes a point in time as RFC 3339.
 mod time {
     use std::time::SystemTime;
 

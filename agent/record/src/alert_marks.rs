@@ -1,4 +1,4 @@
-//! Where each rule's latest incident began: for metrics.
+//! The root cause of each rule's latest incident, for metrics.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -7,26 +7,26 @@ use parking_lot::Mutex;
 
 use crate::{Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, Step};
 
-/// How long a mark is shown after its alerts are over: as long as alerting rules look back, and one scrape more.
+/// How long a mark stays visible after its alerts end: the look-back of alerting rules, plus one scrape.
 const SHOWN: Duration = Duration::from_mins(15);
 
-/// What moved first in the latest incident of a rule; the alert's own series where nothing moved before.
+/// The root cause in the latest incident of a rule. Without a root cause, the alert's own series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertMark {
-    /// The step in which it moved.
+    /// The step in which it left its usual range.
     pub step: Step,
-    /// Its place in the order of a step: [`AlertSignal::place_in_step`](crate::AlertSignal::place_in_step).
+    /// The position in the order of a step: [`AlertSignal::place_in_step`](crate::AlertSignal::place_in_step).
     pub place: usize,
     /// The quantity in words.
     pub signal: String,
-    /// The layer; empty for what is of the whole run.
+    /// The layer; empty for a quantity of the whole run.
     pub layer: String,
-    /// The tensor, or the number that the script told under this name; empty where none stands out.
+    /// The tensor, or the name of the number that the script logs. Empty if none stands out.
     pub name: String,
 }
 
 impl AlertMark {
-    /// Orders marks of several ranks: the step, and behind the point the place within it.
+    /// A number that orders the marks of several ranks: the step, with the position in the step as fraction.
     pub fn order(&self) -> f64 {
         self.step.0 as f64 + self.place as f64 / 100.0
     }
@@ -54,22 +54,22 @@ impl AlertMark {
 #[derive(Debug)]
 struct Shown {
     mark: AlertMark,
-    /// The step that names its incident; its own for one that stands alone.
+    /// The step that identifies the incident; for an alert without incident, its own step.
     incident: Step,
-    /// The series of the alerts of the rule in this incident that were told and go on.
+    /// The series of the rule's ongoing, reported alerts in this incident.
     ongoing: HashSet<AlertSeries>,
     over: Option<Instant>,
 }
 
-/// The marks of a rank: one for each rule at most.
+/// The marks of a rank, at most one per rule.
 #[derive(Debug, Default)]
 pub struct AlertMarks(Mutex<BTreeMap<AlertRule, Shown>>);
 
 impl AlertMarks {
-    /// Takes an alert that begins or is over.
+    /// Records an alert that begins or ends.
     pub fn take(&self, alert: &Alert, now: Instant) {
         let mut shown = self.0.lock();
-        // A finding that belongs to no incident is one of its own.
+        // An alert without incident counts as an incident of its own.
         let incident = alert.incident.map(|incident| incident.step);
         if alert.phase == AlertPhase::Ends {
             if let Some(one) = shown.get_mut(&alert.rule)
@@ -93,7 +93,7 @@ impl AlertMarks {
         }
     }
 
-    /// Everything of an incident is over, also what was not told alert by alert.
+    /// Ends all alerts of an incident, including those that were not reported individually.
     pub fn incident_over(&self, incident: Step, now: Instant) {
         let mut shown = self.0.lock();
         for one in shown.values_mut().filter(|one| one.incident == incident && one.over.is_none()) {
@@ -102,7 +102,7 @@ impl AlertMarks {
         }
     }
 
-    /// The marks that are shown now, by rule.
+    /// Returns the visible marks by rule.
     pub fn now(&self, now: Instant) -> Vec<(AlertRule, AlertMark)> {
         let shown = self.0.lock();
         let is_shown = |one: &Shown| one.over.is_none_or(|over| now.saturating_duration_since(over) < SHOWN);

@@ -1,4 +1,4 @@
-//! What the alerts amount to: counters that everyone may read while the worker writes them.
+//! Alert counters, readable from any thread while the worker updates them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,86 +7,86 @@ use parking_lot::Mutex;
 
 use crate::{AlertMarks, AlertRule, Step};
 
-/// Counters and a gauge publish no other memory, so atomicity alone is enough.
+/// Relaxed, because counters and a gauge publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// The books of the alerts. Every finding counts, also those that are not said because the alert goes on.
+/// Alert counters. Every finding counts, including those of ongoing alerts, which are not reported.
 #[derive(Debug, Default)]
 pub struct AlertTotals {
     findings: [AtomicU64; AlertRule::ALL.len()],
     grad_norm_spikes: AtomicU64,
     update_norm_spikes: AtomicU64,
-    /// Step and value belong together. Held for a copy only, by the worker once per step.
+    /// Step and value belong together. The lock is held for a copy only, by the worker once per step.
     grad_norm_zscore: Mutex<Option<(Step, f64)>>,
     lost: AtomicU64,
     series_overflow: AtomicU64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     looking: AtomicU64,
     marks: AlertMarks,
 }
 
-/// An [`AlertTotals`] read at one moment.
+/// A snapshot of [`AlertTotals`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlertBookSnapshot {
     /// Findings by rule, in the order of [`AlertRule::ALL`].
     pub findings: [u64; AlertRule::ALL.len()],
-    /// Steps in which the global gradient norm spiked.
+    /// The number of steps in which the global gradient norm spiked.
     pub grad_norm_spikes: u64,
-    /// Steps in which the global update norm spiked.
+    /// The number of steps in which the global update norm spiked.
     pub update_norm_spikes: u64,
-    /// The newest distance of the global gradient norm from its recent mean, in standard deviations, and whose step's it
-    /// is. NaN for a norm that is NaN; `None` while there is no scatter to measure by.
+    /// The latest distance of the global gradient norm from its recent mean, in standard deviations, with its step. NaN
+    /// for a norm that is NaN; `None` while the recent norms have no variation.
     pub grad_norm_zscore: Option<(Step, f64)>,
-    /// Alerts that some action or exporter did not get: a queue was full, a webhook failed.
+    /// Alerts that an action or exporter did not receive, because a queue was full or a webhook failed.
     pub lost: u64,
-    /// Values that no rule looked at because there were too many series.
+    /// Values that no rule checked, because there were too many series.
     pub series_overflow: u64,
-    /// Time the worker spent looking at steps.
+    /// The time that the worker spent on rules.
     pub looking: Duration,
 }
 
 impl AlertTotals {
-    /// A rule found something.
+    /// Counts a finding of a rule.
     pub fn found(&self, rule: AlertRule) {
         self.findings[rule as usize].fetch_add(1, COUNT);
     }
 
-    /// The global gradient norm spiked.
+    /// Counts a spike of the global gradient norm.
     pub fn grad_norm_spiked(&self) {
         self.grad_norm_spikes.fetch_add(1, COUNT);
     }
 
-    /// The global update norm spiked.
+    /// Counts a spike of the global update norm.
     pub fn update_norm_spiked(&self) {
         self.update_norm_spikes.fetch_add(1, COUNT);
     }
 
-    /// The distance of this step's global gradient norm from its recent mean, in standard deviations.
+    /// Sets the distance of this step's global gradient norm from its recent mean, in standard deviations.
     pub fn set_grad_norm_zscore(&self, step: Step, zscore: f64) {
         *self.grad_norm_zscore.lock() = Some((step, zscore));
     }
 
-    /// This many alerts did not reach an action or exporter.
+    /// Counts alerts that did not reach an action or exporter.
     pub fn lose(&self, alerts: u64) {
         self.lost.fetch_add(alerts, COUNT);
     }
 
-    /// This many values were not looked at.
+    /// Counts values that no rule checked.
     pub fn overflow(&self, values: u64) {
         self.series_overflow.fetch_add(values, COUNT);
     }
 
-    /// A step was looked at.
+    /// Adds the time that the rules took for one step.
     pub fn looked(&self, time: Duration) {
         self.looking.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), COUNT);
     }
 
-    /// Where the latest incident of each rule began.
+    /// The root cause of each rule's latest incident.
     pub fn marks(&self) -> &AlertMarks {
         &self.marks
     }
 
-    /// The books now.
+    /// Returns the current counts.
     pub fn snapshot(&self) -> AlertBookSnapshot {
         let Self {
             findings,
@@ -111,12 +111,12 @@ impl AlertTotals {
 }
 
 impl AlertBookSnapshot {
-    /// Findings of one rule.
+    /// The number of findings of one rule.
     pub fn findings_of(&self, rule: AlertRule) -> u64 {
         self.findings[rule as usize]
     }
 
-    /// The gradient norm's z-score of this step: `None` where the newest is another step's, or not a number.
+    /// The z-score of the gradient norm in this step. `None` if the latest one is of another step or not a number.
     pub fn grad_norm_zscore_of(&self, step: Step) -> Option<f64> {
         self.grad_norm_zscore.filter(|&(of, zscore)| of == step && !zscore.is_nan()).map(|(_, zscore)| zscore)
     }

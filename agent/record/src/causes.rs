@@ -1,7 +1,6 @@
-//! An error in one line.
+//! Formatting of an error on one line.
 
-/// An error and its causes, outermost first. Wrappers often repeat what they wrap: a cause whose words are there already
-/// is left out.
+/// An error and its causes, outermost first. A cause whose text the wrapping error already contains is skipped.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

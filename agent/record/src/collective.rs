@@ -1,9 +1,9 @@
-//! Collective operations: their names, and how fast one was.
+//! Collective operations and their throughput.
 
 use std::time::Duration;
 
 crate::named_enum! {
-    /// A communication between ranks, named as `torch.distributed` names it.
+    /// A collective operation, with the name that `torch.distributed` uses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[expect(missing_docs, reason = "each name is its own documentation")]
     pub enum CollectiveOp: name, from_name {
@@ -29,14 +29,14 @@ crate::named_enum! {
 }
 
 impl CollectiveOp {
-    /// Whether two ranks of a group do it alone: the others do not count it.
+    /// Whether only two ranks of a group take part. The other ranks do not count the operation.
     pub const fn is_point_to_point(self) -> bool {
         matches!(self, Self::Send | Self::Recv)
     }
 
-    /// What nccl-tests multiplies the algorithm bandwidth with to get the bus bandwidth, for a group of `ranks`: the share
-    /// of the data that every rank's link must carry at least. 0 for a group of one, which moves nothing, except where
-    /// the factor does not depend on the group.
+    /// The factor between algorithm bandwidth and bus bandwidth in nccl-tests, for a group of `ranks`: the share of the
+    /// data that the link of each rank must carry. 0 for a group of one rank, which moves no data, unless the factor
+    /// does not depend on the group.
     ///
     /// Source: nccl-tests, doc/PERFORMANCE.md.
     pub fn bus_factor(self, ranks: u32) -> f64 {
@@ -59,22 +59,23 @@ impl CollectiveOp {
     }
 }
 
-/// How fast one operation was on this rank.
+/// The throughput of one operation on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveTiming {
-    /// The size nccl-tests goes by: this rank's buffer, of two the larger one: what `all_gather` and `gather` put together,
-    /// what `reduce_scatter`, `scatter` and `all_to_all` take apart. Where a rank has its part alone, that times the ranks.
+    /// The size as nccl-tests defines it: the larger of this rank's buffers, i.e. the output of `all_gather` and
+    /// `gather` and the input of `reduce_scatter`, `scatter` and `all_to_all`. If a rank has only its own part, that
+    /// part times the number of ranks.
     pub bytes: u64,
-    /// From the call to its completion, waiting for the other ranks included.
+    /// The time from the call to completion, including the wait for other ranks.
     pub seconds: f64,
-    /// Algorithm bandwidth in GB/s (1e9 bytes): bytes over seconds. NaN if the clock saw no time.
+    /// Algorithm bandwidth in GB/s (1e9 bytes): bytes divided by seconds. NaN if the measured time is zero.
     pub algbw: f64,
     /// Bus bandwidth in GB/s: `algbw` times [`CollectiveOp::bus_factor`].
     pub busbw: f64,
 }
 
 impl CollectiveTiming {
-    /// The timing of one operation among `ranks`.
+    /// Computes the timing of one operation among `ranks`.
     pub fn of(op: CollectiveOp, ranks: u32, bytes: u64, duration: Duration) -> Self {
         let seconds = duration.as_secs_f64();
         let algbw = if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { f64::NAN };
@@ -85,18 +86,18 @@ impl CollectiveTiming {
 /// A group of ranks that communicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessGroup {
-    /// What it is called here: the `process_group` label. Its role where the framework tells it, else torch's name.
+    /// The name: the `process_group` label. The group's role if the framework provides it, else torch's name.
     pub name: Box<str>,
-    /// What it is for, where the framework tells: `dp`, `tp`, `pp`, `cp`, `ep`, or a mesh dimension's own name.
+    /// The role, if the framework provides it: `dp`, `tp`, `pp`, `cp`, `ep`, or the name of a mesh dimension.
     pub role: Option<Box<str>>,
-    /// Its members as ranks of the job, in the group's order; empty where nobody told.
+    /// The members as global ranks, in the group's order. Empty if unknown.
     pub ranks: Box<[u32]>,
-    /// How many ranks it has.
+    /// The number of ranks.
     pub size: u32,
 }
 
 impl ProcessGroup {
-    /// A group of which the name and the number of ranks are known, and no more.
+    /// A group with a known name and number of ranks only.
     pub fn of_size(name: &str, size: u32) -> Self {
         Self { name: name.into(), role: None, ranks: Box::default(), size }
     }

@@ -1,5 +1,5 @@
-//! What collective operations amount to over the run: counts and times per operation and group of ranks, which everyone
-//! may read while the training writes them.
+//! Collective operations of the whole run: counts and times per operation and group, readable from any thread while the
+//! training updates them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use parking_lot::Mutex;
 
 use crate::{CollectiveOp, OpenCollectives, ProcessGroup};
 
-/// Counters publish no other memory, so atomicity alone is enough.
+/// Relaxed, because counters publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 /// Two significant digits: a quantile within 1 %.
 const DIGITS: u8 = 2;
-/// No operation takes longer and ends well; what does counts as this long in the quantiles.
+/// Longer operations count as this long in the quantiles. No operation takes longer and succeeds.
 const LONGEST: Duration = Duration::from_hours(1);
-/// A series takes about 40 kB. Ten operations in a dozen groups are more than any job has.
+/// A series takes about 40 kB. No job has more than ten operations in a dozen groups.
 const MAX_SERIES: usize = 128;
-/// The group of operations in more groups than there are series for.
+/// The group name of operations beyond [`MAX_SERIES`].
 const OTHER: &str = "other";
 
-/// The books of the collective operations, by operation and group.
+/// The counts of collective operations, by operation and group.
 #[derive(Debug, Default)]
 pub struct CollectiveTotals {
     series: Mutex<Vec<Arc<CollectiveSeries>>>,
@@ -31,17 +31,18 @@ pub struct CollectiveTotals {
     stragglers: Mutex<Vec<Straggler>>,
 }
 
-/// The rank of a group that came last to its operations, over a window of steps: it spent the least time inside of them, for
-/// the others waited for it.
+/// The rank of a group that arrived last at its operations over a window of steps. It spent the least time inside the
+/// operations, because the other ranks waited for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Straggler {
     /// The group.
     pub group: Box<str>,
-    /// The rank of the job.
+    /// The global rank.
     pub rank: u32,
-    /// By how many seconds per step its time inside lies below the others' median: so much they waited for it.
+    /// The difference between the other ranks' median time inside the operations and this rank's, in seconds per step:
+    /// how long they waited for it.
     pub lag: f64,
-    /// The others' median, in seconds per step.
+    /// The other ranks' median time inside the operations, in seconds per step.
     pub median: f64,
     /// The last step of the window.
     pub step: u64,
@@ -53,8 +54,8 @@ impl CollectiveTotals {
         &self.open
     }
 
-    /// Takes up a group of ranks, and gives it back: where another with other ranks has its name, under that name and a
-    /// number.
+    /// Registers a group of ranks and returns it. If another group with different ranks has the same name, the returned
+    /// group's name has a number appended.
     pub fn group(&self, group: ProcessGroup) -> Arc<ProcessGroup> {
         let mut groups = self.groups.lock();
         let name = group.name.clone();
@@ -74,12 +75,12 @@ impl CollectiveTotals {
         group
     }
 
-    /// The groups, in the order they came; at most 128.
+    /// The groups in order of registration, at most 128.
     pub fn groups(&self) -> Vec<Arc<ProcessGroup>> {
         self.groups.lock().clone()
     }
 
-    /// Tells who came last in a group, in the place of what was told before.
+    /// Sets a group's straggler, replacing the previous one.
     pub fn set_straggler(&self, straggler: Straggler) {
         let mut all = self.stragglers.lock();
         if let Some(known) = all.iter_mut().find(|known| known.group == straggler.group) {
@@ -89,14 +90,15 @@ impl CollectiveTotals {
         }
     }
 
-    /// Who came last, by group; on the rank that compares the group's ranks alone.
+    /// The stragglers by group. Only the rank that compares the group's ranks has them.
     pub fn stragglers(&self) -> Vec<Straggler> {
         self.stragglers.lock().clone()
     }
 
-    /// The series of an operation in a group, made if there is none. Ask once and keep it: a lock and a search.
+    /// The series of an operation in a group, created on first use. Takes a lock and a search: call it once and keep
+    /// the result.
     ///
-    /// Beyond 128 series every further group is counted as `other`.
+    /// Beyond 128 series, further groups are counted as `other`.
     pub fn series(&self, op: CollectiveOp, group: &str) -> Arc<CollectiveSeries> {
         let mut all = self.series.lock();
         let known = |group: &str| all.iter().find(|series| series.op == op && &*series.group == group).cloned();
@@ -112,25 +114,25 @@ impl CollectiveTotals {
         })
     }
 
-    /// Every series, in the order they came.
+    /// All series, in order of creation.
     pub fn all(&self) -> Vec<Arc<CollectiveSeries>> {
         self.series.lock().clone()
     }
 
-    /// What all of them amount to, in the order they came.
+    /// Summaries of all series, in order of creation.
     pub fn summaries(&self) -> Vec<CollectiveSummary> {
         self.all().iter().map(|series| series.summary()).collect()
     }
 }
 
-/// One operation in one group of ranks.
+/// The counts of one operation in one group of ranks.
 pub struct CollectiveSeries {
     op: CollectiveOp,
     group: Box<str>,
     started: AtomicU64,
     failed: AtomicU64,
     bytes: AtomicU64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     durations: Mutex<Durations>,
 }
 
@@ -140,7 +142,7 @@ struct Durations {
     waited: Duration,
 }
 
-/// A [`CollectiveSeries`] read at one moment.
+/// A snapshot of a [`CollectiveSeries`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectiveSummary {
     /// The operation.
@@ -149,28 +151,28 @@ pub struct CollectiveSummary {
     pub group: String,
     /// Operations started.
     pub started: u64,
-    /// Of those, operations that failed or were given up.
+    /// Started operations that failed or were abandoned.
     pub failed: u64,
-    /// Operations finished: the durations are theirs.
+    /// Operations finished. The durations cover only these.
     pub finished: u64,
-    /// Bytes handed over, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts them.
+    /// Bytes passed to the operations, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts them.
     pub bytes: u64,
-    /// All durations together.
+    /// The sum of all durations.
     pub time: Duration,
-    /// Of that, time in which the caller did nothing but wait; the rest was in flight beside other work.
+    /// The part of `time` in which the caller only waited. In the rest, the operation overlapped with other work.
     pub waited: Duration,
-    /// The middle duration, within 1 %; zero if none is finished.
+    /// The median duration, within 1 %; zero if none is finished.
     pub median: Duration,
-    /// The 99th percentile.
+    /// The 99th percentile of the durations.
     pub late: Duration,
-    /// The longest.
+    /// The longest duration.
     pub longest: Duration,
 }
 
 impl CollectiveSeries {
     fn new(op: CollectiveOp, group: &str) -> Self {
         let longest = u64::try_from(LONGEST.as_nanos()).unwrap_or(u64::MAX);
-        // It fails only for a range or precision out of bounds, and these are constants.
+        // Fails only for an invalid range or precision, and these are constants.
         #[expect(clippy::expect_used, reason = "constants within the crate's bounds")]
         let histogram = Histogram::new_with_bounds(1, longest, DIGITS).expect("a valid histogram");
         Self {
@@ -193,14 +195,14 @@ impl CollectiveSeries {
         &self.group
     }
 
-    /// Books the start of an operation.
+    /// Counts the start of an operation.
     pub fn start(&self, bytes: u64) {
         self.started.fetch_add(1, COUNT);
         self.bytes.fetch_add(bytes, COUNT);
     }
 
-    /// Books its end, and for how long of it the caller waited. Cost: a lock that is held for nanoseconds, or microseconds
-    /// while a page is rendered.
+    /// Counts a finished operation, and for how long of it the caller waited. Cost: a lock held for nanoseconds, or for
+    /// microseconds while a metrics page is rendered.
     pub fn finish(&self, duration: Duration, waited: Duration) {
         let mut durations = self.durations.lock();
         durations.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1));
@@ -208,13 +210,13 @@ impl CollectiveSeries {
         durations.waited += waited.min(duration);
     }
 
-    /// Books that it did not end well.
+    /// Counts a failed operation.
     pub fn fail(&self) {
         self.failed.fetch_add(1, COUNT);
     }
 
-    /// Of the operations finished, those that took at most each of `bounds`, which ascend; then how many there are, and
-    /// the sum of their durations.
+    /// For each of `bounds` (ascending), the number of finished operations that took at most that long; then the number
+    /// of all finished operations and the sum of their durations.
     pub fn distribution<const N: usize>(&self, bounds: &[Duration; N]) -> ([u64; N], u64, Duration) {
         let mut counts = [0; N];
         let durations = self.durations.lock();
@@ -228,12 +230,12 @@ impl CollectiveSeries {
         (counts, durations.histogram.len(), durations.sum)
     }
 
-    /// The duration that this share of the operations stayed below, within 1 %; zero if none is finished.
+    /// The quantile of the durations at `share`, within 1 %; zero if none is finished.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.durations.lock().histogram.value_at_quantile(share))
     }
 
-    /// The books now.
+    /// Returns the current counts.
     pub fn summary(&self) -> CollectiveSummary {
         let durations = self.durations.lock();
         let at = |quantile| Duration::from_nanos(durations.histogram.value_at_quantile(quantile));

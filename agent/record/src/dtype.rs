@@ -1,4 +1,4 @@
-//! Element types, named as torch names them.
+//! Element types, with torch's names.
 
 crate::named_enum! {
     /// The element type of a tensor.
@@ -22,15 +22,15 @@ crate::named_enum! {
         U32 = "torch.uint32",
         U64 = "torch.uint64",
         Bool = "torch.bool",
-        /// Two `F32`: real, imaginary.
+        /// Two `F32` values: real and imaginary part.
         Complex64 = "torch.complex64",
-        /// Two `F64`: real, imaginary.
+        /// Two `F64` values: real and imaginary part.
         Complex128 = "torch.complex128",
     }
 }
 
 impl Dtype {
-    /// Bytes of one element.
+    /// The size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::I8 | Self::U8 | Self::Bool => 1,
@@ -41,7 +41,7 @@ impl Dtype {
         }
     }
 
-    /// The alignment its memory needs: that of one real part for complex types.
+    /// The alignment of an element; for complex types, that of the real part.
     pub const fn align(self) -> usize {
         match self {
             Self::Complex64 => 4,
@@ -50,7 +50,7 @@ impl Dtype {
         }
     }
 
-    /// The dtype of torch's name, with or without `torch.`.
+    /// Parses torch's name of a dtype, with or without `torch.`.
     pub fn from_torch_name(name: &str) -> Option<Self> {
         let bare = name.strip_prefix("torch.").unwrap_or(name);
         Self::ALL.into_iter().find(|dtype| dtype.torch_name()["torch.".len()..] == *bare)

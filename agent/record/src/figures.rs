@@ -1,8 +1,8 @@
-//! Numbers and names for people.
+//! Formatting of numbers and names in messages.
 
 use std::borrow::Cow;
 
-/// A tensor's name in a sentence. The root module has no name: what it is given and gives is the model's.
+/// A tensor's name in a message. Inputs and outputs of the root module, which has no name, are "the model's".
 pub fn shown_name(name: &str) -> Cow<'_, str> {
     match name.strip_prefix('.') {
         Some(part) if !part.is_empty() => Cow::Owned(format!("the model's {part}")),
@@ -10,8 +10,16 @@ pub fn shown_name(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A number with so many significant digits at most, as people write it: `17.6`, `0.332`, `1.5e-7`. Digits before the point
-/// are never dropped below a million.
+/// A tensor's name in a message, in backticks unless it is "the model's".
+pub fn quoted_name(name: &str) -> String {
+    match shown_name(name) {
+        Cow::Borrowed(name) => format!("`{name}`"),
+        Cow::Owned(shown) => shown,
+    }
+}
+
+/// Formats a number with at most `digits` significant digits, as people write it: `17.6`, `0.332`, `1.5e-7`. Below a
+/// million, digits before the decimal point are never dropped.
 pub fn short(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return value.to_string();

@@ -1,15 +1,15 @@
-//! Newtypes for the numbers that are easily mixed up.
+//! Newtypes for numbers that are easily mixed up.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An optimizer step, counted from the caller's `start_iteration`.
+/// The number of an optimizer step, counted from the caller's `start_iteration`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Step(pub u64);
 
-/// The index of a micro-batch inside one optimizer step, from 0.
+/// The index of a micro-batch in one optimizer step, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroStep(pub u32);
@@ -19,7 +19,7 @@ pub struct MicroStep(pub u32);
 #[serde(transparent)]
 pub struct Rank(pub u32);
 
-/// A tensor's place in the [`TensorTable`](crate::TensorTable); given once, when a hook is installed.
+/// A tensor's position in the [`TensorTable`](crate::TensorTable), assigned when a hook is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TensorId(pub u32);
 
@@ -30,35 +30,35 @@ impl TensorId {
     }
 }
 
-/// The run, and which of its processes this is.
+/// The identity of a run and of this process in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// A name for the run, the same on every rank: the `run` label.
+    /// The name of the run, equal on all ranks: the `run` label.
     pub run: String,
     /// This process's global rank.
     pub rank: Rank,
-    /// This process's rank on its machine.
+    /// This process's rank on its host.
     pub local_rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: u32,
 }
 
-/// The link to the newest run, beside the runs' directories.
+/// The symbolic link to the latest run, next to the run directories.
 pub const LATEST_RUN: &str = "latest";
-/// What a run's directory in the layout `run` holds beside the ranks': a [`RunFile`].
+/// The [`RunFile`] in a run's directory, next to the rank directories (layout `run`).
 pub const RUN_FILE: &str = "run.json";
 
-/// What a run's directory says of its run.
+/// The contents of [`RUN_FILE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
-    /// The run's name; its directory may have a number behind it.
+    /// The run's name. The directory's name may have a number appended.
     pub run: String,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: u32,
-    /// What the ranks of a job have in common and those of another job have not, as far as the launcher tells.
+    /// An identifier that the ranks of one job share and other jobs do not have, if the launcher provides one.
     #[serde(default)]
     pub job: String,
-    /// When the first of them was started: `2026-11-23T04:38:12.5Z`.
+    /// The start time of the first rank: `2026-11-23T04:38:12.5Z`.
     pub started: String,
 }
 

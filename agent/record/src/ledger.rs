@@ -1,24 +1,24 @@
-//! Every record that is lost on its way is counted, with a reason; the books balance.
+//! Counts of records from observation to delivery. Every lost record is counted with a reason, and the counts add up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters publish no other memory, so atomicity alone is enough.
+/// Relaxed, because counters publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 
 crate::named_enum! {
-    /// Why a batch's records never reached the exporters.
+    /// Why the records of a batch never reached the exporters.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum DropReason: name {
-        /// The queue to the worker (or to one exporter) was full: training does not wait.
+        /// The queue to the worker or to an exporter was full. Training does not wait.
         QueueFull = "queue_full",
-        /// The worker is gone: the monitor is shut down, or this process is a fork's child.
+        /// The worker has ended: the monitor was shut down, or this process is a forked child.
         WorkerGone = "worker_gone",
     }
 }
 
-/// The books of one monitor, in records.
+/// The record counts of one monitor.
 ///
-/// At any moment after shutdown: `observed == not_sampled + offered`, `offered == accepted + dropped[queue_full] +
+/// After shutdown: `observed == not_sampled + offered`, `offered == accepted + dropped[queue_full] +
 /// dropped[worker_gone]`, and per exporter `accepted == exported + failed + abandoned + dropped`.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -29,33 +29,34 @@ pub struct Ledger {
     dropped: [AtomicU64; 2],
 }
 
-/// A [`Ledger`] read at one moment.
+/// A snapshot of a [`Ledger`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSnapshot {
-    /// Tensors a hook was shown.
+    /// Tensors that hooks observed.
     pub observed: u64,
-    /// Of these, tensors not measured: outside the step window, of an unsupported form, or the hook failed.
+    /// Observed tensors that were not measured: outside the step window, of an unsupported form, or because the hook
+    /// failed.
     pub not_sampled: u64,
-    /// Records handed to the queue.
+    /// Records offered to the queue.
     pub offered: u64,
-    /// Records the worker received.
+    /// Records that the worker received.
     pub accepted: u64,
-    /// Records lost, by [`DropReason`].
+    /// Dropped records, by [`DropReason`].
     pub dropped: [u64; 2],
 }
 
 impl Ledger {
-    /// A hook was shown this many tensors.
+    /// Counts tensors that a hook observed.
     pub fn observe(&self, records: u64) {
         self.observed.fetch_add(records, COUNT);
     }
 
-    /// This many of them were not measured.
+    /// Counts observed tensors that were not measured.
     pub fn skip(&self, records: u64) {
         self.not_sampled.fetch_add(records, COUNT);
     }
 
-    /// A batch of this many records was handed over, with this outcome.
+    /// Counts a batch offered to the queue, with its outcome.
     pub fn offer(&self, records: u64, outcome: Result<(), DropReason>) {
         self.offered.fetch_add(records, COUNT);
         match outcome {
@@ -64,7 +65,7 @@ impl Ledger {
         };
     }
 
-    /// The books now.
+    /// Returns the current counts.
     pub fn snapshot(&self) -> LedgerSnapshot {
         let Self { observed, not_sampled, offered, accepted, dropped } = self;
         LedgerSnapshot {
@@ -78,14 +79,14 @@ impl Ledger {
 }
 
 impl LedgerSnapshot {
-    /// Whether every observed record is accounted for. True after shutdown; in mid-step records may be in flight.
+    /// Whether every observed record is accounted for. True after shutdown; during a step, records may be in flight.
     pub fn balances(&self) -> bool {
         let Self { observed, not_sampled, offered, accepted, dropped } = *self;
         observed == not_sampled + offered && offered == accepted + dropped.iter().sum::<u64>()
     }
 }
 
-/// The books of one exporter, in records.
+/// The record counts of one exporter.
 #[derive(Debug, Default)]
 pub struct SinkLedger {
     accepted: AtomicU64,
@@ -95,48 +96,48 @@ pub struct SinkLedger {
     dropped: AtomicU64,
 }
 
-/// A [`SinkLedger`] read at one moment.
+/// A snapshot of a [`SinkLedger`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkSnapshot {
-    /// Records meant for this exporter: what the worker received.
+    /// Records that the worker received for this exporter.
     pub accepted: u64,
     /// Records delivered.
     pub exported: u64,
-    /// Records the exporter could not deliver (disk full, say).
+    /// Records that the exporter could not deliver, for example because the disk was full.
     pub failed: u64,
-    /// Records still queued when the shutdown's deadline passed.
+    /// Records still in the queue at the shutdown deadline.
     pub abandoned: u64,
     /// Records dropped because this exporter's queue was full.
     pub dropped: u64,
 }
 
 impl SinkLedger {
-    /// The worker received this many records for this exporter.
+    /// Counts records that the worker received for this exporter.
     pub fn accept(&self, records: u64) {
         self.accepted.fetch_add(records, COUNT);
     }
 
-    /// This many were delivered.
+    /// Counts delivered records.
     pub fn exported(&self, records: u64) {
         self.exported.fetch_add(records, COUNT);
     }
 
-    /// This many could not be delivered.
+    /// Counts records that could not be delivered.
     pub fn failed(&self, records: u64) {
         self.failed.fetch_add(records, COUNT);
     }
 
-    /// This many were left over at shutdown.
+    /// Counts records left at shutdown.
     pub fn abandoned(&self, records: u64) {
         self.abandoned.fetch_add(records, COUNT);
     }
 
-    /// This many found the exporter's queue full.
+    /// Counts records dropped at a full queue.
     pub fn dropped(&self, records: u64) {
         self.dropped.fetch_add(records, COUNT);
     }
 
-    /// The books now.
+    /// Returns the current counts.
     pub fn snapshot(&self) -> SinkSnapshot {
         let Self { accepted, exported, failed, abandoned, dropped } = self;
         SinkSnapshot {
@@ -156,7 +157,7 @@ impl SinkSnapshot {
         accepted == exported + failed + abandoned + dropped
     }
 
-    /// Records that never arrived.
+    /// Records that were not delivered.
     pub fn lost(&self) -> u64 {
         self.failed + self.abandoned + self.dropped
     }

@@ -1,7 +1,7 @@
-//! The words of a record: what is measured of a tensor, what it is called, and the books of what became of it.
+//! The types of a record: the statistics of a tensor, its name, and the counts of records on their way.
 //!
-//! Apart from `trainmon-core`, which re-exports all of it: these few types are what a step
-//! touches and are compiled for speed; the config, which is most of the core, is not.
+//! A crate separate from `trainmon-core`, which re-exports it: a step uses only these few types, which are compiled for
+//! speed, and not the config, which is most of the core.
 
 mod alert;
 mod alert_marks;
@@ -40,7 +40,7 @@ pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
 pub use collective_totals::{CollectiveSeries, CollectiveSummary, CollectiveTotals, Straggler};
 pub use dtype::Dtype;
-pub use figures::{short, shown_name};
+pub use figures::{quoted_name, short, shown_name};
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;
 pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};

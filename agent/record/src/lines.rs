@@ -1,9 +1,9 @@
-//! Where a growing text file is whole.
+//! Reading of text files that are still being written.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// The end of the last complete line, behind its newline. `None` if the last `reach` bytes of the file hold no newline; a
-/// little more than these is read.
+/// The end of the last complete line, after its newline. `None` if the last `reach` bytes of the file contain no
+/// newline. Reads slightly more than `reach` bytes.
 ///
 /// # Errors
 /// The file cannot be read.

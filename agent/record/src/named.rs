@@ -1,9 +1,9 @@
-//! Enums whose every variant has a name.
+//! Enums in which every variant has a name.
 
-/// Declares an enum of plain variants, each with its name behind it.
+/// Declares an enum of plain variants, each with a name.
 ///
-/// `pub enum Kind: name, from_name { Actv = "actv" }` has `Kind::ALL`, an array in the order of declaration; `Kind::name`, which
-/// is what it is displayed as; and `Kind::from_name`, where that is asked for.
+/// `pub enum Kind: name, from_name { Actv = "actv" }` has `Kind::ALL`, an array in order of declaration; `Kind::name`,
+/// which `Display` writes; and `Kind::from_name`, if requested.
 #[macro_export]
 macro_rules! named_enum {
     ($(#[$about:meta])* $vis:vis enum $type:ident: $name:ident $(, $from_name:ident)? {
@@ -15,10 +15,10 @@ macro_rules! named_enum {
         }
 
         impl $type {
-            /// Every one, in the order of declaration.
+            /// All variants, in order of declaration.
             pub const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
-            /// Its name.
+            /// The name.
             #[inline]
             pub const fn $name(self) -> &'static str {
                 match self {
@@ -27,7 +27,7 @@ macro_rules! named_enum {
             }
 
             $(
-                /// The one of that name.
+                /// Returns the variant with this name.
                 pub fn $from_name(name: &str) -> Option<Self> {
                     Self::ALL.into_iter().find(|one| one.$name() == name)
                 }

@@ -1,24 +1,24 @@
-//! What a tensor's name says: which layer it lies in, and what that part of the model does.
+//! Layer and group of a tensor, derived from its name.
 //!
-//! Scrape series are kept per layer and group, not per parameter, so that their number is bounded by the model's depth.
+//! Metrics are kept per layer and group, not per parameter, so that their number is limited by the model's depth.
 
-/// Between the name of a module's input or output and the number of the call.
+/// The separator between the name of a module's input or output and the number of the call.
 pub const CALL_MARK: char = '@';
 
 /// The longest layer label, in bytes. Real prefixes (`module.module.decoder.layers.47`) stay below 40.
 pub const MAX_LAYER_BYTES: usize = 64;
 
-/// Wrappers that prefix every name and tell nothing: DDP's and Megatron's `module`, torch.compile, FSDP.
+/// Wrappers that prefix every name without meaning: `module` of DDP and Megatron, torch.compile, FSDP.
 const WRAPPERS: [&str; 3] = ["module", "_orig_mod", "_fsdp_wrapped_module"];
 
-/// The ends of a module, as activation names spell them.
+/// The suffixes of activation names after the module.
 const MODULE_ENDS: [&str; 4] = ["input", "output", "grad_input", "grad_output"];
 
-/// The layer a tensor belongs to: the name up to its first number (`model.layers.7`, `transformer.h.4`), without
-/// wrappers; else its first component (`lm_head`).
+/// The layer of a tensor: the name up to its first number (`model.layers.7`, `transformer.h.4`), without wrappers;
+/// without a number, the first component (`lm_head`).
 ///
-/// At most [`MAX_LAYER_BYTES`] long: of a longer prefix the tail is kept, where the number stands. Empty only for an
-/// empty name. The index of an activation (`fc1.input.0`) is not a layer's number.
+/// At most [`MAX_LAYER_BYTES`] long: a longer prefix is cut at the front, because the number is at its end. Empty only
+/// for an empty name. The index of an activation (`fc1.input.0`) is not a layer number.
 pub fn layer_of(name: &str) -> &str {
     let name = without_wrappers(without_module_end(name));
     let mut start = 0;
@@ -40,11 +40,11 @@ crate::named_enum! {
         Attn = "attn",
         /// The dense feed-forward network.
         Mlp = "mlp",
-        /// Normalisation, wherever it stands.
+        /// Normalisation, anywhere in the model.
         Norm = "norm",
         /// Token and position embeddings.
         Embed = "embed",
-        /// What maps the last hidden state to the output.
+        /// The projection from the last hidden state to the output.
         Head = "head",
         /// Experts and their router.
         Moe = "moe",
@@ -54,9 +54,9 @@ crate::named_enum! {
 }
 
 impl Group {
-    /// The group a name belongs to, by the conventions of GPT-2, Llama, Megatron, Mixtral, BERT, T5 and their kin.
+    /// The group of a name, following the conventions of GPT-2, Llama, Megatron, Mixtral, BERT, T5 and similar models.
     ///
-    /// The narrowest part wins: a norm inside attention is a norm, a projection inside an expert is an expert's.
+    /// The narrowest part wins: a norm inside attention is a norm, a projection inside an expert belongs to the expert.
     pub fn of(name: &str) -> Self {
         let name = without_module_end(name).to_ascii_lowercase();
         let has = |test: fn(&str) -> bool| name.split('.').any(test);
@@ -146,12 +146,13 @@ fn is_mlp(component: &str) -> bool {
         || LAYERS.contains(&component)
 }
 
-/// Heads that are named as such even inside a numbered module.
+/// Whether this component names a head even inside a numbered module.
 fn is_named_head(component: &str) -> bool {
     matches!(component, "lm_head" | "embed_out" | "output_layer" | "unembed" | "unembedding")
 }
 
-/// Words that mean the head only outside the layers: BERT calls a layer's second feed-forward matrix `output`.
+/// Whether this component names a head outside the layers only: BERT calls a layer's second feed-forward matrix
+/// `output`.
 fn is_head_outside_layers(component: &str) -> bool {
     matches!(component, "head" | "heads" | "output" | "classifier" | "score")
 }
@@ -162,7 +163,7 @@ fn is_embedding(component: &str) -> bool {
         || matches!(component, "emb" | "wte" | "wpe" | "shared" | "cls_token")
 }
 
-/// The name without its call, which says nothing about the module.
+/// The name without the number of the call.
 fn without_call(name: &str) -> &str {
     match name.rsplit_once(CALL_MARK) {
         Some((name, call)) if !call.is_empty() && call.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -181,7 +182,8 @@ fn without_wrappers(name: &str) -> &str {
     rest
 }
 
-/// The module of an activation's name (`fc1.input`, `fc1.output_1`, `fc1.grad_input.0`, `fc1.input@2`); other names as they are.
+/// The module of an activation's name (`fc1.input`, `fc1.output_1`, `fc1.grad_input.0`, `fc1.input@2`). Other names are
+/// unchanged.
 fn without_module_end(name: &str) -> &str {
     let without_call = without_call(name);
     let without_index = match without_call.rsplit_once('.') {

@@ -1,25 +1,26 @@
-//! Our gradient norm beside the framework's: two ways to one number, so they must agree.
+//! Comparison of the gradient norm that trainmon measures with the framework's: they must agree.
 
-/// How far the two norms may be apart, as a share: sums in another order and a clip coefficient's epsilon stay far
-/// below it, a forgotten scale, rank or parameter group does not.
+/// The relative tolerance between the two norms. A different order of summation and the epsilon of a clip coefficient
+/// stay far below it; a missing scale factor, rank or parameter group exceeds it.
 pub const GRAD_NORM_TOLERANCE: f64 = 0.01;
 
-/// One step's global gradient norm, found in two ways.
+/// The global gradient norm of one step from two sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradNormCheck {
-    /// What the monitor found.
+    /// The norm that trainmon measured.
     pub ours: f64,
-    /// What the framework reports.
+    /// The norm that the framework reports.
     pub framework: f64,
 }
 
 impl GradNormCheck {
-    /// Ours over the framework's: 1 for equal norms, two zeros and two infinities included; NaN where either is NaN.
+    /// `ours` divided by `framework`: 1 for equal norms, including two zeros and two infinities; NaN if either is NaN.
     pub fn ratio(&self) -> f64 {
         if self.ours == self.framework { 1.0 } else { self.ours / self.framework }
     }
 
-    /// Whether the norms agree to [`GRAD_NORM_TOLERANCE`]. Two NaN agree, and two infinities; one alone does not.
+    /// Whether the norms agree within [`GRAD_NORM_TOLERANCE`]. Two NaNs agree, and so do two infinities; one alone does
+    /// not.
     pub fn agrees(&self) -> bool {
         (self.ours.is_nan() && self.framework.is_nan()) || (self.ratio() - 1.0).abs() <= GRAD_NORM_TOLERANCE
     }

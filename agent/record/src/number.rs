@@ -1,7 +1,7 @@
-//! Floats in JSON: finite ones as numbers, the others as the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, which JSON
-//! has no numbers for.
+//! Floats in JSON: finite ones as numbers, the others as the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, because
+//! JSON has no such numbers.
 //!
-//! For `#[serde(with = "…")]`; the reading half needs a self-describing format.
+//! For `#[serde(with = "…")]`; deserializing requires a self-describing format.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -56,16 +56,16 @@ pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::
 /// Reads one number.
 ///
 /// # Errors
-/// Neither a number nor one of the three texts.
+/// The value is neither a number nor one of the three strings.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Written::deserialize(deserializer).map(f64::from)
 }
 
-/// A number that may be missing.
+/// A number that may be absent.
 pub mod optional {
     use super::{Deserialize, Deserializer, Serialize, Serializer, Written};
 
-    /// Writes it, or nothing.
+    /// Writes the number, or nothing.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -73,10 +73,10 @@ pub mod optional {
         value.map(Written::from).serialize(serializer)
     }
 
-    /// Reads it.
+    /// Reads the number.
     ///
     /// # Errors
-    /// Neither a number nor one of the three texts.
+    /// The value is neither a number nor one of the three strings.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         Ok(Option::<Written>::deserialize(deserializer)?.map(f64::from))
     }
@@ -86,7 +86,7 @@ pub mod optional {
 pub mod list {
     use super::{Deserialize, Deserializer, Serializer, Written};
 
-    /// Writes them.
+    /// Writes the numbers.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -97,10 +97,10 @@ pub mod list {
         serializer.collect_seq(values.into_iter().map(|value| Written::from(*value)))
     }
 
-    /// Reads them.
+    /// Reads the numbers.
     ///
     /// # Errors
-    /// An entry is neither a number nor one of the three texts.
+    /// An entry is neither a number nor one of the three strings.
     pub fn deserialize<'de, D: Deserializer<'de>, T: FromIterator<f64>>(deserializer: D) -> Result<T, D::Error> {
         Ok(Vec::<Written>::deserialize(deserializer)?.into_iter().map(f64::from).collect())
     }

@@ -1,4 +1,4 @@
-//! The collective operations in progress: what a rank that hangs is inside of.
+//! The collective operations in progress: where a hanging rank is stuck.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use parking_lot::Mutex;
 
 use crate::{CollectiveOp, ProcessGroup};
 
-/// One operation that has begun and not ended.
+/// An operation that has begun and not ended.
 #[derive(Clone, Debug)]
 pub struct OpenCollective {
-    /// Which one.
+    /// The operation.
     pub op: CollectiveOp,
-    /// Among which ranks.
+    /// The group of ranks.
     pub group: Arc<ProcessGroup>,
-    /// Its number in the group, the same on every rank that has measured the group from the same operation on. Sends and
-    /// receives are counted apart, on each rank by itself.
+    /// The operation's number in the group. It is equal on all ranks that have measured the group from the same
+    /// operation on. Sends and receives are counted separately, by each rank on its own.
     pub sequence: u64,
-    /// Its size, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts it.
+    /// The size, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts it.
     pub bytes: u64,
-    /// The line of the script that called it, where that was asked for: `train.py[12]`.
+    /// The line of the script that called it, if recording callers is enabled: `train.py[12]`.
     pub caller: Option<Arc<str>>,
-    /// When it began.
+    /// The start time.
     pub since: Instant,
 }
 
-/// Every operation in progress. Written by the threads that communicate, read by whoever watches them.
+/// All operations in progress. Written by the threads that communicate, read by the stall detection.
 #[derive(Default)]
 pub struct OpenCollectives(Mutex<Slots>);
 
@@ -36,12 +36,13 @@ struct Slots {
     free: Vec<usize>,
 }
 
-/// Where an operation stands in the list until it ends.
+/// The position of an operation in the list until it ends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpenSlot(usize);
 
 impl OpenCollectives {
-    /// Adds an operation. Cost: a lock that is held for nanoseconds; no allocation once as many were open before.
+    /// Adds an operation. Cost: a lock held for nanoseconds; no allocation unless more operations are open than ever
+    /// before.
     pub fn open(&self, operation: OpenCollective) -> OpenSlot {
         let mut slots = self.0.lock();
         if let Some(place) = slots.free.pop() {
@@ -52,14 +53,14 @@ impl OpenCollectives {
         OpenSlot(slots.all.len() - 1)
     }
 
-    /// Tells that it began only now: what was measured before took time.
+    /// Sets the start time to `now`, because measuring before the operation took time.
     pub fn restart(&self, slot: &OpenSlot, now: Instant) {
         if let Some(operation) = self.0.lock().all.get_mut(slot.0).and_then(Option::as_mut) {
             operation.since = now;
         }
     }
 
-    /// Takes an operation out: it has ended, or nobody knows of it any more.
+    /// Removes an operation that has ended or can no longer be tracked.
     pub fn close(&self, slot: &OpenSlot) {
         let place = slot.0;
         let mut slots = self.0.lock();
@@ -68,7 +69,7 @@ impl OpenCollectives {
         }
     }
 
-    /// Those in progress now, the oldest first. Cost: a copy of each under the lock.
+    /// The operations in progress, oldest first. Cost: a copy of each under the lock.
     pub fn all(&self) -> Vec<OpenCollective> {
         let mut all: Vec<_> = self.0.lock().all.iter().flatten().cloned().collect();
         all.sort_by_key(|operation| operation.since);

@@ -1,23 +1,25 @@
-//! Which part of each parameter this rank holds, where ranks hold different ones: whose sums over ranks are the whole's.
+//! The part of each parameter that this rank holds, if ranks hold different parts, so that sums over ranks cover the
+//! whole parameter once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use crate::{Kind, TensorInfo};
 
-/// What is held of a parameter.
+/// A quantity of a parameter that is distributed over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Its values, and how a step changes them.
+    /// The values, and their change in a step.
     Values,
-    /// Its gradient after aggregation.
+    /// The gradient after aggregation.
     Gradient,
     /// The optimizer's state.
     Moments,
 }
 
 impl Content {
-    /// What records of a kind are of; `None` for what is no parameter's, or each rank's own (gradients before aggregation).
+    /// The content that records of a kind belong to. `None` if they do not belong to a parameter or each rank has its
+    /// own (gradients before aggregation).
     pub const fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::GradReduced | Kind::MgDirection => Some(Self::Gradient),
@@ -31,42 +33,43 @@ impl Content {
 /// A rank's part of one content of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldPart {
-    /// Whether it counts in sums over ranks: not where a lower rank holds the same elements.
+    /// Whether it counts in sums over ranks: `false` if a lower rank holds the same elements.
     pub is_counted: bool,
-    /// How many elements it has; `None` where only the records tell.
+    /// The number of elements; `None` if only the records contain it.
     pub elements: Option<u64>,
 }
 
 /// A rank's parts of one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterParts {
-    /// The parameter's name in the whole model: pipeline stages and ranks with experts of their own count anew.
+    /// The parameter's name in the whole model. Pipeline stages, and ranks with different experts, count from 0 in
+    /// their own names.
     pub whole_name: Arc<str>,
-    /// How many elements it has over all ranks.
+    /// The number of elements over all ranks.
     pub elements: u64,
-    /// By [`Content`]; `None` where it is not known which ranks hold the same.
+    /// By [`Content`]; `None` if it is unknown which ranks hold the same elements.
     pub held: [Option<HeldPart>; 3],
-    /// Whether the ranks that hold the values are those that step them: each measures the change of what it steps.
+    /// Whether the ranks that hold the values also update them; each rank then measures the change of what it updates.
     pub is_stepped_by_holders: bool,
 }
 
-/// What a record comes to in a sum over ranks.
+/// The contribution of a record to a sum over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// All of it, if it has this many elements; `None`: however many.
+    /// The whole record, if it has this many elements; `None`: any number of elements.
     Counted(Option<u64>),
-    /// Nothing: a lower rank holds the same.
+    /// None: a lower rank holds the same elements.
     OfAnother,
-    /// Nobody can tell.
+    /// Unknown.
     Unknown,
 }
 
-/// The parts of every parameter, told once by the front. Empty where every rank holds everything, and where one rank is all.
+/// The parts of all parameters, set once by the front. Empty if every rank holds everything, and for a single rank.
 #[derive(Debug, Default)]
 pub struct PartTable(OnceLock<HashMap<TensorInfo, ParameterParts>>);
 
 impl PartTable {
-    /// Takes the parts of all parameters; what is told later is ignored. `parameters`: as their records are called.
+    /// Sets the parts of all parameters. Later calls have no effect. `parameters` have the names of their records.
     pub fn tell(&self, parameters: impl IntoIterator<Item = (TensorInfo, ParameterParts)>) {
         self.0.get_or_init(|| parameters.into_iter().collect());
     }
@@ -76,8 +79,8 @@ impl PartTable {
         self.0.get().is_some()
     }
 
-    /// What records of a kind of this tensor are called in the whole model and come to in sums over ranks. `None` for what is
-    /// no parameter's, or each rank's own. Cost: two look-ups.
+    /// The name in the whole model, and the contribution to sums over ranks, of records of this kind and tensor. `None`
+    /// if they do not belong to a parameter or each rank has its own. Cost: two look-ups.
     pub fn find(&self, kind: Kind, tensor: &TensorInfo) -> Option<(Arc<str>, Share)> {
         let content = Content::of(kind)?;
         let parts = self.0.get()?;
@@ -94,14 +97,14 @@ impl PartTable {
             None => Share::Unknown,
             Some(_) if kind == Kind::Update && !parts.is_stepped_by_holders => Share::Unknown,
             Some(HeldPart { is_counted: false, .. }) => Share::OfAnother,
-            // State of another shape than the parameter's can be had of copies: they are the whole.
+            // State of another shape than the parameter exists only as full copies.
             Some(HeldPart { elements, .. }) => Share::Counted(elements.filter(|&elements| elements != parts.elements)),
         };
         Some((name, share))
     }
 }
 
-/// State of an unknown optimizer has the state's name behind the parameter's.
+/// The parameter and the state's name: the state of an unknown optimizer has its name appended to the parameter's.
 fn state_of(kind: Kind, tensor: &TensorInfo) -> Option<(TensorInfo, &str)> {
     let (parameter, state) = tensor.name.rsplit_once('.').filter(|_| kind == Kind::OptimizerState)?;
     let of = TensorInfo { name: parameter.into(), vpp_stage: tensor.vpp_stage };

@@ -1,10 +1,10 @@
-//! Floats as Python prints them: msprobe's tables and messages are made of them.
+//! Floats in Python's notation, which msprobe's tables and messages use.
 
-/// Gives the parts of `repr(float)`, in order: the shortest digits that read back as the same float64, an exponent below
-/// 1e-4 and from 1e16 on (`4.2e-11`, `1e-08`, `1e+16`), `nan`, `inf`.
+/// Passes the parts of `repr(float)` to `put`, in order: the shortest digits that read back as the same float64, an
+/// exponent below 1e-4 and from 1e16 on (`4.2e-11`, `1e-08`, `1e+16`), `nan`, `inf`.
 ///
-/// The digits are `ryu`'s: of two equally short and equally near candidates it takes the even one, as Python does.
-/// Rust's own formatting takes the larger. Cost: no allocation.
+/// The digits are from `ryu`: of two equally short and equally near candidates it takes the even one, like Python.
+/// Rust's own formatting takes the larger one. Cost: no allocation.
 pub fn write_python_float(value: f64, mut put: impl FnMut(&str)) {
     if value.is_nan() {
         return put("nan");
@@ -19,7 +19,7 @@ pub fn write_python_float(value: f64, mut put: impl FnMut(&str)) {
             put(digits.strip_suffix(".0").unwrap_or(digits));
             put_exponent(exponent, put);
         }
-        // ryu writes 0.0000123 where Python has 1.23e-05 already.
+        // ryu writes 0.0000123, Python 1.23e-05.
         None if (1e-5..1e-4).contains(&value.abs()) => {
             let (sign, digits) = text.split_at(usize::from(value < 0.0));
             let (first, rest) = digits.trim_start_matches(['0', '.']).split_at(1);
@@ -32,14 +32,14 @@ pub fn write_python_float(value: f64, mut put: impl FnMut(&str)) {
     }
 }
 
-/// [`write_python_float`] as a text.
+/// Returns the text of [`write_python_float`].
 pub fn python_float(value: f64) -> String {
     let mut text = String::new();
     write_python_float(value, |part| text.push_str(part));
     text
 }
 
-/// Python writes the exponent with a sign and at least two digits.
+/// Writes the exponent like Python, with a sign and at least two digits.
 fn put_exponent(exponent: &str, mut put: impl FnMut(&str)) {
     let negative = exponent.strip_prefix('-');
     put(if negative.is_some() { "e-" } else { "e+" });

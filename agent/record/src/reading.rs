@@ -1,8 +1,8 @@
-//! What a record says: what one pass over a tensor found, or plain numbers.
+//! The values of a record: the statistics of a tensor, or plain numbers.
 
 use crate::{CollectiveTiming, Dtype, Kind, Shape, Statistic};
 
-/// An extreme value in its own arithmetic: 64-bit integers do not fit a float.
+/// An extreme value in the tensor's own arithmetic, because a float cannot represent every 64-bit integer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// Of a float or complex tensor; exact for every float dtype.
@@ -16,7 +16,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The value as a float: rounded for integers past 2^53, 0 or 1 for bool.
+    /// The value as a float: rounded for integers above 2^53, 0 or 1 for bool.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Float(value) => value,
@@ -27,18 +27,18 @@ impl Scalar {
     }
 }
 
-/// What a record says: the statistics of a tensor, or plain numbers whose names follow from the record's [`Kind`].
+/// The values of a record: the statistics of a tensor, or plain numbers whose names follow from the record's [`Kind`].
 ///
 /// [`Kind`]: crate::Kind
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading {
-    /// Of a tensor.
+    /// The statistics of a tensor.
     Tensor(TensorStats),
-    /// Of a kind with [`Kind::value_columns`](crate::Kind::value_columns), in the order of these.
+    /// The numbers of a kind with [`Kind::value_columns`](crate::Kind::value_columns), in that order.
     Values(Values),
 }
 
-/// The statistics of one tensor. Fields that were not asked for hold their neutral value and mean nothing.
+/// The statistics of one tensor. Fields that were not requested have their neutral value and no meaning.
 ///
 /// `min`, `max` and every count are exact; `mean`, `norm`, `std` are float64 sums. An empty tensor has `count` 0,
 /// `norm` 0 and NaN elsewhere.
@@ -48,34 +48,34 @@ pub struct TensorStats {
     pub dtype: Dtype,
     /// The shape measured.
     pub shape: Shape,
-    /// Smallest element (magnitude for complex), NaN if any is.
+    /// Smallest element (magnitude for complex); NaN if any element is.
     pub min: Scalar,
-    /// Largest element (magnitude for complex), NaN if any is.
+    /// Largest element (magnitude for complex); NaN if any element is.
     pub max: Scalar,
     /// Arithmetic mean (of magnitudes for complex).
     pub mean: f64,
     /// Euclidean norm.
     pub norm: f64,
-    /// Largest magnitude, NaN if any element is.
+    /// Largest magnitude; NaN if any element is.
     pub abs_max: f64,
     /// Sample standard deviation.
     pub std: f64,
-    /// NaN elements.
+    /// The number of NaN elements.
     pub nans: u64,
-    /// Infinite elements.
+    /// The number of infinite elements.
     pub infs: u64,
-    /// Elements with a magnitude below eps.
+    /// The number of elements with a magnitude below eps.
     pub zeros: u64,
-    /// Elements.
+    /// The number of elements.
     pub count: u64,
-    /// CRC-32 of the bytes.
+    /// The CRC-32 of the bytes.
     pub crc32: u32,
-    /// XOR of the 64-bit words.
+    /// The XOR of the 64-bit words.
     pub xor64: u64,
 }
 
 impl TensorStats {
-    /// What an empty tensor gives, and the start of every other reading.
+    /// The statistics of an empty tensor, and the initial value of all others.
     pub fn empty(dtype: Dtype, shape: Shape) -> Self {
         Self {
             dtype,
@@ -95,7 +95,7 @@ impl TensorStats {
         }
     }
 
-    /// Whether every statistic has the same bits: NaN is NaN.
+    /// Whether all statistics are bitwise equal. NaN equals NaN.
     pub fn is_same(&self, other: &Self) -> bool {
         let bits = |of: &Self| {
             let floats = [of.min.as_f64(), of.max.as_f64(), of.mean, of.norm, of.abs_max, of.std];
@@ -110,8 +110,8 @@ impl TensorStats {
             && bits(self) == bits(other)
     }
 
-    /// Of a 0-d float32 tensor, which is what a single number the monitor computed itself (`mg_direction`, say) is to
-    /// readers, as msprobe writes it.
+    /// The statistics of a 0-d float32 tensor. Readers see a single number that the monitor computed (such as
+    /// `mg_direction`) as such a tensor, as in msprobe.
     pub fn of_value(value: f64) -> Self {
         Self {
             min: Scalar::Float(value),
@@ -127,8 +127,8 @@ impl TensorStats {
         }
     }
 
-    /// Of several tensors as if they were one, of this shape: what their stack or their concatenation would give.
-    /// `crc32` is 0. Empty ones change nothing; of none it is that of an empty tensor.
+    /// The statistics of the concatenation of several tensors, with this shape. `crc32` is 0. Empty tensors change
+    /// nothing; without any tensor, the statistics of an empty one.
     pub fn of_several(all: &[Self], shape: Shape) -> Self {
         let mut filled = all.iter().filter(|stats| stats.count > 0);
         let Some(first) = filled.next() else {
@@ -138,7 +138,7 @@ impl TensorStats {
         filled.fold(start, Self::with)
     }
 
-    /// As [`of_several`](Self::of_several), two that are not empty.
+    /// Combines two statistics that are not empty, like [`of_several`](Self::of_several).
     fn with(self, other: &Self) -> Self {
         let pick = |one: Scalar, two: Scalar, is_better: fn(&f64, &f64) -> bool| {
             if one.as_f64().is_nan() || is_better(&one.as_f64(), &two.as_f64()) { one } else { two }
@@ -146,7 +146,7 @@ impl TensorStats {
         let (own, others) = (self.count as f64, other.count as f64);
         let count = own + others;
         let mean = (self.mean * own + other.mean * others) / count;
-        // Of a single element there is no deviation, and no square of one.
+        // A single element has no deviation, hence no square of one.
         let squares =
             |stats: &Self| if stats.count == 1 { 0.0 } else { stats.std.powi(2) * (stats.count as f64 - 1.0) };
         let between = (self.mean - other.mean).powi(2) * own * others / count;
@@ -167,7 +167,7 @@ impl TensorStats {
         }
     }
 
-    /// The share of elements below eps: NaN for an empty tensor and for bool, which has no magnitude (as torch).
+    /// The share of elements below eps. NaN for an empty tensor and for bool, which has no magnitude (as in torch).
     pub fn zeros_ratio(&self) -> f64 {
         if self.count == 0 || self.dtype == Dtype::Bool { f64::NAN } else { self.zeros as f64 / self.count as f64 }
     }
@@ -177,19 +177,19 @@ impl TensorStats {
         (self.shape.dims().is_empty() && self.count == 1).then_some(self.min)
     }
 
-    /// Elements that are NaN or infinite.
+    /// The number of elements that are NaN or infinite.
     pub fn nonfinite(&self) -> u64 {
         self.nans + self.infs
     }
 
-    /// Whether anything that was measured shows NaN or an infinity, whichever statistics were asked for.
+    /// Whether any measured statistic contains NaN or infinity, whichever statistics were requested.
     pub fn shows_nonfinite(&self) -> bool {
         let is_bad = |value: f64| !value.is_finite();
         self.nonfinite() > 0
             || (self.count > 0 && [self.norm, self.mean, self.min.as_f64(), self.max.as_f64()].into_iter().any(is_bad))
     }
 
-    /// One statistic as a float, the way time series carry it; `Id` of a tensor with dimensions is NaN.
+    /// One statistic as a float, as time series store it. `Id` of a tensor with dimensions is NaN.
     pub fn value(&self, statistic: Statistic) -> f64 {
         match statistic {
             Statistic::Min => self.min.as_f64(),
@@ -209,7 +209,7 @@ impl TensorStats {
     }
 }
 
-/// Plain numbers in place of a tensor's statistics: at most six.
+/// Plain numbers in place of a tensor's statistics, at most six.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
     dtype: Dtype,
@@ -219,15 +219,15 @@ pub struct Values {
 }
 
 impl Values {
-    /// More than any kind has.
+    /// The highest number of values of any kind.
     pub const MOST: usize = 6;
 
-    /// These numbers; those beyond [`Values::MOST`] are left out.
+    /// Stores these numbers; those beyond [`Values::MOST`] are dropped.
     pub fn of(numbers: &[f64]) -> Self {
         Self::with_dtype(Dtype::F32, numbers)
     }
 
-    /// As [`Values::of`], about elements of this type.
+    /// Like [`Values::of`], with the element type that the numbers are about.
     pub fn with_dtype(dtype: Dtype, numbers: &[f64]) -> Self {
         let count = numbers.len().min(Self::MOST);
         let mut all = [f64::NAN; Self::MOST];
@@ -235,13 +235,14 @@ impl Values {
         Self { dtype, shape: Shape::default(), numbers: all, count: count as u8 }
     }
 
-    /// What a collective operation took: size, seconds, both bandwidths.
+    /// The values of a collective operation: size, seconds, both bandwidths.
     pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
         let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
         Self::with_dtype(dtype, &[bytes as f64, seconds, algbw, busbw])
     }
 
-    /// As [`Values::of_collective`], and the seconds of it that the caller waited, its number in the group, the shape sent.
+    /// Like [`Values::of_collective`], with the seconds that the caller waited, the number in the group, and the shape
+    /// sent.
     pub fn of_call(dtype: Dtype, shape: Shape, timing: &CollectiveTiming, waited: f64, sequence: u64) -> Self {
         let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
         let numbers = [bytes as f64, seconds, algbw, busbw, waited, sequence as f64];
@@ -253,19 +254,19 @@ impl Values {
         &self.numbers[..usize::from(self.count)]
     }
 
-    /// The element type that goes with them: a collective operation's; float32 otherwise.
+    /// The element type of a collective operation; else float32.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The shape that goes with them: a collective operation's; none otherwise.
+    /// The shape of a collective operation; else none.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// What a rule over every kind's statistics, and the journal's format, take the numbers for: a 0-d tensor of the first,
-    /// with the others in the places of deviation, norm and largest magnitude; of more than four, the fifth and the
-    /// sixth in those of the extremes, and how many there are in that of the infinite elements.
+    /// The numbers in the fields of a tensor's statistics, for rules over all kinds and for the journal's format. The
+    /// first is the value of a 0-d tensor; the others are in deviation, norm and largest magnitude. With more than
+    /// four, the fifth and sixth are in the extremes, and their total count is in `infs`.
     pub fn as_stats(&self) -> TensorStats {
         let [first, second, third, fourth, fifth, sixth] = self.numbers;
         let mut stats = TensorStats { dtype: self.dtype, shape: self.shape, ..TensorStats::of_value(first) };
@@ -283,8 +284,8 @@ impl Values {
         stats
     }
 
-    /// What [`as_stats`](Self::as_stats) was given, of a kind with `columns` numbers. Fewer where it was written before there
-    /// were as many.
+    /// Reverses [`as_stats`](Self::as_stats) for a kind with `columns` numbers. Returns fewer numbers if an older
+    /// version with fewer columns wrote them.
     fn of_stats(stats: &TensorStats, columns: usize) -> Self {
         let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max, stats.min.as_f64(), stats.max.as_f64()];
         let count = if columns > FOUR && stats.infs != columns as u64 { FOUR } else { columns.min(Self::MOST) };
@@ -292,7 +293,7 @@ impl Values {
     }
 }
 
-/// As many numbers as have places of their own among a tensor's statistics.
+/// The number of values that have fields of their own in a tensor's statistics.
 const FOUR: usize = 4;
 
 impl From<TensorStats> for Reading {
@@ -308,7 +309,7 @@ impl From<Values> for Reading {
 }
 
 impl Reading {
-    /// What [`as_stats`](Self::as_stats) of a record of this kind was made of.
+    /// Reverses [`as_stats`](Self::as_stats) for a record of this kind.
     pub fn of_kind(kind: Kind, stats: TensorStats) -> Self {
         match kind.value_columns().len() {
             0 => Self::Tensor(stats),
@@ -316,12 +317,12 @@ impl Reading {
         }
     }
 
-    /// Plain numbers.
+    /// A reading of plain numbers.
     pub fn of_values(numbers: &[f64]) -> Self {
         Self::Values(Values::of(numbers))
     }
 
-    /// A tensor's statistics.
+    /// The tensor's statistics; `None` for plain numbers.
     pub fn tensor(&self) -> Option<&TensorStats> {
         match self {
             Self::Tensor(stats) => Some(stats),
@@ -329,7 +330,7 @@ impl Reading {
         }
     }
 
-    /// The plain numbers; none of a tensor.
+    /// The plain numbers; empty for a tensor.
     pub fn values(&self) -> &[f64] {
         match self {
             Self::Tensor(_) => &[],
@@ -345,7 +346,7 @@ impl Reading {
         }
     }
 
-    /// The shape; that of a tensor without dimensions for plain numbers.
+    /// The shape; for plain numbers, that of a tensor without dimensions.
     pub fn shape(&self) -> Shape {
         match self {
             Self::Tensor(stats) => stats.shape,
@@ -353,7 +354,7 @@ impl Reading {
         }
     }
 
-    /// One statistic as a float: see [`TensorStats::value`]. Of plain numbers, what [`Values::as_stats`] takes them for.
+    /// One statistic as a float, see [`TensorStats::value`]. For plain numbers, that of [`Values::as_stats`].
     pub fn value(&self, statistic: Statistic) -> f64 {
         match self {
             Self::Tensor(stats) => stats.value(statistic),
@@ -361,12 +362,12 @@ impl Reading {
         }
     }
 
-    /// Elements: 1 of plain numbers.
+    /// The number of elements; 1 for plain numbers.
     pub fn count(&self) -> u64 {
         self.tensor().map_or(1, |stats| stats.count)
     }
 
-    /// The value of a tensor without dimensions, which plain numbers are taken for.
+    /// The value of a tensor without dimensions; plain numbers count as one.
     pub fn id(&self) -> Option<Scalar> {
         match self {
             Self::Tensor(stats) => stats.id(),
@@ -374,7 +375,7 @@ impl Reading {
         }
     }
 
-    /// The statistics a rule over every kind looks at: see [`Values::as_stats`].
+    /// The statistics for rules over all kinds, see [`Values::as_stats`].
     pub fn as_stats(&self) -> TensorStats {
         match self {
             Self::Tensor(stats) => *stats,

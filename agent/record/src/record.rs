@@ -1,16 +1,16 @@
-//! What is passed on of one measured tensor.
+//! The record of one measured tensor.
 
 use crate::{Kind, MicroStep, Reading, TensorId};
 
-/// One tensor, measured once.
+/// One measurement of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// Which tensor.
+    /// The tensor.
     pub tensor: TensorId,
-    /// Which signal.
+    /// The kind of measurement.
     pub kind: Kind,
-    /// Which micro-batch of the step; 0 where there is but one.
+    /// The micro-batch of the step; 0 if there is only one.
     pub micro_step: MicroStep,
-    /// What was found; `None` if the hook was given no tensor (a module output without gradient).
+    /// The measured values; `None` if the hook received no tensor (a module output without gradient).
     pub reading: Option<Reading>,
 }

@@ -1,19 +1,19 @@
-//! Shapes without a heap.
+//! Tensor shapes without heap allocation.
 
 use std::fmt;
 
-/// The most dimensions a tensor may have here; torch's own limit is 64, real models stay below 7.
+/// The highest supported number of dimensions. torch's limit is 64; real models stay below 7.
 pub const MAX_DIMS: usize = 8;
 
-/// A shape was refused.
+/// An invalid shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ShapeError {
     /// More dimensions than [`MAX_DIMS`].
-    #[error("a tensor of {got} dimensions, at most {MAX_DIMS} are supported")]
+    #[error("tensor has {got} dimensions; at most {MAX_DIMS} are supported")]
     TooManyDims { got: usize },
-    /// The element count does not fit 63 bits, or a size is negative.
-    #[error("sizes {dims:?} do not make an element count")]
+    /// The element count exceeds 63 bits, or a size is negative.
+    #[error("sizes {dims:?} are negative or too large for an element count")]
     BadSize { dims: Vec<i64> },
 }
 
@@ -25,7 +25,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape of these sizes.
+    /// Creates a shape from these sizes.
     ///
     /// # Errors
     /// Too many dimensions, a negative size, or more than `i64::MAX` elements.
@@ -52,7 +52,7 @@ impl Shape {
 
     /// The number of elements; 1 for a 0-d tensor.
     pub fn elements(&self) -> usize {
-        // Wrapping: the sizes of an empty tensor may exceed 63 bits before a 0 comes, those of others do not.
+        // Wrapping: the sizes before a 0 of an empty tensor may exceed 63 bits; those of other tensors do not.
         self.dims().iter().fold(1i64, |count, &size| count.wrapping_mul(size)) as usize
     }
 
@@ -68,7 +68,7 @@ impl Shape {
     }
 }
 
-/// As Python prints a list: `[4, 8]`, `[]`.
+/// Formats the shape like a Python list: `[4, 8]`, `[]`.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;

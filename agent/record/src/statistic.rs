@@ -1,11 +1,11 @@
-//! The statistics one pass can give.
+//! The statistics that one pass can compute.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 crate::named_enum! {
-    /// One statistic of a tensor. `mean`, `norm`, `std` are accumulated in float64 whatever the dtype.
+    /// One statistic of a tensor. `mean`, `norm` and `std` are accumulated in float64 for every dtype.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
     #[serde(rename_all = "lowercase")]
     pub enum Statistic: name, from_name {
@@ -25,7 +25,7 @@ crate::named_enum! {
         Nans = "nans",
         /// Number of infinite elements.
         Infs = "infs",
-        /// Share of elements with a magnitude below `eps`, 0 to 1; NaN for an empty tensor.
+        /// Share of elements with a magnitude below `eps`, 0 to 1. NaN for an empty tensor.
         Zeros = "zeros",
         /// Number of elements.
         Count = "count",
@@ -38,15 +38,15 @@ crate::named_enum! {
     }
 }
 
-/// A set of [`Statistic`]s: what one pass is asked for.
+/// A set of [`Statistic`]s to compute in one pass.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StatisticSet(u16);
 
 impl StatisticSet {
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// Whether the set holds this statistic.
+    /// Whether the set contains this statistic.
     pub const fn contains(self, statistic: Statistic) -> bool {
         self.0 & (1 << statistic as u16) != 0
     }
@@ -57,28 +57,28 @@ impl StatisticSet {
         Self(self.0 | (1 << statistic as u16))
     }
 
-    /// Everything in either set.
+    /// The union of two sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The set as a number: what [`from_bits`](Self::from_bits) takes.
+    /// The set as a number, the inverse of [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// The set of that number; bits that are no statistic are left out.
+    /// The set for this number. Bits without a statistic are ignored.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits & ((1 << Statistic::ALL.len()) - 1))
     }
 
-    /// Whether nothing is asked for.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The members in declaration order.
+    /// The members in order of declaration.
     pub fn iter(self) -> impl Iterator<Item = Statistic> {
         Statistic::ALL.into_iter().filter(move |&statistic| self.contains(statistic))
     }

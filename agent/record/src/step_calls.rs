@@ -1,15 +1,15 @@
-//! The calls of collective operations in one step, put together: one row per operation, group and argument, as msprobe
-//! writes them. The records themselves are one per call.
+//! Combines the calls of collective operations in one step: one row per operation, group and argument, as in msprobe's
+//! files. The records are one per call.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic, TensorId, TensorStats, Values};
 
-/// All calls of a step that are records of one tensor: of one operation in one group, or of one of its arguments.
+/// All calls in a step whose records are of the same tensor: of one operation in one group, or of one of its arguments.
 #[derive(Clone, Debug)]
 pub struct StepCalls<'a> {
-    /// What they are records of.
+    /// The tensor of the records.
     pub tensor: TensorId,
     /// [`Kind::Comm`] or [`Kind::CommTime`].
     pub kind: Kind,
@@ -17,21 +17,21 @@ pub struct StepCalls<'a> {
 }
 
 crate::named_enum! {
-    /// A number of [`StepCalls`] that a single call has no use for, in the order of the file's columns.
+    /// A number over several calls, in the order of the file's columns.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum CallsColumn: name {
-        /// How many calls there were.
+        /// The number of calls.
         Calls = "calls",
-        /// The middle duration in seconds, the lower of two.
+        /// The median duration in seconds; the lower middle one of an even number.
         Median = "median",
-        /// The 99th percentile of durations.
+        /// The 99th percentile of the durations.
         Late = "p99",
         /// The longest duration.
         Longest = "longest",
     }
 }
 
-/// Places of a call's numbers: see [`Kind::value_columns`].
+/// The positions of a call's numbers: see [`Kind::value_columns`].
 const BYTES: usize = 0;
 const SECONDS: usize = 1;
 const ALGBW: usize = 2;
@@ -40,7 +40,7 @@ const WAITED: usize = 4;
 const SEQUENCE: usize = 5;
 
 impl<'a> StepCalls<'a> {
-    /// A step's calls, in the order in which each of them was first made; none in a step without collective operations.
+    /// The calls of a step, in order of their first call. Empty for a step without collective operations.
     ///
     /// Cost: one pass over the records.
     pub fn of(records: &'a [Record]) -> Vec<Self> {
@@ -57,8 +57,8 @@ impl<'a> StepCalls<'a> {
         all
     }
 
-    /// A step's records with those of calls put together, for whoever has one place for each tensor and step. Borrowed where
-    /// there are none.
+    /// The records of a step with calls combined, for readers with one place per tensor and step. Borrowed if the step
+    /// has no calls.
     pub fn put_together(records: &'a [Record]) -> Cow<'a, [Record]> {
         if !records.iter().any(|record| record.kind.is_of_calls()) {
             return Cow::Borrowed(records);
@@ -67,13 +67,13 @@ impl<'a> StepCalls<'a> {
         Cow::Owned(others.chain(Self::of(records).iter().map(Self::record)).collect())
     }
 
-    /// How many there are: at least one.
+    /// The number of calls, at least one.
     pub fn count(&self) -> usize {
         self.calls.len()
     }
 
-    /// All of them as one record: of numbers their sums (and the rates that follow from these, and the last sequence number), of
-    /// tensors what msprobe makes of them. [`Self::statistic`] has the share of zeros exactly.
+    /// All calls as one record: sums of numbers (with the resulting rates and the last sequence number), and for
+    /// tensors msprobe's aggregates. [`Self::statistic`] has the exact share of zeros.
     pub fn record(&self) -> Record {
         let reading = match self.kind {
             Kind::CommTime => Reading::Values(self.times()),
@@ -82,19 +82,19 @@ impl<'a> StepCalls<'a> {
         Record { tensor: self.tensor, kind: self.kind, micro_step: MicroStep(0), reading: Some(reading) }
     }
 
-    /// The element type, if all have the same.
+    /// The element type, if all calls have the same.
     pub fn dtype(&self) -> Option<Dtype> {
         self.same(Reading::dtype)
     }
 
-    /// The shape, if all have the same.
+    /// The shape, if all calls have the same.
     pub fn shape(&self) -> Option<Shape> {
         self.same(Reading::shape)
     }
 
-    /// A statistic of the tensors of all calls, as msprobe puts them together: the smallest minimum, the largest maximum, the
-    /// mean of means, the sum of norms, the sum of NaN elements, the mean share of zeros. Of those msprobe has not: the
-    /// largest magnitude, sums of counts; NaN for what cannot be put together.
+    /// A statistic over the tensors of all calls, aggregated as in msprobe: smallest minimum, largest maximum, mean of
+    /// means, sum of norms, sum of NaN elements, mean share of zeros. For statistics that
+    /// msprobe does not have: the largest magnitude, sums of counts, and NaN if they cannot be combined.
     pub fn statistic(&self, statistic: Statistic) -> f64 {
         let values = self.calls.iter().map(|reading| reading.value(statistic));
         let count = self.calls.len() as f64;
@@ -110,7 +110,7 @@ impl<'a> StepCalls<'a> {
         }
     }
 
-    /// A number that only all calls together have.
+    /// A number over all calls.
     pub fn number(&self, column: CallsColumn) -> f64 {
         let at = |share: f64| {
             let mut seconds: Vec<f64> = self.numbers(SECONDS).filter(|seconds| !seconds.is_nan()).collect();
@@ -136,7 +136,7 @@ impl<'a> StepCalls<'a> {
         self.calls.iter().map(move |reading| reading.values().get(place).copied().unwrap_or(f64::NAN))
     }
 
-    /// Sums of what is known; the bandwidths are those of all bytes whose time is known in all that time.
+    /// Sums of the known values. The bandwidths are computed from the bytes with a known time and that time.
     fn times(&self) -> Values {
         let sum = |place| self.numbers(place).filter(|number| !number.is_nan()).sum::<f64>();
         let (bytes, seconds) = (sum(BYTES), sum(SECONDS));

@@ -1,4 +1,4 @@
-//! Names of tensors, interned once.
+//! The table of tensor names.
 
 use std::sync::Arc;
 
@@ -6,45 +6,46 @@ use parking_lot::RwLock;
 
 use crate::TensorId;
 
-/// Who a tensor is. Made when a hook is installed, never per step.
+/// The identity of a tensor. Created when a hook is installed, never per step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorInfo {
-    /// The name as the model tells it: `blocks.0.attn.qkv.weight`, or `blocks.0.attn.input_0` for an activation.
+    /// The name in the model: `blocks.0.attn.qkv.weight`, or `blocks.0.attn.input_0` for an activation.
     pub name: Arc<str>,
     /// The virtual-pipeline stage (model chunk), 0 for a single model.
     pub vpp_stage: u32,
 }
 
-/// An append-only table of names, shared by hooks and exporters. A lookup takes a read lock, never held across I/O.
+/// An append-only table of names, shared by hooks and exporters. A look-up takes a read lock, never held across I/O.
 #[derive(Clone, Debug, Default)]
 pub struct TensorTable {
     tensors: Arc<RwLock<Vec<TensorInfo>>>,
 }
 
 impl TensorTable {
-    /// Adds a name and returns its id. Equal names get separate ids: the caller decides what is one tensor.
+    /// Adds a name and returns its id. Equal names get separate ids: the caller decides which records are of the same
+    /// tensor.
     pub fn register(&self, info: TensorInfo) -> TensorId {
         let mut tensors = self.tensors.write();
         tensors.push(info);
         TensorId((tensors.len() - 1) as u32)
     }
 
-    /// The tensor of this id, if it was registered here.
+    /// The tensor with this id, if it is registered here.
     pub fn get(&self, id: TensorId) -> Option<TensorInfo> {
         self.tensors.read().get(id.index()).cloned()
     }
 
-    /// How many tensors are registered.
+    /// The number of registered tensors.
     pub fn len(&self) -> usize {
         self.tensors.read().len()
     }
 
-    /// Whether none is.
+    /// Whether no tensor is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the names an exporter has not seen yet onto the end of its own list. Cheap when there are none.
+    /// Appends the names that are not yet in `known`. Cheap if there are none.
     pub fn sync_into(&self, known: &mut Vec<TensorInfo>) {
         let tensors = self.tensors.read();
         if let Some(new) = tensors.get(known.len()..) {

@@ -1,23 +1,23 @@
-//! A borrowed look at a tensor's memory: the one door through which raw pointers enter.
+//! A borrowed view of a tensor's memory. Raw pointers enter trainmon only here.
 
 use std::marker::PhantomData;
 
 use crate::{Dtype, MAX_DIMS, Shape, ShapeError};
 
-/// A view was refused.
+/// An invalid view.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ViewError {
-    /// The sizes are unusable.
+    /// The sizes are invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// A tensor with elements has no memory (a meta tensor, a freed storage).
-    #[error("a tensor of {elements} elements has no memory")]
+    /// A tensor with elements has no memory (a meta tensor or a freed storage).
+    #[error("tensor of {elements} elements has no memory")]
     NoMemory { elements: usize },
     /// The address is not a multiple of the element's alignment.
-    #[error("memory of {dtype} elements at {address:#x} is not aligned to {align} bytes")]
+    #[error("{dtype} elements at address {address:#x} are not aligned to {align} bytes")]
     Misaligned { dtype: Dtype, address: usize, align: usize },
-    /// Shape and strides (in elements) disagree in length, or a stride is negative (torch has none).
+    /// Shape and strides (in elements) have different lengths, or a stride is negative (torch has none).
     #[error("strides {strides:?} do not fit the sizes {dims:?}")]
     BadStrides { dims: Vec<i64>, strides: Vec<i64> },
 }
@@ -32,22 +32,22 @@ pub struct TensorView<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-#[expect(unsafe_code, reason = "a pointer makes a type stay on its thread unless it is said otherwise")]
-// SAFETY: it is a `&'a [u8]` in all but name: for 'a its memory is readable and not written, from any thread.
+#[expect(unsafe_code, reason = "a type with a pointer is neither Send nor Sync by default")]
+// SAFETY: equivalent to a `&'a [u8]`: for 'a its memory is readable and not written, from any thread.
 unsafe impl Send for TensorView<'_> {}
 #[expect(unsafe_code, reason = "as above")]
 // SAFETY: as above.
 unsafe impl Sync for TensorView<'_> {}
 
 impl<'a> TensorView<'a> {
-    /// A view of raw memory. Checks everything but the memory itself.
+    /// Creates a view of raw memory. Checks everything except the memory itself.
     ///
     /// # Safety
     /// For `'a`, every element that shape and strides reach from `data` is readable, initialised, and not written.
     ///
     /// # Errors
     /// See [`ViewError`].
-    #[expect(unsafe_code, reason = "the one constructor from raw memory; its contract is the caller's")]
+    #[expect(unsafe_code, reason = "the only constructor from raw memory; the caller keeps its contract")]
     pub unsafe fn from_raw_parts(
         data: *const u8,
         dtype: Dtype,
@@ -70,10 +70,10 @@ impl<'a> TensorView<'a> {
         Ok(Self { data, dtype, shape, strides: inline, memory: PhantomData })
     }
 
-    /// A contiguous view of a slice.
+    /// Creates a contiguous view of a slice.
     ///
     /// # Errors
-    /// The shape is unusable or promises another number of elements than the slice holds.
+    /// The shape is invalid or has a different number of elements than the slice.
     #[expect(unsafe_code, reason = "a slice is readable memory of its own type")]
     pub fn from_slice<T: Element>(data: &'a [T], dims: &[i64]) -> Result<Self, ViewError> {
         Self::from_bytes(T::DTYPE, dims, {
@@ -82,24 +82,25 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// A contiguous view of little-endian bytes, for dtypes Rust has no type for.
+    /// Creates a contiguous view of little-endian bytes, for dtypes that Rust has no type for.
     ///
     /// # Errors
-    /// The shape is unusable, promises another number of bytes, or the bytes are not aligned for `dtype`.
+    /// The shape is invalid or needs a different number of bytes, or the bytes are not aligned for `dtype`.
     #[expect(unsafe_code, reason = "the length is checked against the shape")]
     pub fn from_bytes(dtype: Dtype, dims: &[i64], bytes: &'a [u8]) -> Result<Self, ViewError> {
         let shape = Shape::new(dims)?;
         if shape.elements().checked_mul(dtype.size()) != Some(bytes.len()) {
             return Err(ShapeError::BadSize { dims: dims.to_vec() }.into());
         }
-        // SAFETY: the slice holds exactly the bytes a contiguous tensor of this shape reaches.
+        // SAFETY: the slice holds exactly the bytes that a contiguous tensor of this shape covers.
         unsafe { Self::from_raw_parts(bytes.as_ptr(), dtype, dims, &shape.contiguous_strides()[..dims.len()]) }
     }
 
-    /// The elements from `begin` up to, and without, `end` in dimension `dim`.
+    /// The elements from `begin` to `end` (exclusive) in dimension `dim`. Limits beyond the size are clamped; an `end`
+    /// before `begin` gives an empty view.
     ///
     /// # Panics
-    /// There is no such dimension. Ends beyond its size are moved to it; an `end` before `begin` gives an empty view.
+    /// There is no such dimension.
     #[must_use]
     pub fn narrowed(&self, dim: usize, begin: i64, end: i64) -> Self {
         let size = self.shape.dims()[dim];
@@ -109,15 +110,15 @@ impl<'a> TensorView<'a> {
         let count = self.shape.dims().len();
         dims[..count].copy_from_slice(self.shape.dims());
         dims[dim] = kept;
-        // Smaller sizes of a shape that is one are one.
+        // The smaller sizes of a valid shape are valid.
         let shape = Shape::new(&dims[..count]).unwrap_or_default();
         let bytes = (begin * self.strides[dim]) as usize * self.dtype.size();
-        // Where elements are left, the first one lies within the memory; wrapping, for where none are.
+        // If elements are left, the first one lies within the memory; wrapping, because an empty view may lie outside.
         let data = if shape.elements() == 0 { self.data } else { self.data.wrapping_add(bytes) };
         Self { data, shape, ..*self }
     }
 
-    /// The address of the first element; dangling when there is none.
+    /// The address of the first element; dangling if there are no elements.
     pub fn data(&self) -> *const u8 {
         self.data
     }
@@ -142,12 +143,12 @@ impl<'a> TensorView<'a> {
         self.shape.elements()
     }
 
-    /// The size of the elements in bytes, gaps between them not counted.
+    /// The size of the elements in bytes, without gaps between them.
     pub fn size_in_bytes(&self) -> usize {
         self.elements() * self.dtype().size()
     }
 
-    /// Whether the elements lie back to back in logical order.
+    /// Whether the elements are contiguous in logical order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         let dims = self.shape.dims();
@@ -172,7 +173,7 @@ mod sealed {
 
 /// Rust types whose slices can be viewed as tensors.
 pub trait Element: Copy + sealed::Sealed {
-    /// Torch's dtype of the same memory.
+    /// torch's dtype of the same memory.
     const DTYPE: Dtype;
 }
 

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 server on a thread of its own: what the scrape page and live control share. Who may connect, and how
-//! many, is theirs to decide.
+//! An HTTP/1.1 server on its own thread, shared by the metrics page and live control, which decide who may connect and
+//! how many connections are allowed.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,19 +20,20 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// After a failed accept (out of file descriptors, say): long enough not to spin, short against a scrape.
+/// The pause after a failed accept (for example, out of file descriptors): long enough not to spin, short compared with
+/// a scrape interval.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a connection may stay. One serves one request.
+/// Time limits of a connection, which serves one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until its request line and headers are there.
+    /// Until the request line and headers have arrived.
     pub headers: Duration,
-    /// Until its answer is read, from the beginning on.
+    /// Until the client has read the response, counted from the start.
     pub whole: Duration,
 }
 
-/// An extension of an answer that goes on for as long as its reader listens: [`Limits::whole`] does not end it.
+/// A response extension for streams without an end: [`Limits::whole`] does not apply to them.
 #[derive(Clone, Copy, Debug)]
 pub struct LongLived;
 
@@ -44,16 +45,16 @@ pub struct ServerThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The runtime of one server: listeners are registered with it before its thread starts.
+/// Creates the runtime of one server. Listeners are registered with it before its thread starts.
 ///
 /// # Errors
-/// The system has no room for one.
+/// The system lacks the resources for a runtime.
 pub fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
 impl ServerThread {
-    /// Serves on a thread of this name (Linux cuts it after fifteen characters) until `serve` returns: it is told the
+    /// Runs `serve` on a thread of this name (Linux cuts it after 15 characters) until it returns. `serve` receives the
     /// deadline when the server is to stop.
     ///
     /// # Errors
@@ -67,29 +68,29 @@ impl ServerThread {
         let (alive, stopped) = mpsc::channel();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             runtime.block_on(serve(stopping));
-            // Ends what is left of the connections.
+            // Closes the remaining connections.
             drop(runtime);
-            // Whoever waits for the end sees the channel close.
+            // `stop` waits until this channel closes.
             drop::<mpsc::Sender<()>>(alive);
         })?;
         Ok(Self { stop: Some(stop), stopped, thread: Some(thread) })
     }
 
-    /// Asks the server to stop by the deadline, and waits no longer than `grace` beyond that.
+    /// Requests a stop by the deadline, and waits at most `grace` beyond it.
     pub fn stop(&mut self, deadline: Instant, grace: Duration) {
         let Some(stop) = self.stop.take() else { return };
-        // An error means the thread is gone already.
+        // An error means that the thread has already ended.
         stop.send(deadline).unwrap_or_default();
         let wait = deadline.saturating_duration_since(Instant::now()) + grace;
         let ended = self.stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| ended) {
-            // A panic there took the server with it; nothing to add at shutdown.
+            // A panic in the thread ended the server; shutdown has nothing to add.
             drop(thread.join());
         }
     }
 }
 
-/// Answers the one request of a connection.
+/// Answers the single request of a connection.
 pub async fn serve_connection<F, B>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     limits: Limits,
@@ -120,7 +121,7 @@ pub async fn serve_connection<F, B>(
             pending::<()>().await;
         }
     };
-    // What a client breaks is its own loss.
+    // An error of the client affects only the client.
     tokio::select! {
         _ended = connection => {}
         () = too_long => {}

@@ -1,6 +1,6 @@
-//! What every service thread of the monitor needs: messages for the user, low priority, the text of a caught panic,
-//! whether the process was forked, the environment, how long the end may wait, messages that ranks hand to rank 0, and the HTTP
-//! server behind the scrape page and live control (feature `http`).
+//! Common parts of the monitor's service threads: user messages, low priority, the text of a caught panic, and fork
+//! detection. Also environment variables, the wait budget at shutdown, messages from ranks to rank 0, and the HTTP
+//! server behind the metrics page and live control (feature `http`).
 
 pub mod environment;
 mod fork;

@@ -1,4 +1,4 @@
-//! Messages for the user: few, to standard error unless the caller listens.
+//! Messages for the user, printed to standard error unless the caller sets a listener.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 use trainmon_core::printable;
 
-/// How much a notice matters.
+/// How severe a notice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Good to know.
+    /// Worth knowing.
     Info,
     /// Something is not measured or not delivered.
     Warning,
 }
 
-/// Something the monitor has to say.
+/// A message of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What happened: one line, or one per fault of a config file. Of what is said when a training begins and ends, every
-    /// line but the first is indented.
+    /// The message: one line, or one line per error in a config file. In the summaries at start and end, every line
+    /// except the first is indented.
     pub message: String,
-    /// What a person can do about it.
+    /// Advice for the user.
     pub hint: Option<String>,
 }
 
@@ -44,34 +44,36 @@ impl fmt::Display for Notice {
 }
 
 impl Notice {
-    /// Prints it to standard error. Where that is closed or its disk is full, nobody is told: `eprintln!` would panic.
+    /// Prints the notice to standard error. Ignores write errors (a closed stream, a full disk), on which `eprintln!`
+    /// would panic.
     pub fn print(&self) {
         drop(self.print_to(&mut io::stderr()));
     }
 
-    /// In one write: the ranks of a job share one standard error, and what is written in pieces mixes with theirs.
+    /// Prints in a single write, because the ranks of a job share one standard error and separate writes would
+    /// interleave.
     fn print_to(&self, out: &mut impl io::Write) -> io::Result<()> {
         out.write_all(format!("{self}\n").as_bytes())
     }
 }
 
-/// Receives notices, from any thread. A listener that panics is not heard of again for that notice: no word of the
-/// monitor's may stop the training.
+/// Receives notices from any thread. A panic in the listener discards that notice: no message of the monitor may stop
+/// the training.
 #[derive(Clone)]
 pub struct Notices(Arc<dyn Fn(&Notice) + Send + Sync>);
 
 impl Notices {
-    /// Speaks to this listener.
+    /// Sends notices to this listener.
     pub fn new(listener: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
 
-    /// Prints to standard error.
+    /// Prints notices to standard error.
     pub fn stderr() -> Self {
         Self::new(Notice::print)
     }
 
-    /// This notices without what is only good to know.
+    /// Drops notices of severity `Info`.
     #[must_use]
     pub fn warnings_only(self) -> Self {
         Self::new(move |notice| {
@@ -81,24 +83,24 @@ impl Notices {
         })
     }
 
-    /// Says something is good to know.
+    /// Sends an informational notice.
     pub fn info(&self, message: impl Into<String>) {
         self.say(&Notice { severity: Severity::Info, message: message.into(), hint: None });
     }
 
-    /// Warns.
+    /// Sends a warning.
     pub fn warn(&self, message: impl Into<String>, hint: Option<String>) {
         self.say(&Notice { severity: Severity::Warning, message: message.into(), hint });
     }
 
-    /// Passes a notice on, with the names in it made [`printable`].
+    /// Sends a notice, with the names in it made [`printable`].
     pub fn say(&self, notice: &Notice) {
         let told = match printable(&notice.message) {
             Cow::Borrowed(_) => None,
             Cow::Owned(message) => Some(Notice { message, ..notice.clone() }),
         };
         let notice = told.as_ref().unwrap_or(notice);
-        // A panic has been reported by the panic hook; there is nobody else to tell.
+        // The panic hook has already reported the panic.
         drop(catch_unwind(AssertUnwindSafe(|| (self.0)(notice))));
     }
 }

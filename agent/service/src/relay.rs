@@ -1,17 +1,17 @@
-//! Messages that the ranks of a job hand to rank 0: what those who have them and those who carry them agree on.
+//! The interface for messages from the ranks of a job to rank 0, shared by their senders and their transport.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Ranks that rank 0 looks at with each look although it waits for none of them.
+/// The number of ranks that rank 0 polls in each round without expecting a message from them.
 pub const RANKS_PER_LOOK: u32 = 16;
-/// Between two looks, and how much more per rank: a shared file system serves all of them.
+/// The base interval between two polls, and the increment per rank, because all ranks share one file system.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_PER_RANK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
-/// How long a rank of a job of so many waits between two looks at what the others left.
+/// The interval between two polls of the shared store, for a job of `world` ranks.
 pub fn between_looks(world: u32) -> Duration {
     (LOOK + LOOK_PER_RANK * world).min(LONGEST_LOOK)
 }
@@ -19,29 +19,30 @@ pub fn between_looks(world: u32) -> Duration {
 /// A message of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedMessage {
-    /// Counts the messages of this process, from 1.
+    /// The number of the message in this process, from 1.
     pub number: u64,
     /// One line of JSON.
     pub text: String,
 }
 
-/// What became of the messages of a rank.
+/// The state of a rank's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Rank 0 has every message up to this one.
+    /// The last message that rank 0 has received.
     pub taken: u64,
-    /// Every message up to this one was sent, or is part of one that was.
+    /// The last message that was sent, alone or as part of another.
     pub sent: u64,
 }
 
-/// Whoever has messages for rank 0, or is rank 0. Called on the thread that carries them; does not wait.
+/// A sender of messages to rank 0, or rank 0 itself. Called on the transport's thread; does not block.
 pub trait Relay: Send + Sync {
-    /// The messages that rank 0 is not known to have sent, the oldest first: a few at most.
+    /// The messages that rank 0 has not confirmed as sent, oldest first; a few at most.
     fn waiting(&self) -> Vec<RelayedMessage>;
 
-    /// What rank 0 says of this rank's messages.
+    /// Receives rank 0's receipt for this rank's messages.
     fn receipt(&self, receipt: Receipt);
 
-    /// On rank 0: messages of another rank, known ones among them. `process` is another text after each start of that rank.
+    /// On rank 0: receives messages of another rank, possibly repeated. `process` differs after each restart of that
+    /// rank.
     fn take(&self, rank: u32, process: &str, messages: &[RelayedMessage]) -> Receipt;
 }

@@ -1,15 +1,14 @@
-//! Threads beside the training: where cores are short, the training's go first; a panic ends nothing but itself.
+//! Service threads: low priority, so that the training's threads run first, and text of caught panics.
 
 use std::any::Any;
 
-/// What `nice` gives a background job.
+/// The default increment of `nice` for a background job.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// Lowers the calling thread's priority. Linux keeps it per thread; elsewhere it would be the whole process's, so nothing
-/// is done.
+/// Lowers the calling thread's priority. Does nothing except on Linux: elsewhere, it would affect the whole process.
 pub fn step_back() {
-    // It may be refused, and then the thread runs as the others.
+    // If the call is refused, the thread runs at normal priority.
     #[cfg(target_os = "linux")]
     let _refused = rustix::process::setpriority_process(None, NICENESS);
 }
@@ -20,5 +19,5 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -1,32 +1,33 @@
-//! How long the end of a run may wait. A user who presses Ctrl-C while it waits has it wait less.
+//! How long the end of a run may wait. Ctrl-C during the wait shortens it.
 
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-/// When every wait of this process ends, whatever its own deadline. Of the process, as signals are.
+/// When every wait of this process ends, regardless of its own deadline. Global, because signals are per process.
 static LIMIT: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Between two looks at it.
+/// The interval between two checks of [`LIMIT`].
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Has every wait end after this long at the latest: those under way, and those that begin before [`wait_as_usual`].
+/// Ends every wait after at most `long`: current waits, and those that start before [`wait_as_usual`].
 pub fn wait_at_most(long: Duration) {
     let limit = Instant::now() + long;
     let mut known = LIMIT.lock();
     *known = Some(known.map_or(limit, |earlier| earlier.min(limit)));
 }
 
-/// Waits have their own deadlines again.
+/// Restores the waits' own deadlines.
 pub fn wait_as_usual() {
     *LIMIT.lock() = None;
 }
 
-/// What a channel gives by the deadline, or by the moment that [`wait_at_most`] sets meanwhile.
+/// Receives from a channel until the deadline, or the moment that [`wait_at_most`] sets meanwhile.
 ///
 /// # Errors
-/// As `recv_deadline`: the time is over, or nobody sends any more. What is there already is given in any case.
+/// As for `recv_deadline`: the time is over, or all senders are gone. A value that is already in the channel is always
+/// returned.
 pub fn receive_by<T>(channel: &Receiver<T>, deadline: Instant) -> Result<T, RecvTimeoutError> {
     loop {
         let limit = LIMIT.lock().map_or(deadline, |limit| limit.min(deadline));

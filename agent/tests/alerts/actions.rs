@@ -107,7 +107,7 @@ fn a_command_gets_the_alert_on_its_input_and_in_its_environment() {
 #[test]
 fn a_command_that_fails_or_hangs_is_ended_and_counted() {
     for (program, timeout_ms, words) in
-        [("exit 3", 60_000, "exit status: 3"), ("exec sleep 600", 300, "killed at its deadline")]
+        [("exit 3", 60_000, "exit status: 3"), ("exec sleep 600", 300, "killed after its time limit")]
     {
         let command = serde_json::json!({"run": ["sh", "-c", program], "timeout_ms": timeout_ms});
         let mut run = Run::new(&format!(r#"{{"command": {command}}}"#));

@@ -114,7 +114,7 @@ fn another_seed_is_silent_and_a_weight_or_rate_that_changes_is_named_with_its_st
             let (run, alerts) = Training { seed, ..CLEAN }.held_against(&[golden]);
             assert!(alerts.is_empty(), "{alerts:?}");
             assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::Baseline), 0);
-            assert_eq!(run.heard.containing("not equal to the golden one up to rounding"), 1, "{}", run.heard.all());
+            assert_eq!(run.heard.containing("this run and the golden run differ by more than rounding"), 1, "{}", run.heard.all());
         }
         let (run, alerts) = Training { seed: 2, weight: 1.5, ..CLEAN }.held_against(&[golden]);
         let alert = &alerts[0];
@@ -124,7 +124,7 @@ fn another_seed_is_silent_and_a_weight_or_rate_that_changes_is_named_with_its_st
         assert_eq!(alert.series.signal, AlertSignal::Kind(Kind::ParamUpdated));
         assert_eq!(alert.series.statistic, Some(Statistic::Norm));
         assert!(alert.value > alert.expected.upper.unwrap() && alert.value > 1.4 * alert.expected.typical.unwrap());
-        let words = "param_updated norm of h.1.mlp.weight at step 150 is 1.5";
+        let words = "param_updated norm of `h.1.mlp.weight` at step 150 is 1.5";
         assert!(alert.message.contains(words), "{}", alert.message);
         let is_of_rule = alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count();
         assert_eq!(is_of_rule, 1, "one for a fault, not one per step: {alerts:?}");
@@ -146,7 +146,7 @@ fn a_run_that_is_the_golden_one_to_the_last_bit_is_held_to_it_and_several_golden
     let [alert] = &alerts[..] else { panic!("{alerts:?}") };
     assert_eq!((alert.step.0, alert.series.name.as_str()), (PLANTED, "h.1.mlp.weight"));
     assert!(alert.message.contains("equal to the last digit until then"), "{}", alert.message);
-    assert_eq!(run.heard.containing("up to rounding"), 0, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("by more than rounding"), 0, "{}", run.heard.all());
     let [second, _] = golden(&directory.path().join("2"), Training { seed: 4, ..CLEAN });
     for weight in [1.0, 1.5] {
         let (_, alerts) = Training { seed: 5, weight, ..CLEAN }.held_against(&[&first, &second]);
@@ -179,10 +179,10 @@ fn a_resumed_run_begins_where_the_golden_one_is_then_and_its_end_is_said_once() 
     let [golden, _] = golden(directory.path(), Training { steps: 250, ..CLEAN });
     let (run, alerts) = Training { seed: 2, first: 60, weight: 1.5, ..CLEAN }.held_against(&[&golden]);
     assert_eq!(alerts[0].step.0, PLANTED, "{alerts:?}");
-    let said = "the golden run ends with step 249: from step 250 on there is nothing to hold this run against";
+    let said = "the golden run ends with step 249; the comparison stops at step 250";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
     let (run, alerts) = Training { seed: 2, first: 260, ..CLEAN }.held_against(&[&golden]);
-    assert!(alerts.is_empty() && run.heard.containing("there is nothing to hold this run against") == 1);
+    assert!(alerts.is_empty() && run.heard.containing("; the comparison stops at step ") == 1);
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn what_is_no_golden_run_is_said_with_its_path_and_training_goes_on() {
     for (path, words) in [
         (missing.as_path(), "does not exist"),
         (&base.join("empty"), "the directory is empty"),
-        (&rank.join("steps.csv"), "it is a file and no journal"),
-        (&others, "has no rank 0: it has 1, 2"),
+        (&rank.join("steps.csv"), "it is a file, but not a journal"),
+        (&others, "has no rank 0; its ranks: 1, 2"),
     ] {
         let (run, alerts) = Training { steps: 5, ..CLEAN }.held_against(&[path]);
         assert!(alerts.is_empty(), "{alerts:?}");
@@ -214,14 +214,14 @@ fn what_is_no_golden_run_is_said_with_its_path_and_training_goes_on() {
     let output = base.join("output");
     let own = config(r#""format": "csv","#, &rule(&[&output], ""));
     let run = Training { steps: 5, ..CLEAN }.run(own, &output);
-    assert_eq!(run.heard.containing("means this run itself, or holds it"), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("is this run itself or contains it"), 1, "{}", run.heard.all());
     // So does the link to the newest, wherever it leads at this moment: another rank may have moved it, or not yet.
     let runs = base.join("runs");
     golden_beside(&runs, &rank);
     let link = runs.join("latest");
     let own = config(r#""format": "csv","#, &rule(&[&link], ""));
     let run = Training { steps: 5, ..CLEAN }.run(own, &runs);
-    assert_eq!(run.heard.containing("means this run itself, or holds it"), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("is this run itself or contains it"), 1, "{}", run.heard.all());
 }
 
 /// A finished run among others, to which the link leads.
@@ -249,7 +249,7 @@ fn what_only_one_of_the_runs_measures_is_said_once_and_a_damaged_row_ends_the_co
     std::fs::write(&file, damaged.join("\n") + "\n").unwrap();
     let (run, alerts) = Training { seed: 2, weight: 1.5, ..CLEAN }.held_against(&[&golden]);
     assert_eq!(alerts[0].step.0, PLANTED, "{alerts:?}");
-    let said = "not held against the golden run, which has none: update";
+    let said = "not compared, because the golden run has none: update";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("nothing is held against it from here on"), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("exp_avg_0-9999.csv` line"), 1, "{}", run.heard.all());

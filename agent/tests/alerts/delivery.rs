@@ -29,7 +29,7 @@ fn a_step_with_hundreds_of_alerts_says_the_widest_and_counts_the_others() {
     assert_eq!(alerts.len(), 5 + 32);
     assert!(alerts[..5].iter().all(|alert| alert.rule == AlertRule::NonFinite), "the widest first");
     assert_eq!(book.lost, 60 - 32);
-    assert_eq!(run.heard.containing("28 more alerts of AnomalyNan in step 0"), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("28 more AnomalyNan alerts in step 0"), 1, "{}", run.heard.all());
 }
 
 #[test]

@@ -29,12 +29,12 @@ fn a_spike_names_what_moved_first() {
         assert_eq!((first.step.0, first.signal), (100, AlertSignal::Kind(Kind::ExpAvg)));
         assert_eq!((first.layer.as_str(), first.tensor.as_deref()), ("h.1", Some("h.1.attn.weight")));
     }
-    let said = "Spike: gradient norm 22.1 at step 102 on rank 0 (usually 2.45; alert above 5.33)";
+    let said = "Spike: gradient norm is 9 times its usual value at step 102 on rank 0 (22.1, usually 2.45, alert above 5.33)";
     assert!(grad.message.starts_with(said), "{}", grad.message);
     // Both are one incident: one message when it begins, one when all of it is over.
-    assert_eq!(run.heard.containing("moved first: exp_avg of h.1.attn.weight at step 100"), 1, "{}", run.heard.all());
-    let over = "Spike: update norm back to normal since step 102 on rank 0, after 1 finding; the other alert of this \
-                incident ended too, the last at step 103";
+    assert_eq!(run.heard.containing("moved first: exp_avg of `h.1.attn.weight` at step 100"), 1, "{}", run.heard.all());
+    let over = "Spike: update norm has been back to normal since step 102 on rank 0, after 1 finding; the other alert of this \
+                incident has also ended, the last at step 103";
     assert_eq!(run.heard.containing(over), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("Spike"), 2, "{}", run.heard.all());
     let book = run.monitor.alert_totals();
@@ -117,9 +117,9 @@ fn under_a_budget_what_is_not_finite_is_found_and_who_rests_is_said() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].series.scope, found[0].series.signal), (AlertScope::Global, AlertSignal::Kind(Kind::ExpAvg)));
     assert!(found[0].step.0 >= begin && found[0].value.is_nan());
-    let said = "rules on norms over layers rest until all are: Spike on grad, Spike on update, Collapse on loss\n";
+    let said = "rules on norms over layers are paused: Spike on grad, Spike on update, Collapse on loss\n";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
-    assert_eq!(run.heard.containing("rest until all are"), 1);
+    assert_eq!(run.heard.containing("rules on norms over layers are paused"), 1);
 }
 
 #[test]
@@ -268,8 +268,8 @@ fn norms_that_part_are_an_alert_with_both_of_them() {
         alerts.iter().map(|alert| (alert.phase, alert.step.0)).collect::<Vec<_>>(),
         [(AlertPhase::Begins, 1), (AlertPhase::Ends, 3)]
     );
-    assert_eq!(run.heard.containing("differs from the framework's by more than 1 %: step 1: ours 2.4"), 1);
-    assert_eq!(run.heard.containing("agree again after 2 steps: step 3: ours 2.4"), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("differs from the framework's by more than 1 % at step 1 on rank 0 (trainmon 2.4"), 1);
+    assert_eq!(run.heard.containing("have agreed again since step 3 on rank 0 (trainmon 2.4"), 1, "{}", run.heard.all());
 }
 
 #[test]

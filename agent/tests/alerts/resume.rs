@@ -109,7 +109,7 @@ fn a_changed_config_keeps_what_still_fits() {
     assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 2));
     assert_eq!(loaded.left_out[0].to_string(), "Drift on gradient norm");
     let said =
-        "the saved alert state has 5 series, this config's rules take up 3: not Drift on gradient norm and 1 more";
+        "restored 3 of 5 series of the saved alert state; no rule or no space for Drift on gradient norm and 1 more";
     assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();
@@ -173,11 +173,11 @@ fn what_is_no_state_is_refused_and_changes_nothing() {
     run.calm(70);
     let before = run.monitor.alert_state();
     let error = |state| run.monitor.load_alert_state(state).unwrap_err().to_string();
-    assert_eq!(error(serde_json::json!({"a": 1})), "the alert state cannot be read");
+    assert_eq!(error(serde_json::json!({"a": 1})), "cannot read the alert state");
     let mut other = before.clone();
     other["version"] = 9.into();
-    assert_eq!(error(other), "the alert state has version 9, this program reads version 3");
-    assert_eq!(error(serde_json::json!({"version": 9})), "the alert state has version 9, this program reads version 3");
+    assert_eq!(error(other), "the alert state has version 9, this trainmon reads version 3");
+    assert_eq!(error(serde_json::json!({"version": 9})), "the alert state has version 9, this trainmon reads version 3");
     run.monitor.load_alert_state(serde_json::Value::Null).unwrap();
     let (mut now, mut then) = (run.monitor.alert_state(), before);
     for state in [&mut now, &mut then] {

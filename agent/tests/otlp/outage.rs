@@ -21,7 +21,7 @@ fn run_through_outage(protocol: &str, attempts: usize, members: &str, more: &str
     door.shut();
     receiver.stop();
     run.steps(steps[1]);
-    run.wait_for_notice("what cannot be sent waits");
+    run.wait_for_notice("data waits in the backlog");
     let waiting = books(&run.report(), "otlp");
     assert!(waiting.accepted > waiting.exported && waiting.lost() == 0, "{waiting:?}");
     door.wait_for_vain_attempts(attempts);

@@ -81,7 +81,7 @@ fn a_failing_exporter_speaks_once_and_again_when_it_recovers() {
     assert_eq!((report.sinks[0].books.failed, report.sinks[0].books.exported), (6, 1));
     assert!(report.balances());
     assert_eq!((heard.containing("cannot write `probe`"), heard.containing("works again; 6 records")), (1, 1));
-    assert_eq!(heard.containing("2 tags are beyond the most of 1"), 1);
+    assert_eq!(heard.containing("tags beyond the limit of 1: 2"), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which run a rank goes on with, where the config wants that.
+//! Finds the run that a rank continues, if the config requests that.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use trainmon_core::Rank;
 use trainmon_core::config::{TimeTag, TimeWindow};
 use trainmon_run_files::parse_v1_directory;
 
-/// This rank's newest V1 run directory below `base` that was made within `window`. Its name tells the time; of two made
-/// in the same second the one written to last.
+/// This rank's newest V1 run directory in `base` that was created within `window`. Its name contains the time; of two
+/// created in the same second, the one written to last.
 pub(super) fn run_to_continue(base: &Path, rank: Rank, window: TimeWindow) -> io::Result<Option<PathBuf>> {
     let entries = match std::fs::read_dir(base) {
         Ok(entries) => entries,

@@ -1,8 +1,8 @@
-//! msprobe's CSV files: complete rows with the operating system after every step.
+//! msprobe's CSV files. After every step, complete rows are with the operating system.
 //!
-//! A step's rows of one file are written with one call, so SIGKILL between steps tears nothing; one that falls into the
-//! call itself can cut that file's last row, never an earlier step. A write that a full disk cut short is taken back.
-//! Whatever cannot be written is counted and tried again from the next step's rows on.
+//! A step's rows of one file are written with one call, so a SIGKILL between steps leaves no partial row. A SIGKILL
+//! during the call can cut that file's last row, never an earlier step. A partial write on a full disk is reverted.
+//! Rows that cannot be written are counted, and writing is retried with the next step's rows.
 
 mod continued;
 mod growth;
@@ -26,14 +26,14 @@ use self::growth::Growth;
 use self::room::Room;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
 
-/// Writes msprobe's CSV layout, V1 or V2 as the config says.
+/// Writes msprobe's CSV layout, V1 or V2 as configured.
 pub struct CsvExporter {
     config: Config,
     csv: Csv,
     directory: PathBuf,
-    /// One entry per kind that is measured; several kinds may share a file.
+    /// One entry per measured kind; several kinds may share a file.
     classes: HashMap<Kind, FileClass>,
-    /// What the classes are of, once that was changed while the training ran.
+    /// The plan of the classes, after a change during the training.
     plan: Option<Arc<Plan>>,
     open: HashMap<&'static str, LineFile>,
     steps: StepsWriter,
@@ -41,18 +41,18 @@ pub struct CsvExporter {
     growth: Growth,
     steps_per_file: u64,
     room: Option<Room>,
-    /// Where rows are left out that say what another says.
+    /// The filter for repeated rows, if enabled.
     repeats: Option<Repeats>,
-    /// What tells of that, until it is written.
+    /// The metadata about filtered rows, until it is written.
     left_out: Option<LeftOut>,
 }
 
 impl CsvExporter {
-    /// Prepares to append to this rank's newest run directory below `base` that was made within `csv.append_output`.
+    /// Prepares to append to this rank's newest run directory in `base` that was created within `csv.append_output`.
     /// `None` if that is not set or there is none.
     ///
     /// # Errors
-    /// The directories below `base` cannot be listed.
+    /// The directories in `base` cannot be listed.
     pub fn continuing(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Result<Option<Self>, ExportError> {
         let Some(window) = csv.append_output else { return Ok(None) };
         let found = run_to_continue(base, run.rank, window)
@@ -60,7 +60,7 @@ impl CsvExporter {
         Ok(found.map(|directory| Self::in_directory(config, csv, directory)))
     }
 
-    /// Prepares to write into this directory; it is made with the first rows, so this cannot fail.
+    /// Prepares to write into this directory. It is created with the first rows, so this cannot fail.
     pub fn in_directory(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
         Self {
             classes: classes_of(config),
@@ -79,7 +79,7 @@ impl CsvExporter {
         }
     }
 
-    /// Without the rows that say what another says, where the config wants that: of a run of so many processes.
+    /// Omits repeated rows if the config requests it, for a run of this many processes.
     #[must_use]
     pub fn without_repeats(mut self, processes: u32) -> Self {
         let is_asked = !self.csv.repeats_rows && self.config.dialect == Dialect::V1;
@@ -92,7 +92,7 @@ impl CsvExporter {
         self
     }
 
-    /// With older steps thinned out where the files of so many ranks together have more than the config's `csv_budget_mib`.
+    /// Thins out older steps if the files of this many ranks together exceed `csv_budget_mib`.
     #[must_use]
     pub fn within_budget(mut self, ranks: u32) -> Self {
         let limit = self.csv.budget_bytes().map(|bytes| bytes / u64::from(ranks.max(1)));
@@ -100,12 +100,12 @@ impl CsvExporter {
         self
     }
 
-    /// Makes room where files are complete. How many steps one is to have is known with the second measured step.
+    /// Makes space when files are complete. The size of a step is known with the second measured step.
     fn make_room(&mut self, step: Step) {
         let Some(room) = &mut self.room else { return };
         let fewer = self.growth.per_step().map(|bytes| room.steps_per_file(self.steps_per_file, bytes));
         let first = |per_file| first_step(&self.config, step, per_file);
-        // From the next boundary on: what a file's name says of its steps stays true.
+        // From the next boundary on, so that the step range in a file's name stays valid.
         if let Some(fewer) =
             fewer.filter(|fewer| *fewer < self.steps_per_file && first(*fewer) == first(self.steps_per_file))
         {
@@ -113,12 +113,12 @@ impl CsvExporter {
         }
         let first = first_step(&self.config, step, self.steps_per_file);
         if self.room.as_mut().is_some_and(|room| room.look(first)) {
-            // A file still open takes its room after a smaller one has replaced it.
+            // An open file would use disk space after a smaller one has replaced it.
             self.open.clear();
         }
     }
 
-    /// The files that were begun with this step are called by the fewer steps that they are to have.
+    /// Names the files that begin with this step by the reduced number of steps.
     fn begin_smaller_files(&mut self, first: u64, steps: u64) {
         let before = std::mem::replace(&mut self.steps_per_file, steps);
         for file in self.open.values_mut() {
@@ -131,12 +131,12 @@ impl CsvExporter {
         }
     }
 
-    /// Where this run's files lie.
+    /// The directory of this run's files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What is measured from this step on.
+    /// Applies a plan from this step on.
     fn set_plan(&mut self, plan: &Arc<Plan>) {
         if self.plan.as_ref().is_none_or(|known| !Arc::ptr_eq(known, plan)) {
             self.plan = Some(Arc::clone(plan));
@@ -144,7 +144,7 @@ impl CsvExporter {
         }
     }
 
-    /// The columns from this step on. A file that was begun with others is set aside when the next row is written.
+    /// Sets the columns from this step on. A file with other columns is set aside when the next row is written.
     fn set_ops(&mut self, ops: &[Statistic]) {
         let of_tensors = self.classes.values_mut().map(|class| &mut class.columns).filter(|c| c.values.is_empty());
         for columns in of_tensors.filter(|columns| columns.ops != ops) {
@@ -181,7 +181,7 @@ impl CsvExporter {
         let written = file.append(&bytes);
         self.growth.bytes += bytes.len() as u64;
         if written.is_err() || self.steps_per_file == 1 {
-            // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
+            // A file of one step is complete; a failed one is reopened, in case its disk has vanished.
             self.open.remove(class.prefix);
         }
         Ok(written?)
@@ -206,7 +206,7 @@ impl Exporter for CsvExporter {
         if let Some(left_out) = self.left_out.take_if(|_| !batch.records.is_empty())
             && write_left_out(&self.directory, left_out).is_err()
         {
-            // A reader that is not told would take what is left out for not measured.
+            // Without this note, a reader would take omitted rows for unmeasured ones.
             self.repeats = None;
         }
         let written = self.repeats.as_mut().map(|repeats| repeats.written(batch));
@@ -216,7 +216,7 @@ impl Exporter for CsvExporter {
             let lost = rows.records();
             let is_of_lost = lost_kind.and_then(LeftOut::twin_of).is_some_and(|twin| twin.name() == class.prefix);
             if let Some(failure) = failure.as_mut().filter(|_| is_of_lost) {
-                // Rows that differ from these are lost: beside these they would be taken for equal.
+                // Rows that differ from the omitted ones are lost: next to these, they would be taken for equal.
                 failure.lost_records += lost;
             } else if let Err(source) = self.write_file(&class, names, batch, &rows) {
                 lost_kind = self.repeats.as_ref().and_then(|_| Kind::from_name(class.prefix));
@@ -266,16 +266,16 @@ fn classes_of(config: &Config) -> HashMap<Kind, FileClass> {
     Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect()
 }
 
-/// What one file gets in a step.
+/// The rows of one file in a step.
 enum Rows<'a> {
-    /// A row each.
+    /// One row each.
     Records(Vec<&'a Record>),
-    /// A row for all calls of an operation.
+    /// One row for all calls of an operation.
     Calls(Vec<StepCalls<'a>>),
 }
 
 impl Rows<'_> {
-    /// How many records they are made of.
+    /// The number of records in the rows.
     fn records(&self) -> u64 {
         match self {
             Self::Records(records) => records.len() as u64,
@@ -284,7 +284,7 @@ impl Rows<'_> {
     }
 }
 
-/// The calls of collective operations in a step, file by file.
+/// The calls of collective operations in a step, by file.
 fn calls_by_file<'a>(classes: &HashMap<Kind, FileClass>, records: &'a [Record]) -> Vec<(FileClass, Rows<'a>)> {
     let (tensors, times): (Vec<_>, Vec<_>) =
         StepCalls::of(records).into_iter().partition(|calls| calls.kind == Kind::Comm);
@@ -294,7 +294,7 @@ fn calls_by_file<'a>(classes: &HashMap<Kind, FileClass>, records: &'a [Record]) 
     [(Kind::Comm, tensors), (Kind::CommTime, times)].into_iter().filter_map(file).collect()
 }
 
-/// A batch's other records, file by file in kind order, each in its file's row order.
+/// A batch's other records, by file in the order of kinds, each in its file's row order.
 fn records_by_file<'a>(
     dialect: Dialect,
     classes: &HashMap<Kind, FileClass>,
@@ -304,7 +304,7 @@ fn records_by_file<'a>(
     let mut files: Vec<(FileClass, Vec<&Record>)> = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_of_calls()) {
         let Some(class) = classes.get(&kind) else { continue };
-        // V2 has no row for a hook that was given no tensor; V1 fills one with `nan`.
+        // V2 has no row for a hook without tensor; V1 fills one with `nan`.
         let has_row = |record: &Record| record.reading.is_some() || dialect == Dialect::V1;
         let of_kind = |record: &&Record| record.kind == kind && has_row(record);
         let mut rows: Vec<&Record> = records.iter().filter(of_kind).collect();
@@ -318,7 +318,7 @@ fn records_by_file<'a>(
             Some((_, shared)) => {
                 shared.extend(rows);
                 if kind == Kind::ActvGrad {
-                    // Forward and backward as they came: micro-batch by micro-batch. All are of one slice.
+                    // Forward and backward in order, micro-batch by micro-batch. All are elements of one slice.
                     shared.sort_by_key(|record| std::ptr::from_ref(*record));
                 }
             }
@@ -328,8 +328,8 @@ fn records_by_file<'a>(
     files.into_iter().map(|(class, rows)| (class, Rows::Records(rows))).collect()
 }
 
-/// V1 writes a module's rows of all micro-batches together, modules in the order in which their first calls ended: the
-/// inputs of one may have been looked at long before, when it began.
+/// Groups V1's rows of a module for all micro-batches, with modules in the order in which their first calls ended. The
+/// inputs of a module may have been measured long before, when its call began.
 fn group_by_module(names: &[TensorInfo], rows: &mut [&Record]) {
     let parts = |record: &Record| {
         let info = &names[record.tensor.index()];
@@ -339,7 +339,7 @@ fn group_by_module(names: &[TensorInfo], rows: &mut [&Record]) {
     let mut first_end: HashMap<(u32, String), usize> = HashMap::new();
     let (outputs, inputs): (Vec<_>, Vec<_>) =
         rows.iter().map(|record| parts(record)).partition(|&(_, is_output)| is_output);
-    // One whose output nobody saw comes after those that ended.
+    // Modules without measured output come after those that ended.
     for (module, _) in outputs.into_iter().chain(inputs) {
         let next = first_end.len();
         first_end.entry(module).or_insert(next);

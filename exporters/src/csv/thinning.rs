@@ -1,6 +1,7 @@
-//! Old steps are thinned out where the files are more than they may be: of a file that is complete every second step goes, the
-//! file with most steps first, the oldest of several. The newest steps are whole, and the older a step is the rarer are those
-//! beside it. Each series keeps the first row of every so many steps: one that is measured now and then keeps its share.
+//! Thins out old steps if the files exceed their limit: every second step of a complete file is removed, starting with
+//! the file with most steps, the oldest of several. The newest steps are complete; the older a step, the sparser are
+//! its neighbours. Each series keeps the first row in every group of steps, so a series that is measured rarely keeps
+//! its share.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,48 +11,48 @@ use std::path::PathBuf;
 use serde_json::json;
 use trainmon_run_files::{IN_THE_MAKING, TableName, file_name, interval_of, read_left_out, thin};
 
-/// What the rank's directory tells of it.
+/// The record of thinned steps in the rank's directory.
 pub(super) const TOLD_IN: &str = "thinned.json";
-/// One step in a thousand is kept of the oldest files, and no fewer.
+/// The limit for the oldest files: one step in a thousand is kept.
 const MOST_HALVINGS: u32 = 10;
-/// What was made room for is a tenth: the next file would have it done again.
+/// Thinning frees a tenth, because the next file would trigger it again.
 const PART_KEPT: f64 = 0.9;
 
-/// Paths by the first and the last step that the files may hold.
+/// Paths by the first and the last step of the files.
 type Files = BTreeMap<(u64, u64), Vec<PathBuf>>;
 
-/// The complete files of a rank, and how much of them is left.
+/// The complete files of a rank, and their thinning.
 #[derive(Debug)]
 pub(super) struct Thinning {
     directory: PathBuf,
-    /// Bytes that the files may have.
+    /// The maximum size of the files in bytes.
     limit: u64,
-    /// What was done to the files of a range of steps.
+    /// The thinning of the files, by range of steps.
     done: BTreeMap<(u64, u64), Done>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Done {
-    /// How far apart the measured steps were.
+    /// The interval of the measured steps.
     interval: u64,
     halvings: u32,
 }
 
 impl Done {
-    /// Each series keeps a row in so many steps.
+    /// Each series keeps one row in this many steps.
     fn every(self) -> u64 {
         self.interval << self.halvings
     }
 }
 
-/// What came of it.
+/// The result of a thinning.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Thinned {
-    /// The steps of which fewer are kept now, from the first to the last.
+    /// The range of the thinned steps.
     pub(super) steps: Option<(u64, u64)>,
-    /// One measured step in so many is kept of the oldest.
+    /// Of the oldest, one measured step in this many is kept.
     pub(super) one_in: u64,
-    /// Whether the files are still more than they may be.
+    /// Whether the files still exceed the limit.
     pub(super) is_too_much: bool,
 }
 
@@ -60,10 +61,10 @@ impl Thinning {
         Self { directory, limit, done: BTreeMap::new() }
     }
 
-    /// Makes room, in files that end before `current`.
+    /// Frees space in files that end before `current`.
     ///
     /// # Errors
-    /// A file cannot be read or written; it is as it was.
+    /// A file cannot be read or written; it is unchanged.
     pub(super) fn make_room(&mut self, current: u64) -> io::Result<Thinned> {
         let (mut size, files) = self.look()?;
         let mut thinned = Thinned::default();
@@ -79,7 +80,7 @@ impl Thinning {
             let before = self.done.get(&range).copied();
             let interval = before.map_or_else(|| interval_of_largest(&files[&range]), |done| Ok(done.interval))?;
             let done = Done { interval, halvings: halvings(&range) + 1 };
-            // First: the file must never claim more rows than there are.
+            // Recorded first, so that the record never promises more rows than exist.
             self.done.insert(range, done);
             self.tell()?;
             for path in &files[&range] {
@@ -93,8 +94,8 @@ impl Thinning {
         Ok(thinned)
     }
 
-    /// The bytes of all CSV files, and those that hold steps, by their range. Rows of kinds that are left out where they repeat
-    /// others stay: without them a reader would take what differs for equal.
+    /// The size of all CSV files, and those that contain steps, by their range. Rows of kinds that omit repetitions
+    /// stay, because a reader would take differing rows for equal ones.
     fn look(&self) -> io::Result<(u64, Files)> {
         let (mut size, mut files) = (0, Files::new());
         let left_out = read_left_out(&self.directory)?;
@@ -122,7 +123,7 @@ impl Thinning {
     }
 }
 
-/// How far apart the steps of the largest file are.
+/// The interval of the steps in the largest file.
 fn interval_of_largest(paths: &[PathBuf]) -> io::Result<u64> {
     let largest = paths.iter().max_by_key(|path| fs::metadata(path).map_or(0, |file| file.len()));
     largest.map_or(Ok(1), |path| interval_of(path))

@@ -1,4 +1,4 @@
-//! Alerts as log records: an event with the sentence a person reads, and the facts as attributes.
+//! Alerts as log records: an event with the message as text, and the values as attributes.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use trainmon_core::{Alert, AlertPhase, AlertSeries, AlertSeverity, Expectation};
 use super::resource::{flag, float, number, text};
 use super::step::unix_nanoseconds;
 
-/// What backends find all alerts by.
+/// The event name by which backends find all alerts.
 const EVENT_NAME: &str = "training.alert";
 
 /// The log record of an alert.
@@ -33,7 +33,7 @@ pub(crate) fn log_record(alert: &Alert) -> LogRecord {
     let AlertSeries { scope, name, signal, statistic, layer, micro_step, vpp_stage } = series;
     let Expectation { typical, lower, upper } = expected;
     let severity_number = match (phase, severity) {
-        // That it is over is good news, however bad it was.
+        // The end of an alert is informational, however severe it was.
         (AlertPhase::Ends, _) | (_, AlertSeverity::Info) => SeverityNumber::Info,
         (_, AlertSeverity::Warning) => SeverityNumber::Warn,
         (_, AlertSeverity::Critical) => SeverityNumber::Error,

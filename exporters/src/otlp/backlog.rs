@@ -1,4 +1,4 @@
-//! What waits for the receiver: encoded steps in bounded memory, and the numbers of those that only the journal has.
+//! The backlog for the receiver: encoded steps in bounded memory, and the numbers of steps that only the journal has.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -11,14 +11,14 @@ use trainmon_core::{Step, StepBatch};
 use super::counters::StepCounts;
 use super::request::{MAX_REQUEST_BYTES, Payload};
 
-/// Where steps can be read again that memory had no room for: the journal.
+/// A source for rereading steps that did not fit into memory: the journal.
 ///
 /// Steps are those of this process, with the tensor ids of its batches.
 pub trait Backlog: Send + Sync {
-    /// The oldest and the newest step that can be read now; `None` while there is none.
+    /// The oldest and the newest step that can be read now; `None` if there is none.
     fn held(&self) -> Option<(Step, Step)>;
 
-    /// The steps of `range` that can still be read, oldest first, as they were exported. May take as long as a disk.
+    /// The steps of `range` that can still be read, oldest first, as they were exported. May block on the disk.
     fn read(&self, range: RangeInclusive<Step>) -> Vec<StepBatch>;
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct JournaledStep {
     pub(crate) step: Step,
     pub(crate) records: u64,
     pub(crate) since: Instant,
-    /// What it adds to the sums, should the journal lose it.
+    /// Its contribution to the sums, in case the journal loses it.
     pub(crate) counts: StepCounts,
 }
 
-/// Three days of one-second steps, more than a journal holds: what bounds the list itself (some 50 MiB).
+/// The maximum length of the list (about 50 MiB): three days of one-second steps, more than a journal holds.
 const MAX_JOURNALED: usize = 1 << 18;
 
 #[derive(Debug, Default)]
@@ -40,13 +40,13 @@ struct Contents {
     payloads: VecDeque<Payload>,
     bytes: usize,
     journaled: VecDeque<JournaledStep>,
-    /// Records, or alerts, of payloads that were taken out and have no fate yet.
+    /// The records, or alerts, of removed payloads without an outcome so far.
     in_flight: u64,
-    /// Nobody takes anything out any more.
+    /// Whether no more payloads will be removed.
     is_closed: bool,
 }
 
-/// The waiting room between the exporter's thread and the sender.
+/// The backlog between the exporter's thread and the sender.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     contents: Mutex<Contents>,
@@ -63,23 +63,23 @@ impl Waiting {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the next step has to be journaled: memory is full, or steps before it wait in the journal.
+    /// Whether the next step has to be journaled, because memory is full or earlier steps wait in the journal.
     pub(crate) fn must_note(&self) -> bool {
         let contents = self.lock();
         !contents.journaled.is_empty() || contents.bytes >= self.capacity_bytes
     }
 
-    /// So many bytes may wait.
+    /// The capacity in bytes.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }
 
-    /// So many bytes wait.
+    /// The number of waiting bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Adds payloads behind all others; false if nobody will ever take them.
+    /// Appends payloads. Returns false if they will never be removed.
     #[must_use]
     pub(crate) fn push(&self, payloads: Vec<Payload>) -> bool {
         let mut contents = self.lock();
@@ -93,7 +93,7 @@ impl Waiting {
         true
     }
 
-    /// Takes the oldest payloads out until the rest fits: `(points, records)` of what is lost.
+    /// Removes the oldest payloads until the rest fits. Returns the lost `(points, records)`.
     pub(crate) fn make_room(&self) -> (u64, u64) {
         let mut contents = self.lock();
         let mut lost = (0, 0);
@@ -105,8 +105,8 @@ impl Waiting {
         lost
     }
 
-    /// Notes a step that the journal has; gives the oldest journaled one if there are too many, which is lost. The caller holds
-    /// the request encoder's lock.
+    /// Adds a step in the journal. Returns the oldest journaled one, which is lost, if there are too many. The caller
+    /// holds the request encoder's lock.
     pub(crate) fn note(&self, journaled: JournaledStep) -> Option<JournaledStep> {
         let mut contents = self.lock();
         contents.journaled.push_back(journaled);
@@ -117,7 +117,7 @@ impl Waiting {
         lost
     }
 
-    /// The oldest journaled steps, at most `most`, and since when each waits.
+    /// The oldest journaled steps, at most `most`, with the time since when each waits.
     pub(crate) fn journaled(&self, most: usize) -> Vec<(Step, Instant)> {
         self.lock().journaled.iter().take(most).map(|journaled| (journaled.step, journaled.since)).collect()
     }
@@ -126,13 +126,13 @@ impl Waiting {
         !self.lock().journaled.is_empty()
     }
 
-    /// Takes the oldest journaled step out if it is this one: it may have been lost for want of room meanwhile. The caller
-    /// holds the request encoder's lock.
+    /// Removes the oldest journaled step if it is this one: it may have been dropped in the meantime. The caller holds
+    /// the request encoder's lock.
     pub(crate) fn take_journaled(&self, step: Step) -> Option<JournaledStep> {
         self.lock().journaled.pop_front_if(|oldest| oldest.step == step)
     }
 
-    /// The oldest payloads, as many as fit one request; none if nothing waits in memory.
+    /// The oldest payloads that fit into one request; empty if none wait in memory.
     pub(crate) fn take_request(&self) -> Vec<Payload> {
         let mut contents = self.lock();
         let mut taken: Vec<Payload> = Vec::new();
@@ -150,13 +150,14 @@ impl Waiting {
         taken
     }
 
-    /// So many of what was taken out have their fate.
+    /// Records the outcome of removed records.
     pub(crate) fn settled(&self, records: u64) {
         let mut contents = self.lock();
         contents.in_flight = contents.in_flight.saturating_sub(records);
     }
 
-    /// Takes in nothing more. Gives the records, or alerts, that have no fate: what waits and what was taken out.
+    /// Accepts no more payloads. Returns the number of records, or alerts, without an outcome: waiting and removed
+    /// ones.
     pub(crate) fn close(&self) -> u64 {
         let mut contents = self.lock();
         contents.is_closed = true;

@@ -1,4 +1,4 @@
-//! The monitor's own account: its books at the step's end, and those of others as they are when the step is encoded.
+//! The monitor's own metrics: its counts at the step's end, and other counts when the step is encoded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,8 +22,8 @@ use crate::{JournalSource, QueueGauge, SinkSource, Sources};
 /// The `sink` attribute of the queue from the training thread to the worker.
 const WORKER: &str = "worker";
 
-/// Gives the points of the account. The gradient norm's z-score is among them where the step is the newest the alerts have
-/// looked at: their book has that step's only, and another's would have the wrong time.
+/// Adds the points of the monitor's counts. Includes the gradient norm's z-score only for the newest step that the
+/// rules have evaluated, because only that step's value is kept.
 pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sources: &Sources) {
     let Sources {
         ledger: _,
@@ -54,7 +54,8 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
     }
 }
 
-/// How full the queues are now; one without capacity is none. A step that comes from the journal finds them as they are then.
+/// Adds the fill levels of the queues; those without capacity are skipped. A step from the journal gets the levels at
+/// the time of encoding.
 fn push_queues(points: &mut Points, times: Times, worker: &QueueGauge, sinks: &[SinkSource]) {
     let all = || [(WORKER, worker)].into_iter().chain(sinks.iter().map(|sink| (sink.name, &sink.queue)));
     let queues = || all().filter(|(_, queue)| queue.capacity > 0);
@@ -119,7 +120,7 @@ fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeri
     }
     for series in all {
         let (up_to, count, sum) = collective_durations(series);
-        // Ours ascend; a histogram point's buckets stand for themselves.
+        // Input counts are cumulative; a histogram point's buckets are separate.
         let all = up_to.into_iter().chain([count]);
         let mut before = 0;
         let buckets = all.map(|up_to| up_to - std::mem::replace(&mut before, up_to)).collect();
@@ -128,7 +129,7 @@ fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeri
     }
 }
 
-/// Who came last in each group, as far as it is known.
+/// Adds the known straggler of each group.
 fn push_stragglers(points: &mut Points, times: Times, stragglers: &[Straggler]) {
     let of = |straggler: &Straggler| vec![text("process_group", &*straggler.group)];
     for straggler in stragglers {

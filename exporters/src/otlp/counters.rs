@@ -1,7 +1,7 @@
-//! What only grows: sums and histograms since the exporter's start, folded step by step.
+//! Cumulative sums and histograms since the exporter's start, updated step by step.
 //!
-//! Every step is folded exactly once and in order, whether it is sent or not: then a sum that arrives is true, however
-//! many steps before it were lost. A sum counts what was observed, not what was delivered.
+//! Every step is added exactly once and in order, whether it is sent or not, so that a delivered sum is right however
+//! many earlier steps were lost. A sum counts observations, not deliveries.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Distribution {
     }
 }
 
-/// What one step adds to the sums.
+/// The contribution of one step to the sums.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCounts {
     skipped_steps: u64,
@@ -74,7 +74,7 @@ impl StepCounts {
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     measured: MeasuredStatistics,
-    /// Whether steps tell what they cost.
+    /// Whether steps contain their cost.
     has_account: bool,
     steps: u64,
     skipped_steps: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Counters {
     bytes_read: u64,
     step_seconds: Distribution,
     collect_seconds: Vec<(Phase, Distribution)>,
-    /// By `tensor` label: kinds may share one.
+    /// By `tensor` label, which kinds may share.
     nonfinite: Vec<(&'static str, u64)>,
 }
 
@@ -91,7 +91,7 @@ impl Counters {
         let mut nonfinite: Vec<(&'static str, u64)> = Vec::new();
         let counted = |kind: &Kind| kind.value_columns().is_empty() && !measured.of(*kind).is_empty();
         for label in Kind::ALL.into_iter().filter(counted).map(tensor_label) {
-            // Counters exist at 0 before they are needed: an increase from nothing is none.
+            // Counters start at 0 before their first event, because a rate needs an earlier sample.
             if !nonfinite.iter().any(|(known, _)| *known == label) {
                 nonfinite.push((label, 0));
             }
@@ -109,12 +109,12 @@ impl Counters {
         }
     }
 
-    /// What a step adds.
+    /// The contribution of a step.
     pub(crate) fn counts_of(&self, batch: &StepBatch) -> StepCounts {
         StepCounts::of(batch, self.measured)
     }
 
-    /// Takes a step in.
+    /// Adds a step.
     pub(crate) fn fold(&mut self, step: &StepCounts) {
         let StepCounts { skipped_steps, norm_mismatches, bytes_read, duration, cost, nonfinite } = step;
         self.steps += 1;
@@ -134,7 +134,7 @@ impl Counters {
         }
     }
 
-    /// Gives the sums as of the step folded last.
+    /// Adds the points of the sums after the last step.
     pub(crate) fn push(&self, points: &mut Points, times: Times) {
         points.sum(&STEPS, times, Vec::new(), self.steps);
         if self.has_account {

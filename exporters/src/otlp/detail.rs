@@ -1,4 +1,4 @@
-//! Per-parameter detail: every record with every statistic the config asks for, as the CSV files have it.
+//! Per-parameter detail: every record with every configured statistic, as in the CSV files.
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ const fn metric_of(statistic: Statistic) -> &'static Metric {
     }
 }
 
-/// What is sent of each kind.
+/// The statistics sent for each kind.
 #[derive(Debug)]
 pub(crate) struct Detail {
     config: Config,
-    /// The plan that changed it while the run went on.
+    /// The plan that changed it during the run.
     plan: Option<Arc<Plan>>,
     configured: [Vec<Statistic>; Kind::ALL.len()],
 }
@@ -55,7 +55,7 @@ impl Detail {
         }
     }
 
-    /// Gives the points of every record. The step is in their time: as an attribute it would make every point a series.
+    /// Adds the points of every record. The step is in their time: as an attribute, it would make every point a series.
     pub(crate) fn push(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
         if let Some(plan) = &batch.plan {
             self.follow(plan);
@@ -63,7 +63,7 @@ impl Detail {
         let all = StepCalls::put_together(&batch.records);
         let records: Vec<(Vec<KeyValue>, &Record, &Reading)> = all
             .iter()
-            // Those are points of the step, whether details are sent or not.
+            // Those are points of the step in any case.
             .filter(|record| record.kind != Kind::Scalar)
             .filter_map(|record| {
                 let reading = record.reading.as_ref()?;
@@ -102,14 +102,15 @@ fn attributes(tensor: &TensorInfo, record: &Record) -> Vec<KeyValue> {
     if tensor.vpp_stage > 0 {
         attributes.push(number("vpp_stage", i64::from(tensor.vpp_stage)));
     }
-    // Two micro-batches of one step have one time: without this they were one series with two values.
+    // Two micro-batches of one step have the same time: without this attribute, they would be one series with two
+    // values.
     if record.micro_step.0 > 0 {
         attributes.push(number("micro_step", i64::from(record.micro_step.0)));
     }
     attributes
 }
 
-/// Counts and whole numbers exactly; `None` for the value of a tensor that has dimensions.
+/// Counts and whole numbers as integers; `None` for the value of a tensor with dimensions.
 fn value_of(reading: &TensorStats, statistic: Statistic) -> Option<Value> {
     let scalar = |scalar: Scalar| match scalar {
         Scalar::Int(value) => Value::AsInt(value),
@@ -126,7 +127,7 @@ fn value_of(reading: &TensorStats, statistic: Statistic) -> Option<Value> {
         Statistic::Infs => count(reading.infs),
         Statistic::Count => count(reading.count),
         Statistic::Crc32 => Value::AsInt(i64::from(reading.crc32)),
-        // The bits, whichever sign they make: a float would lose the lower ones.
+        // The bits, regardless of the sign: a float would lose the lower ones.
         Statistic::Xor64 => Value::AsInt(reading.xor64 as i64),
         Statistic::Mean | Statistic::Norm | Statistic::AbsMax | Statistic::Std | Statistic::Zeros => {
             Value::AsDouble(reading.value(statistic))

@@ -1,13 +1,13 @@
-//! The standard environment variables: `OTEL_EXPORTER_OTLP_*` and the lists they hold.
+//! The standard environment variables `OTEL_EXPORTER_OTLP_*`, and the lists in them.
 
 use percent_encoding::percent_decode_str;
 
 use crate::DeliveryReport;
 
-/// Looks an environment variable up. An empty one is as good as none: so says the specification.
+/// Looks up an environment variable. An empty one counts as unset, as the specification requires.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What the two kinds of data are called in variables and addresses.
+/// The type of data, with its names in variables and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Metrics,
@@ -15,7 +15,7 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// The word in `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`.
+    /// The part of `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`.
     const fn word(self) -> &'static str {
         match self {
             Self::Metrics => "METRICS",
@@ -23,7 +23,7 @@ impl Signal {
         }
     }
 
-    /// As messages call it.
+    /// The name in messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -31,7 +31,7 @@ impl Signal {
         }
     }
 
-    /// Writes what became of records, or of alerts, into the books.
+    /// Reports the outcome of records, or of alerts.
     pub(crate) fn settle(self, settlement: &dyn DeliveryReport, delivered: u64, lost: u64) {
         match self {
             Self::Metrics => {
@@ -45,7 +45,7 @@ impl Signal {
         }
     }
 
-    /// What is appended to a base address over HTTP.
+    /// The path appended to a base address over HTTP.
     pub(crate) const fn http_path(self) -> &'static str {
         match self {
             Self::Metrics => "v1/metrics",
@@ -67,11 +67,11 @@ impl Signal {
 pub(crate) struct EnvVariable {
     pub(crate) variable: String,
     pub(crate) value: String,
-    /// Whether it speaks of this signal alone.
+    /// Whether it applies to this signal only.
     pub(crate) is_specific: bool,
 }
 
-/// The variable for this signal, else the one for all.
+/// The variable for this signal, else the general one.
 pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<EnvVariable> {
     let specific = (format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.word()), true);
     let general = (format!("OTEL_EXPORTER_OTLP_{name}"), false);
@@ -81,33 +81,33 @@ pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<Env
     })
 }
 
-/// Something in the environment that is not as it should be and was left out.
+/// An invalid environment variable that was ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingWarning {
-    /// What and why. Values of headers are not in it.
+    /// The variable and the reason, without values of headers.
     pub message: String,
     /// What to do.
     pub hint: &'static str,
 }
 
-/// The specification's switch for everything of OpenTelemetry in a process.
+/// The specification's switch that disables OpenTelemetry in a process.
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 
-/// Whether the environment wants no export at all: `OTEL_SDK_DISABLED` is `true`, in whatever case. The second part is a
-/// word about a value that is neither `true` nor `false`; it counts as `false`.
+/// Whether the environment disables exports: `OTEL_SDK_DISABLED` is `true`, in any case of letters. The second part is
+/// a warning about a value that is neither `true` nor `false`, which counts as `false`.
 pub fn is_disabled(env: Lookup<'_>) -> (bool, Option<SettingWarning>) {
     let value = env(DISABLED).unwrap_or_default();
     let is = |word: &str| value.trim().eq_ignore_ascii_case(word);
     let makes_no_sense = !["true", "false", ""].into_iter().any(is);
     let warning = makes_no_sense.then(|| SettingWarning {
         message: format!("`{DISABLED}`: expected true or false, found `{value}`"),
-        hint: "the export goes on; set it to true to switch it off",
+        hint: "the export stays enabled; set the variable to true to disable it",
     });
     (is("true"), warning)
 }
 
-/// A list `key=value,key=value` with percent-encoded values, as `OTEL_EXPORTER_OTLP_HEADERS` and
-/// `OTEL_RESOURCE_ATTRIBUTES` hold it. `None` if any entry is broken: then the specification wants the whole ignored.
+/// Parses a list `key=value,key=value` with percent-encoded values, as in `OTEL_EXPORTER_OTLP_HEADERS` and
+/// `OTEL_RESOURCE_ATTRIBUTES`. `None` if any entry is invalid: the specification requires the whole list to be ignored.
 pub(crate) fn key_values(text: &str) -> Option<Vec<(String, String)>> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     entries

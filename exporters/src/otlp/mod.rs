@@ -1,21 +1,21 @@
-//! OpenTelemetry: every step's points with that step's own time, pushed over gRPC or HTTP.
+//! OpenTelemetry export: every step's points with that step's own time, pushed over gRPC or HTTP.
 //!
-//! Requests are built from the protocol's own messages (`opentelemetry-proto`), not through the OpenTelemetry SDK: its
-//! readers collect at moments of their own, so that steps between two collections would vanish and the others get the
-//! collection's time; and beyond 2,000 series per instrument it folds the rest into one.
+//! Requests are built from the protocol's own messages (`opentelemetry-proto`), not through the OpenTelemetry SDK. Its
+//! readers collect at their own times, so steps between two collections would be lost and the others get the
+//! collection's time. Beyond 2,000 series per instrument, it combines the rest into one.
 //!
-//! A step's way: [`OtlpExporter::export`] turns it into points (`step`, with `counters` for what only grows, `books` for
-//! the account and `detail` for single parameters) and those into bytes (`request`), and puts them into the waiting room (`backlog`). The sender
-//! (`sender`), a thread of its own, takes what waits and sends it in order (`transport`), again and again (`retry`) until
-//! the receiver has taken or refused it, and settles it in the books. While the receiver is away the waiting room fills;
-//! when it is full, steps are only journaled and read from the journal later, or without one the oldest are lost, and
-//! counted. Beside the way: `settings` merges config and `environment`, `resource` says who we are, `alert` makes log
-//! records, `status` speaks to the user.
+//! [`OtlpExporter::export`] converts a step to points: `step`, with `counters` for cumulative sums, `books` for the
+//! monitor's own metrics and `detail` for single parameters. `request` encodes the points, and `backlog` queues them.
+//! The `sender`, on its own thread, takes what waits and sends it in order (`transport`) until the receiver has
+//! accepted or refused it (`retry`), and reports the outcome. While the receiver is unavailable, the backlog grows.
+//! When it is full, steps are only journaled and read from the journal later; without a journal, the oldest are dropped
+//! and counted. `settings` merges config and `environment`, `resource` describes the process, `alert` builds log
+//! records, and `status` informs the user.
 //!
-//! The same points of recorded steps go into a file for Prometheus (`openmetrics`): nothing is sent there.
+//! For recorded steps, the same points are written to a file for Prometheus (`openmetrics`) instead of being sent.
 //!
-//! Every step is sent once. A request whose answer got lost (a broken connection, a timeout) is sent again, as the
-//! protocol wants it: the receiver may then have its points twice, with equal times and values.
+//! Every step is sent once. A request without an answer (a broken connection, a timeout) is sent again, as the protocol
+//! requires: the receiver may then have its points twice, with equal times and values.
 
 mod alert;
 mod backlog;
@@ -57,13 +57,13 @@ use crate::{DeliveryReport, ExportError, ExportFailure, Exporter, RunInfo, Sourc
 
 pub use self::environment::is_disabled;
 
-/// Alerts are few: some thousand of them.
+/// Alerts are few: this holds a few thousand of them.
 const LOGS_BYTES: usize = 4 << 20;
 
 /// Sends points and log records to a receiver.
 ///
-/// A step costs the exporter's thread about a microsecond per series; sending it costs the sender's thread as much again.
-/// Neither waits for the receiver.
+/// A step costs the exporter's thread about a microsecond per series; sending it costs the sender's thread as much
+/// again. Neither waits for the receiver.
 pub struct OtlpExporter {
     request_encoder: Arc<Mutex<RequestEncoder>>,
     steps: Arc<Waiting>,
@@ -71,7 +71,7 @@ pub struct OtlpExporter {
     envelope: Envelope,
     stage: watch::Sender<Stage>,
     whereabouts: Vec<String>,
-    /// What the sender is made of, until it starts.
+    /// The parts of the sender, until it starts.
     prepared: Option<Prepared>,
     running: Option<Running>,
     has_journal: bool,
@@ -90,7 +90,7 @@ struct Running {
     done: Receiver<()>,
 }
 
-/// Where steps become bytes: in the exporter's thread, or in the sender's for those read from the journal.
+/// Encodes steps: on the exporter's thread, or on the sender's for those read from the journal.
 pub(crate) struct RequestEncoder {
     names: Vec<TensorInfo>,
     encoder: StepEncoder,
@@ -104,26 +104,26 @@ impl RequestEncoder {
     }
 }
 
-/// What an exporter is opened with, besides its config.
+/// The parameters of an exporter besides its config.
 pub struct OtlpOpening<'a> {
     /// The config, for the statistics of each kind.
     pub config: &'a Config,
     /// The run.
     pub run: &'a RunInfo,
-    /// The books.
+    /// The live counters.
     pub sources: &'a Sources,
-    /// Looks an environment variable up.
+    /// Looks up an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Where steps can be read again.
+    /// The source for rereading steps.
     pub journal: Option<Arc<dyn Backlog>>,
 }
 
 impl OtlpExporter {
-    /// Merges config and environment. Connects to nothing: an absent receiver is no error. The second part is what in
-    /// the environment was left out.
+    /// Merges config and environment. Does not connect: a missing receiver is no error. The second part lists ignored
+    /// environment variables.
     ///
     /// # Errors
-    /// The address, a certificate or a header cannot be used.
+    /// The address, a certificate or a header is invalid.
     pub fn new(otlp: &config::Otlp, opening: OtlpOpening<'_>) -> Result<(Self, Vec<SettingWarning>), ExportError> {
         let OtlpOpening { config, run, sources, environment, journal } = opening;
         let mut warnings = Vec::new();
@@ -161,12 +161,12 @@ impl OtlpExporter {
         Ok((exporter, warnings))
     }
 
-    /// Whether a step would be taken without another one making room. Only of an exporter without a journal is it of use.
+    /// Whether a step fits without dropping another one. Useful only for an exporter without a journal.
     pub fn has_room(&self) -> bool {
         self.waiting_bytes() < self.steps.capacity_bytes() / 2
     }
 
-    /// Bytes of steps that wait to be sent.
+    /// The size of the steps that wait to be sent, in bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.steps.waiting_bytes()
     }
@@ -195,14 +195,14 @@ impl OtlpExporter {
         Ok(())
     }
 
-    /// Without a journal the oldest steps make room.
+    /// Without a journal, drops the oldest steps.
     fn drop_oldest(&mut self, settlement: &dyn DeliveryReport) {
         let (_points, records) = self.steps.make_room();
         settlement.failed(records);
         if records > 0 && !std::mem::replace(&mut self.overflow_told, true) {
             settlement.warn(
-                "there is no room for more steps; the oldest are dropped and counted",
-                "raise `otlp.backlog_mb`, switch the journal on, or look at why the receiver does not answer",
+                "the backlog is full; the oldest steps are dropped and counted",
+                "raise `otlp.backlog_mb`, enable the journal, or check why the receiver does not answer",
             );
         }
     }
@@ -214,7 +214,7 @@ fn not_running() -> ExportError {
 
 fn sender_failed() -> ExportError {
     let message = "the sender has failed".to_owned();
-    ExportError::Other { message, hint: "this is a fault of trainmon: please report it" }
+    ExportError::Other { message, hint: "this is a bug in trainmon: please report it" }
 }
 
 impl Exporter for OtlpExporter {
@@ -263,7 +263,7 @@ impl Exporter for OtlpExporter {
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
         let Some(running) = &self.running else { return Err(not_running()) };
         let Some(logs) = &self.logs else {
-            // The user wants none: nothing is lost.
+            // The user disabled logs, so nothing is lost.
             running.settlement.alerts_delivered(1);
             return Ok(());
         };
@@ -274,7 +274,7 @@ impl Exporter for OtlpExporter {
         Ok(())
     }
 
-    /// As logs, if the user wants those.
+    /// Exports alerts as logs, if enabled.
     fn takes_alerts(&self) -> bool {
         self.logs.is_some()
     }
@@ -282,7 +282,7 @@ impl Exporter for OtlpExporter {
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         self.stage.send_replace(Stage::Closing);
         if let Some(Running { settlement: _, done }) = self.running.take() {
-            // What has no fate then is abandoned by whoever keeps the books.
+            // The keeper of the counts abandons what has no outcome by then.
             sender::wait_until(&done, deadline);
             self.stage.send_replace(Stage::Ended);
         }

@@ -1,7 +1,8 @@
-//! Recorded steps as `OpenMetrics` text with the steps' own timestamps, which `promtool tsdb create-blocks-from openmetrics`
-//! makes blocks of. The points are those that are sent over OTLP, under their Prometheus names.
+//! Recorded steps as `OpenMetrics` text with the steps' own timestamps, for `promtool tsdb create-blocks-from
+//! openmetrics`. The points are those sent over OTLP, under their Prometheus names.
 //!
-//! In that format all samples of a metric stand together: each metric is collected in a file of its own until the end.
+//! The format requires all samples of a metric to be consecutive, so each metric is collected in its own file until the
+//! end.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,15 +22,15 @@ use trainmon_core::{StepBatch, TensorInfo};
 use super::step::{StepEncoder, unix_nanoseconds};
 use crate::{RunInfo, Sources};
 
-/// What a rank's samples are made of.
+/// The sources of a rank's samples.
 pub struct OpenMetricsOpening<'a> {
     /// The config, for the statistics of each kind.
     pub config: &'a Config,
-    /// Whose samples: the labels `run` and `rank`.
+    /// The run and rank, for the labels `run` and `rank`.
     pub run: &'a RunInfo,
     /// Statistics and counters: [`Sources::of_recorded`].
     pub sources: &'a Sources,
-    /// Every measured statistic of every tensor, by name.
+    /// Whether to write every measured statistic of every tensor, by name.
     pub per_parameter: bool,
 }
 
@@ -44,28 +45,29 @@ pub struct OpenMetricsWriter {
     written: Written,
 }
 
-/// What was written.
+/// The counts of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Samples in all.
+    /// The number of samples.
     pub samples: u64,
-    /// Metrics that have any.
+    /// The number of metrics with samples.
     pub metrics: usize,
-    /// Steps whose time was not behind that of the step before: they were moved a millisecond behind it.
+    /// The number of steps whose time was not after that of the previous step. They were moved to one millisecond after
+    /// it.
     pub moved: u64,
-    /// Unix milliseconds of the first and the last step.
+    /// The times of the first and the last step in Unix milliseconds.
     pub range: Option<(i64, i64)>,
 }
 
 struct RankWriter {
     encoder: StepEncoder,
-    /// `run="a",rank="0"`.
+    /// The labels `run="a",rank="0"`.
     target: String,
-    /// Of the step before, in Unix milliseconds.
+    /// The time of the previous step in Unix milliseconds.
     last: Option<i64>,
 }
 
-/// A metric's samples, collected.
+/// The collected samples of a metric.
 struct Family {
     metric: &'static catalog::Metric,
     file: BufWriter<File>,
@@ -83,7 +85,7 @@ impl OpenMetricsWriter {
         }
     }
 
-    /// The steps from here on are this rank's.
+    /// Starts the steps of a rank.
     pub fn begin(&mut self, opening: &OpenMetricsOpening<'_>) {
         let OpenMetricsOpening { config, run, sources, per_parameter } = opening;
         let mut target = String::new();
@@ -93,10 +95,10 @@ impl OpenMetricsWriter {
         self.rank = Some(RankWriter { encoder, target, last: None });
     }
 
-    /// Writes a step of the rank that was begun last; nothing before the first.
+    /// Writes a step of the current rank. Does nothing before the first `begin`.
     ///
     /// # Errors
-    /// The directory cannot be written to.
+    /// The directory cannot be written.
     pub fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> io::Result<()> {
         let Some(rank) = &mut self.rank else { return Ok(()) };
         let metrics = rank.encoder.encode(names, batch);
@@ -131,7 +133,7 @@ impl OpenMetricsWriter {
         };
         self.append(known, &text, samples)?;
         if known.name == GRAD_NORM.name {
-            // A page shows the largest of a window, so that no scrape misses one. Here no step is missed.
+            // A scrape reports the largest value of a window, so that none is missed; here, no step is missed.
             let value = text.trim_start_matches(GRAD_NORM.name);
             self.append(&GRAD_NORM_INTERVAL_MAX, &format!("{}{value}", GRAD_NORM_INTERVAL_MAX.name), 1)?;
             let of_step = format!(
@@ -163,7 +165,7 @@ impl OpenMetricsWriter {
         self.families[place].file.write_all(text.as_bytes())
     }
 
-    /// Writes all that was collected, and removes what it was collected in.
+    /// Writes everything collected, and removes the temporary files.
     ///
     /// # Errors
     /// The output or the directory cannot be written.
@@ -189,15 +191,15 @@ impl OpenMetricsWriter {
     }
 }
 
-/// What all samples of a step have in common.
+/// The common parts of all samples of a step.
 struct Sampling {
     target: String,
-    /// As the format has it.
+    /// The time in the format's notation.
     time: String,
     step: u64,
 }
 
-/// `# TYPE`, `# UNIT` and `# HELP`. A counter's name is without `_total` there, and a unit must end the name.
+/// Formats `# TYPE`, `# UNIT` and `# HELP`. There, a counter's name has no `_total`, and a unit must end the name.
 fn head(metric: &catalog::Metric) -> String {
     let family = metric.name.trim_end_matches("_total");
     let unit = ["seconds", "bytes", "ratio"].into_iter().find(|unit| family.ends_with(&format!("_{unit}")));
@@ -229,7 +231,7 @@ fn push_histogram(text: &mut String, name: &str, point: &HistogramDataPoint, ste
     let mut up_to = 0;
     for (place, count) in point.bucket_counts.iter().enumerate() {
         up_to += count;
-        // As the page has them, so that old and new samples are of one series.
+        // As on the metrics page, so that old and new samples belong to one series.
         let bound = point.explicit_bounds.get(place).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
         let mut with_bound = own.clone();
         push_label(&mut with_bound, "le", &bound);
@@ -263,7 +265,7 @@ fn push_label(labels: &mut String, name: &str, value: &str) {
     write!(labels, "{comma}{name}=\"{}\"", escaped(value)).unwrap_or_default();
 }
 
-/// As a label's value and a help text are written.
+/// Escapes a label's value or a help text.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -277,7 +279,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Unix seconds with three decimals.
+/// Formats Unix seconds with three decimals.
 fn seconds(milliseconds: i64) -> String {
     let sign = if milliseconds < 0 { "-" } else { "" };
     format!("{sign}{}.{:03}", (milliseconds / 1000).abs(), (milliseconds % 1000).abs())

@@ -1,4 +1,4 @@
-//! Data points in the making: the catalogue's names and units, one message per metric.
+//! Builds data points with the catalogue's names and units, one message per metric.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use trainmon_core::catalog;
 
-/// When a value was so, in Unix nanoseconds; sums count from `start` on.
+/// The time of a value in Unix nanoseconds. Sums count from `start` on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) start: u64,
@@ -17,19 +17,19 @@ pub(crate) struct Times {
 
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
-/// The points of one step. Points of one metric are given one after the other, or they make two messages.
+/// The points of one step. Add the points of one metric consecutively, or they become two messages.
 #[derive(Debug, Default)]
 pub(crate) struct Points {
     metrics: Vec<Metric>,
 }
 
 impl Points {
-    /// Every metric with its points.
+    /// All metrics with their points.
     pub(crate) fn into_metrics(self) -> Vec<Metric> {
         self.metrics
     }
 
-    /// A current value.
+    /// Adds a current value.
     pub(crate) fn gauge(&mut self, metric: &catalog::Metric, now: u64, attributes: Vec<KeyValue>, value: Value) {
         let point =
             NumberDataPoint { attributes, time_unix_nano: now, value: Some(value), ..NumberDataPoint::default() };
@@ -38,12 +38,12 @@ impl Points {
         }
     }
 
-    /// A sum that only grows.
+    /// Adds a cumulative sum.
     pub(crate) fn sum(&mut self, metric: &catalog::Metric, times: Times, attributes: Vec<KeyValue>, total: u64) {
         self.push_sum(metric, times, attributes, Value::AsInt(i64::try_from(total).unwrap_or(i64::MAX)));
     }
 
-    /// As [`sum`](Self::sum), of times in seconds.
+    /// Like [`sum`](Self::sum), for times in seconds.
     pub(crate) fn sum_of_seconds(
         &mut self,
         metric: &catalog::Metric,
@@ -69,7 +69,7 @@ impl Points {
         }
     }
 
-    /// Counts by bucket, one more than there are bounds.
+    /// Adds counts by bucket, one more than there are bounds.
     pub(crate) fn histogram(
         &mut self,
         metric: &catalog::Metric,
@@ -95,7 +95,7 @@ impl Points {
         }
     }
 
-    /// The place of the metric's points: the last message if it is this metric's, else a new one.
+    /// The list for the metric's points: the last message if it is of this metric, else a new one.
     fn data(&mut self, metric: &catalog::Metric, empty: impl FnOnce() -> Data) -> &mut Data {
         if self.metrics.last().is_none_or(|last| last.name != metric.otel_name) {
             self.metrics.push(Metric {

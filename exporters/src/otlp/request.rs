@@ -1,7 +1,7 @@
-//! Messages as bytes, cut so that every receiver takes them.
+//! Encodes messages, split so that every receiver accepts them.
 //!
 //! A step is encoded once, as a request of its own. Requests are one repeated field, so several steps are sent together
-//! by putting their bytes one after the other: nothing is decoded or copied again when a request is retried.
+//! by concatenating their bytes: a retry neither decodes nor copies.
 
 use bytes::{Bytes, BytesMut};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -13,20 +13,20 @@ use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, ResourceMetrics, Sc
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
-/// gRPC receivers refuse messages above 4 MiB unless told otherwise.
+/// gRPC receivers refuse messages above 4 MiB by default.
 pub(crate) const MAX_REQUEST_BYTES: usize = 2 << 20;
 
-/// One step, a part of a large one, or one log record: what is sent and settled as a whole.
+/// One step, a part of a large one, or one log record: the unit of sending and of outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
     pub(crate) bytes: Bytes,
-    /// Points or log records in it.
+    /// The number of points or log records in it.
     pub(crate) points: u64,
-    /// Records of the batch it stands for: what the books count. Alerts for a log record.
+    /// The number of records of its batch, for the counts; of alerts, for a log record.
     pub(crate) records: u64,
 }
 
-/// Payloads together, as one request.
+/// Concatenates payloads into one request.
 pub(crate) fn joined(payloads: &[Payload]) -> Bytes {
     if let [only] = payloads {
         return only.bytes.clone();
@@ -55,7 +55,7 @@ impl Envelope {
         Self { resource, scope }
     }
 
-    /// A step's points as payloads that share its records.
+    /// Encodes a step's points as payloads, among which its records are divided.
     pub(crate) fn metrics(&self, metrics: Vec<Metric>, records: u64) -> Vec<Payload> {
         let mut payloads: Vec<Payload> =
             cut(metrics).into_iter().map(|metrics| self.metrics_payload(metrics)).collect();
@@ -78,7 +78,7 @@ impl Envelope {
         Payload { bytes, points, records: 0 }
     }
 
-    /// A log record as a payload.
+    /// Encodes a log record as a payload.
     pub(crate) fn log(&self, record: LogRecord) -> Payload {
         let scope_logs =
             vec![ScopeLogs { scope: Some(self.scope.clone()), log_records: vec![record], ..ScopeLogs::default() }];
@@ -98,7 +98,7 @@ fn points_of(metric: &Metric) -> usize {
     }
 }
 
-/// Groups metrics into requests; a gauge that is too large by itself (per-parameter detail) is cut by points.
+/// Groups metrics into requests. A gauge that is too large on its own (per-parameter detail) is split by points.
 fn cut(metrics: Vec<Metric>) -> Vec<Vec<Metric>> {
     let mut requests = Vec::new();
     let mut current: Vec<Metric> = Vec::new();
@@ -122,7 +122,7 @@ fn cut_gauge(mut metric: Metric) -> Vec<Metric> {
         return vec![metric];
     }
     let Some(Data::Gauge(gauge)) = metric.data.take() else { return vec![metric] };
-    // Points of one metric are of about one size: a margin of a half is enough.
+    // Points of one metric have about the same size: a margin of a half is enough.
     let parts = 1 + 2 * bytes / MAX_REQUEST_BYTES;
     let each = gauge.data_points.len().div_ceil(parts).max(1);
     let mut points = gauge.data_points.into_iter().peekable();

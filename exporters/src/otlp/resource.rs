@@ -1,4 +1,4 @@
-//! Who the points are from: `service.*`, `host.name`, `dl.*`, and what `OTEL_RESOURCE_ATTRIBUTES` adds.
+//! The resource attributes: `service.*`, `host.name`, `dl.*`, and those in `OTEL_RESOURCE_ATTRIBUTES`.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::RunInfo;
 
 const ATTRIBUTES_VARIABLE: &str = "OTEL_RESOURCE_ATTRIBUTES";
 const NAME_VARIABLE: &str = "OTEL_SERVICE_NAME";
-/// Prometheus makes this the label `job`.
+/// Prometheus converts it to the label `job`.
 const DEFAULT_SERVICE_NAME: &str = "trainmon";
 
 /// A text attribute.
@@ -30,7 +30,7 @@ pub(crate) fn float(key: &str, value: f64) -> KeyValue {
     key_value(key, Value::DoubleValue(value))
 }
 
-/// Yes or no as attribute.
+/// A boolean attribute.
 pub(crate) fn flag(key: &str, value: bool) -> KeyValue {
     key_value(key, Value::BoolValue(value))
 }
@@ -39,8 +39,7 @@ fn key_value(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
-/// The resource of every request, made once per exporter. What the user says in the environment goes before what is
-/// found here.
+/// The resource of every request, created once per exporter. The user's environment variables override detected values.
 ///
 /// # Errors
 /// The system has no random numbers.
@@ -50,8 +49,8 @@ pub(crate) fn resource(run: &RunInfo, env: Lookup<'_>, warnings: &mut Vec<Settin
         match key_values(&list) {
             Some(pairs) => pairs.into_iter().for_each(|(key, value)| set(&mut attributes, text(&key, value))),
             None => warnings.push(SettingWarning {
-                message: format!("`{ATTRIBUTES_VARIABLE}` is not a list of key=value; it is left out"),
-                hint: "separate entries with commas, and percent-encode what is special in a value",
+                message: format!("`{ATTRIBUTES_VARIABLE}` is not a list of key=value and is ignored"),
+                hint: "separate entries with commas, and percent-encode special characters in values",
             }),
         }
     }
@@ -61,7 +60,7 @@ pub(crate) fn resource(run: &RunInfo, env: Lookup<'_>, warnings: &mut Vec<Settin
     Ok(Resource { attributes, ..Resource::default() })
 }
 
-/// A version 4 UUID. Names of runs repeat (most have none, a restarted one keeps its own): the points of two of them
+/// A version 4 UUID. Names of runs repeat (most have none, a restarted one keeps its own), and the points of two runs
 /// must not become one series.
 fn random_uuid() -> io::Result<String> {
     let mut bytes = [0; 16];

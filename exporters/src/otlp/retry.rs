@@ -1,16 +1,16 @@
-//! When to send again: exponential backoff with jitter, and what the receiver says of it.
+//! Retries: exponential backoff with jitter, and the receiver's own delays.
 
 use std::time::{Duration, Instant};
 
-/// A restart of a receiver takes seconds: the first attempts come quickly.
+/// A restart of a receiver takes seconds, so the first retries are fast.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// After a long outage no step waits longer than this for a receiver that is back.
+/// The longest delay after a long outage before a step reaches the receiver again.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 const GROWTH: f64 = 1.6;
-/// A receiver that asks for more is not taken at its word: a clock may be wrong.
+/// The limit for a delay that the receiver requests, whose clock may be wrong.
 const LONGEST_ORDERED: Duration = Duration::from_mins(10);
 
-/// The waits between attempts for one request.
+/// The delays between attempts for one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -21,8 +21,8 @@ impl Backoff {
         Self { next: FIRST_WAIT }
     }
 
-    /// How long to wait before the next attempt: half to one and a half times the current wait, so that ranks that fail
-    /// together do not come back together; `ordered` by the receiver is the least.
+    /// The delay before the next attempt: half to one and a half times the current one, so that ranks that fail
+    /// together do not retry together; at least `ordered` by the receiver.
     pub(crate) fn wait(&mut self, ordered: Option<Duration>) -> Duration {
         let base = self.next;
         self.next = base.mul_f64(GROWTH).min(LONGEST_WAIT);
@@ -31,11 +31,11 @@ impl Backoff {
     }
 }
 
-/// A slow machine may use the time up with one attempt.
+/// A single attempt may use up the time on a slow host.
 const FEWEST_ATTEMPTS: u32 = 3;
 
-/// How long a request is tried. What counts is the time since a receiver had it first: one that cannot be reached has
-/// nothing against the request.
+/// How long a request is retried. Counts from its first arrival at a receiver, because an unreachable receiver does not
+/// depend on the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     limit: Duration,
@@ -48,7 +48,7 @@ impl RetryBudget {
         Self { limit, first: None, attempts: 0 }
     }
 
-    /// A receiver had the request and put it off, or did not answer: was that the last time?
+    /// Records that a receiver deferred the request or did not answer. Returns whether to give up.
     pub(crate) fn is_over(&mut self, now: Instant) -> bool {
         self.attempts += 1;
         let first = *self.first.get_or_insert(now);

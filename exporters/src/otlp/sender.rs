@@ -1,4 +1,4 @@
-//! The thread that speaks to the receiver: takes what waits, sends it in order, tries again, settles.
+//! The sender thread: takes what waits, sends it in order, retries, and reports the outcome.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -19,42 +19,42 @@ use super::status::Status;
 use super::transport::{Answer, Transport};
 use crate::DeliveryReport;
 
-/// How far shutdown is.
+/// The stage of shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Steps come.
+    /// Steps arrive.
     Open,
-    /// No more will: waits are cut short, and the end is reached when nothing waits.
+    /// No more steps arrive: delays are cut short, and the sender ends when nothing waits.
     Closing,
-    /// The deadline has passed: everything is dropped where it is.
+    /// The deadline has passed: everything is dropped.
     Ended,
 }
 
-/// Steps read from the journal at once, at most.
+/// The maximum number of steps read from the journal at once.
 const MOST_STEPS_AT_ONCE: usize = 16;
-/// How long the journal may take to have a step that the exporter was given at the same time.
+/// How long the journal may take to store a step that the exporter received at the same time.
 const JOURNAL_LAG: Duration = Duration::from_secs(10);
 const JOURNAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// One signal's way to its receiver.
+/// The sender of one signal to its receiver.
 pub(crate) struct SignalSender {
     pub(crate) settings: Settings,
     pub(crate) transport: Transport,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) settlement: Arc<dyn DeliveryReport>,
     pub(crate) stage: watch::Receiver<Stage>,
-    /// For the steps, where there is a journal.
+    /// For the steps, if there is a journal.
     pub(crate) journal: Option<Rereading>,
 }
 
 impl SignalSender {
-    /// Runs until shutdown has sent everything. Dropping the future ends it at once.
+    /// Runs until shutdown has sent everything. Dropping the future stops it at once.
     async fn run(mut self) {
         let target = format!("{} to {}", self.settings.signal.name(), self.settings.printable_address());
         let mut status = Status::new(Arc::clone(&self.settlement), target);
         let mut steps_at_once = 1;
         loop {
-            // Asked first: once it is closing nothing more arrives, so that what is not found afterwards is not there.
+            // Checked first: nothing arrives after closing begins, so an empty queue is final then.
             let is_closing = *self.stage.borrow() >= Stage::Closing;
             let payloads = self.waiting.take_request();
             if !payloads.is_empty() {
@@ -73,7 +73,8 @@ impl SignalSender {
         }
     }
 
-    /// Sends one request. If its content is refused its parts are sent one by one, once: one may have spoilt it for all.
+    /// Sends one request. If its content is refused, its parts are sent once more separately, because a single one may
+    /// be the cause.
     async fn deliver(&mut self, status: &mut Status, payloads: &[Payload]) {
         let fate = self.attempt(status, payloads).await;
         let is_joined = payloads.len() > 1;
@@ -90,7 +91,7 @@ impl SignalSender {
         }
     }
 
-    /// Tries a request until it is taken, refused, or was put off for too long.
+    /// Retries a request until it is accepted, refused, or the time limit is over.
     async fn attempt(&mut self, status: &mut Status, payloads: &[Payload]) -> SendOutcome {
         let body = joined(payloads);
         let mut backoff = Backoff::new();
@@ -110,7 +111,7 @@ impl SignalSender {
         }
     }
 
-    /// Writes what became of a request into the books and tells the user.
+    /// Reports the outcome of a request to the counts and the user.
     fn settle(&self, status: &mut Status, payloads: &[Payload], fate: SendOutcome) {
         let points = payloads.iter().map(|payload| payload.points).sum();
         let records = payloads.iter().map(|payload| payload.records).sum();
@@ -135,8 +136,8 @@ impl SignalSender {
         self.waiting.settled(records);
     }
 
-    /// Waits before the next attempt. When shutdown begins a wait of our own choosing ends at once; one the receiver
-    /// ordered does not.
+    /// Waits before the next attempt. When shutdown begins, a delay of the backoff ends at once, but not one that the
+    /// receiver requested.
     async fn pause(&mut self, wait: Duration, is_ordered: bool, backoff: &mut Backoff) {
         let was_open = *self.stage.borrow() == Stage::Open;
         if is_ordered || !was_open {
@@ -149,7 +150,7 @@ impl SignalSender {
         }
     }
 
-    /// Encodes the oldest journaled steps, on a thread where the disk may take its time. Gives how many to read the next time.
+    /// Encodes the oldest journaled steps on a thread that may block on the disk. Returns the number to read next time.
     async fn read_journal(&self, journal: Rereading, most: usize) -> usize {
         let (waiting, settlement) = (Arc::clone(&self.waiting), Arc::clone(&self.settlement));
         let reading = tokio::task::spawn_blocking(move || journal.read(&waiting, &*settlement, most));
@@ -158,46 +159,46 @@ impl SignalSender {
                 tokio::time::sleep(JOURNAL_PAUSE).await;
                 most
             }
-            // As many as memory has room for, by the size of these.
+            // As many as fit into memory, estimated from the size of these.
             Ok(Reread { steps, bytes }) => {
                 (self.waiting.capacity_bytes() / (bytes / steps).max(1)).clamp(1, MOST_STEPS_AT_ONCE)
             }
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is going down, and this sender with it.
+                // The runtime is shutting down, and this sender with it.
                 Err(_cancelled) => most,
             },
         }
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 enum SendOutcome {
-    /// Taken, but for so many points.
+    /// Accepted, except for this many points.
     Taken { rejected: u64, message: String },
-    /// It will never be taken.
+    /// Refused for good.
     Refused { why: String, hint: &'static str, for_content: bool },
-    /// It was put off for too long.
+    /// Deferred for too long.
     GivenUp { why: String },
 }
 
-/// Where steps are read again, and who encodes them then.
+/// The source of journaled steps and their encoder.
 #[derive(Clone)]
 pub(crate) struct Rereading {
     pub(crate) journal: Arc<dyn Backlog>,
     pub(crate) request_encoder: Arc<Mutex<RequestEncoder>>,
 }
 
-/// What was read again.
+/// The result of rereading.
 struct Reread {
-    /// Steps that have left the list, encoded or lost.
+    /// The number of steps removed from the list, encoded or lost.
     steps: usize,
-    /// Bytes they were encoded to.
+    /// Their encoded size in bytes.
     bytes: usize,
 }
 
 impl Rereading {
-    /// Encodes the oldest journaled steps. Those the journal has lost are lost, and counted.
+    /// Encodes the oldest journaled steps. Those that the journal has lost are counted as lost.
     fn read(&self, waiting: &Waiting, settlement: &dyn DeliveryReport, most: usize) -> Reread {
         let journaled = waiting.journaled(most);
         let mut done = Reread { steps: 0, bytes: 0 };
@@ -218,7 +219,7 @@ impl Rereading {
         done
     }
 
-    /// Encodes a journaled step, or counts it lost. Gives the bytes.
+    /// Encodes a journaled step, or counts it as lost. Returns its size in bytes.
     fn take_up(
         &self,
         waiting: &Waiting,
@@ -226,7 +227,7 @@ impl Rereading {
         step: Step,
         batch: Option<&StepBatch>,
     ) -> usize {
-        // Held over all of it, so that no step gets between the last journaled one and the next live one.
+        // Held throughout, so that no step gets between the last journaled one and the next live one.
         let mut request_encoder = self.request_encoder.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(journaled) = waiting.take_journaled(step) else { return 0 };
         let Some(batch) = batch else {
@@ -243,7 +244,7 @@ impl Rereading {
     }
 }
 
-/// The part of `whole` that `part` of `of` is, rounded up; all of it where that cannot be told.
+/// The share `part` / `of` of `whole`, rounded up; all of it if `of` is 0.
 fn share(whole: u64, part: u64, of: u64) -> u64 {
     if of == 0 || part >= of {
         return if part == 0 { 0 } else { whole };
@@ -251,14 +252,14 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(part)).div_ceil(u128::from(of))).unwrap_or(whole)
 }
 
-/// Threads for what may take its time: each sender reads the journal or looks a name up, and a lookup that was given up may
-/// still be at it. Unbounded, a machine whose cores are contended collects dozens: the next task comes before the thread
-/// of the last one is known to be free, and each has its own share of the allocator's memory.
+/// The limit for threads that may block: each sender reads the journal or resolves a name, and an abandoned look-up may
+/// still run. Without a limit, a host with contended cores accumulates dozens, because the next task comes before the
+/// previous thread is known to be free, and each has its own memory in the allocator.
 const BLOCKING_THREADS: usize = 4;
-/// Linux cuts a thread's name after fifteen characters.
+/// Linux cuts a thread's name after 15 characters.
 const BLOCKING_THREAD: &str = "trainmon-otlp-b";
 
-/// A runtime for one exporter: its senders' transports must be made inside it.
+/// The runtime of one exporter. Its senders' transports must be created inside it.
 ///
 /// # Errors
 /// The system is out of file descriptors.
@@ -267,7 +268,7 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
     builder.enable_all().max_blocking_threads(BLOCKING_THREADS).thread_name(BLOCKING_THREAD).build()
 }
 
-/// Runs the senders on a thread of their own. The receiver of `until_the_end` hears when it has ended.
+/// Runs the senders on their own thread. The receiver of `until_the_end` disconnects when it has ended.
 ///
 /// # Errors
 /// The system is out of threads.
@@ -285,13 +286,13 @@ pub(crate) fn start(
                 _ = stage.wait_for(|stage| *stage == Stage::Ended) => {}
             }
         });
-        // A name lookup may hang in a thread of the runtime: nobody waits for it.
+        // A name look-up may hang in a thread of the runtime, which must not delay the end.
         runtime.shutdown_background();
     })?;
     Ok(())
 }
 
-/// Runs the senders to their ends. What a sender had that ends by a panic is lost, counted and told of.
+/// Runs the senders until they end. If one panics, its payloads are lost, counted and reported.
 async fn run_all(senders: Vec<SignalSender>) {
     let mut running = JoinSet::new();
     let mut heirs = HashMap::new();
@@ -310,7 +311,7 @@ async fn run_all(senders: Vec<SignalSender>) {
 
 /// Waits for the sender's end.
 pub(crate) fn wait_until(done: &Receiver<()>, deadline: Instant) {
-    // It ends by dropping its side; nothing is ever sent.
+    // The sender ends by dropping its side; nothing is ever sent.
     let _disconnected_or_late = done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 

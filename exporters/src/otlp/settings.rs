@@ -1,4 +1,4 @@
-//! Where to and how: what the config says, then a signal's own variable, then the general one, then the standard's default.
+//! Merges the settings: the config, then the signal's variable, then the general variable, then the standard's default.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use trainmon_core::config::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 use super::environment::{EnvVariable, Lookup, SettingWarning, Signal, key_values, look_up};
 use crate::ExportError;
 
-/// The specification's: a receiver that takes longer is as good as absent.
+/// The specification's default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the points, or the log records, are sent.
+/// The settings for sending points, or log records.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) signal: Signal,
     pub(crate) protocol: OtlpProtocol,
-    /// Complete: over HTTP with its path.
+    /// The complete address; over HTTP with its path.
     pub(crate) address: Uri,
     pub(crate) headers: Vec<(String, Secret)>,
     pub(crate) timeout: Duration,
-    /// How long a request is tried that a reachable receiver does not take.
+    /// How long a request is retried that a reachable receiver does not accept.
     pub(crate) give_up_after: Duration,
     pub(crate) compression: OtlpCompression,
     pub(crate) tls: Option<Tls>,
 }
 
-/// What an encrypted connection is made with. Absent files: the system's certificates, and no name of our own.
+/// The TLS files. Defaults: the system's certificates, and no client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tls {
     pub(crate) certificate: Option<PathBuf>,
-    /// Certificate and key.
+    /// Client certificate and key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -39,7 +39,7 @@ impl Settings {
     /// Merges config and environment for one signal.
     ///
     /// # Errors
-    /// The address cannot be used: without one nothing can be exported.
+    /// The address is invalid, without which nothing can be exported.
     pub(crate) fn resolve(
         config: &Otlp,
         signal: Signal,
@@ -64,7 +64,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// The address as it may be printed: a query may hold a key.
+    /// The address for messages, without its query, which may contain a key.
     pub(crate) fn printable_address(&self) -> String {
         let part = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let authority = part(self.address.authority().map(hyper::http::uri::Authority::as_str));
@@ -104,7 +104,7 @@ impl Reader<'_> {
             "http/protobuf" => OtlpProtocol::HttpProtobuf,
             _ => {
                 let message = format!("`{variable}`: expected grpc or http/protobuf, found `{value}`");
-                self.warn(message, "http/protobuf is taken");
+                self.warn(message, "trainmon uses http/protobuf; set the variable to one of these");
                 OtlpProtocol::HttpProtobuf
             }
         }
@@ -121,7 +121,7 @@ impl Reader<'_> {
             "zstd" => OtlpCompression::Zstd,
             _ => {
                 let message = format!("`{variable}`: expected none, gzip or zstd, found `{value}`");
-                self.warn(message, "nothing is compressed");
+                self.warn(message, "trainmon uses no compression; set the variable to one of these");
                 OtlpCompression::None
             }
         }
@@ -135,7 +135,10 @@ impl Reader<'_> {
         if let Some(milliseconds) = value.parse::<u64>().ok().filter(|&milliseconds| milliseconds > 0) {
             return Duration::from_millis(milliseconds);
         }
-        self.warn(format!("`{variable}`: expected milliseconds, found `{value}`"), "ten seconds are taken");
+        self.warn(
+            format!("`{variable}`: expected milliseconds, found `{value}`"),
+            "trainmon uses 10 s; set the variable to a number of milliseconds",
+        );
         DEFAULT_TIMEOUT
     }
 
@@ -148,8 +151,8 @@ impl Reader<'_> {
         if let Some(pairs) = key_values(&value) {
             return pairs.into_iter().map(|(name, value)| (lowered(&name), Secret::new(value))).collect();
         }
-        let hint = "separate entries with commas, and percent-encode what is special in a value";
-        self.warn(format!("`{variable}` is not a list of name=value; it is left out"), hint);
+        let hint = "separate entries with commas, and percent-encode special characters in values";
+        self.warn(format!("`{variable}` is not a list of name=value and is ignored"), hint);
         Vec::new()
     }
 
@@ -161,8 +164,8 @@ impl Reader<'_> {
         let key = file(&config.client_key, "CLIENT_KEY");
         let is_half = own.is_some() != key.is_some();
         if is_half {
-            let message = "of client certificate and client key only one is given; neither is used".to_owned();
-            self.warn(message, "give both");
+            let message = "only one of client certificate and client key is set; neither is used".to_owned();
+            self.warn(message, "set both");
         }
         Tls { certificate, identity: own.zip(key) }
     }
@@ -188,7 +191,7 @@ impl Reader<'_> {
         text.parse::<Uri>().ok().filter(usable).ok_or(ExportError::OtlpEndpoint { source_name: source })
     }
 
-    /// The scheme of an address that names none.
+    /// The scheme for an address without one.
     fn bare_scheme(&self, protocol: OtlpProtocol) -> &'static str {
         let is_insecure = self.find("INSECURE").is_some_and(|found| found.value.eq_ignore_ascii_case("true"));
         if protocol == OtlpProtocol::Grpc && !is_insecure { "https" } else { "http" }

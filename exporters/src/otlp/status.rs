@@ -1,4 +1,5 @@
-//! What the user is told of a receiver: when it stops taking, and when it takes again. In between it is only counted.
+//! User messages about a receiver: when it stops accepting and when it accepts again. Failures in between are only
+//! counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +13,16 @@ enum State {
     Refuses {
         lost_points: u64,
     },
-    /// It puts requests off until they are given up.
+    /// Requests are deferred until they are abandoned.
     GivesUp {
         lost_points: u64,
     },
 }
 
-/// The state of one receiver, and who is told.
+/// The state of one receiver, and the receiver of messages about it.
 pub(crate) struct Status {
     settlement: Arc<dyn DeliveryReport>,
-    /// `metrics to http://…`: never with credentials.
+    /// `metrics to http://…`, never with credentials.
     target: String,
     state: State,
     rejection_told: bool,
@@ -35,9 +36,9 @@ impl Status {
     pub(crate) fn taken(&mut self) {
         let message = match std::mem::replace(&mut self.state, State::Works) {
             State::Works => return,
-            State::Waits => format!("{}: works again; what waited is sent", self.target),
+            State::Waits => format!("{}: available again; the backlog is being sent", self.target),
             State::Refuses { lost_points } | State::GivesUp { lost_points } => {
-                format!("{}: taken again; {lost_points} points were lost", self.target)
+                format!("{}: accepted again; points lost: {lost_points}", self.target)
             }
         };
         self.settlement.info(&message);
@@ -46,8 +47,8 @@ impl Status {
     pub(crate) fn waits(&mut self, why: &str) {
         if !matches!(self.state, State::Waits | State::GivesUp { .. }) {
             self.state = State::Waits;
-            let message = format!("{}: {why}; what cannot be sent waits, training goes on", self.target);
-            self.settlement.warn(&message, "start the receiver, or check `otlp.endpoint`; it is tried again and again");
+            let message = format!("{}: {why}; data waits in the backlog, and training continues", self.target);
+            self.settlement.warn(&message, "start the receiver, or check `otlp.endpoint`; trainmon keeps retrying");
         }
     }
 
@@ -57,10 +58,11 @@ impl Status {
             return;
         }
         self.state = State::Refuses { lost_points: points };
-        self.settlement.warn(&format!("{}: refused: {why}; losses are counted, training goes on", self.target), hint);
+        self.settlement
+            .warn(&format!("{}: refused: {why}; losses are counted, and training continues", self.target), hint);
     }
 
-    /// A request was tried for so long.
+    /// Records that a request was abandoned after this time.
     pub(crate) fn given_up(&mut self, why: &str, tried: Duration, points: u64) {
         if let State::GivesUp { lost_points } = &mut self.state {
             *lost_points += points;
@@ -68,22 +70,26 @@ impl Status {
         }
         self.state = State::GivesUp { lost_points: points };
         let seconds = tried.as_secs();
-        let message =
-            format!("{}: given up after {seconds} s: {why}; losses are counted, the next is tried", self.target);
-        self.settlement.warn(&message, "look into the receiver's log, or raise `otlp.give_up_s`");
+        let message = format!(
+            "{}: gave up on a request after {seconds} s: {why}; losses are counted, and later requests are sent",
+            self.target
+        );
+        self.settlement.warn(&message, "check the receiver's log, or raise `otlp.give_up_s`");
     }
 
-    /// The thread that sends has ended by a fault of its own.
+    /// Reports that the sender thread has ended because of a bug.
     pub(crate) fn broken(settlement: &dyn DeliveryReport, what: &str) {
-        let message = format!("{what}: the sender failed; what it had is lost and counted, training goes on");
-        settlement.warn(&message, "this is a fault of trainmon: please report it");
+        let message = format!("sender of {what} failed; its data is lost and counted, and training continues");
+        settlement.warn(&message, "this is a bug in trainmon: please report it");
     }
 
     pub(crate) fn rejected(&mut self, rejected: u64, points: u64, message: &str) {
         if !std::mem::replace(&mut self.rejection_told, true) {
-            let message =
-                format!("{}: {rejected} of {points} points rejected: {message}; they are counted", self.target);
-            self.settlement.warn(&message, "look into the receiver's log; this is said once");
+            let message = format!(
+                "{}: receiver rejected {rejected} of {points} points: {message}; they are counted",
+                self.target
+            );
+            self.settlement.warn(&message, "check the receiver's log; trainmon reports this once");
         }
     }
 }

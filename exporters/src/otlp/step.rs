@@ -1,4 +1,4 @@
-//! From a step's batch to its points: what the scrape page shows of it, each with the step's own time.
+//! Converts a step's batch to points: the contents of the metrics page, with the step's own time.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,10 +21,10 @@ use super::resource::text;
 use crate::summary::{CellValue, Cells, GradientSummary, Gradients, Tier};
 use crate::{MeasuredStatistics, RunInfo, Sources};
 
-/// As many of the largest gradient norms as the scrape page has by default.
+/// The number of largest gradient norms, the default of the metrics page.
 const TOP: usize = 8;
 
-/// Makes points of steps. Each step once and in order: the sums depend on it.
+/// Converts steps to points. Each step once and in order, because the sums depend on it.
 #[derive(Debug)]
 pub(crate) struct StepEncoder {
     start: u64,
@@ -42,7 +42,7 @@ impl StepEncoder {
     pub(crate) fn new(config: &Config, per_parameter: bool, run: &RunInfo, sources: &Sources) -> Self {
         let measured = sources.statistics;
         let mut tiers = vec![Tier::Layer, Tier::LayerPart];
-        // The other details are points of their own.
+        // Other details are separate points.
         tiers.extend(per_parameter.then_some(Tier::ParameterPart));
         Self {
             start: unix_nanoseconds(SystemTime::now()),
@@ -57,22 +57,22 @@ impl StepEncoder {
         }
     }
 
-    /// What a step adds to the sums, for one that is to be encoded later.
+    /// The contribution of a step to the sums, for a step that is encoded later.
     pub(crate) fn counts_of(&self, batch: &StepBatch) -> StepCounts {
         self.counters.counts_of(batch)
     }
 
-    /// Counts the next step, which nobody will encode: those after it have it in their sums.
+    /// Adds a step that is never encoded, so that later sums include it.
     pub(crate) fn count_lost(&mut self, step: &StepCounts) {
         self.counters.fold(step);
     }
 
-    /// The points of a step.
+    /// Encodes the points of a step.
     pub(crate) fn encode(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<Metric> {
         self.counters.fold(&self.counters.counts_of(batch));
         let now = unix_nanoseconds(batch.time);
-        // The clock may have been set back since the start, or the step be an old one: a sum's start must not lie after its
-        // time, and does not move forward, which would say that the sums began anew.
+        // The clock may have been set back since the start, or the step may be old. A sum's start must not be after its
+        // time, and does not move forward, because that would mean a reset of the sums.
         self.start = self.start.min(now);
         let times = Times { start: self.start, now };
         let mut points = Points::default();
@@ -155,7 +155,7 @@ impl TierPoints {
         Self { metrics: tier.metrics().collect(), cells, attributes: Vec::new() }
     }
 
-    /// Ends the step. Cells give their families in turn, a message wants all points of one family.
+    /// Ends the step. Cells provide their families in turn, but a message needs all points of one family together.
     fn push(&mut self, points: &mut Points, now: u64) {
         let Self { metrics, cells, attributes } = self;
         let mut by_family = vec![Vec::new(); metrics.len()];
@@ -178,7 +178,7 @@ impl TierPoints {
     }
 }
 
-/// What the script told under names of its own.
+/// Adds the numbers that the script logs.
 fn push_scalars(points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
     for record in batch.records.iter().filter(|record| record.kind == Kind::Scalar) {
         let value = record.reading.as_ref().and_then(|reading| reading.values().first());
@@ -188,7 +188,7 @@ fn push_scalars(points: &mut Points, now: u64, names: &[TensorInfo], batch: &Ste
     }
 }
 
-/// As OTLP writes times: 0 before 1970.
+/// A time in OTLP's notation: 0 before 1970.
 pub(crate) fn unix_nanoseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! What each request is answered with.
+//! The response to each request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,19 +21,19 @@ const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// For answers that are not the page: nothing in them is to be run or loaded.
+/// For responses other than the live page: nothing in them may be run or loaded.
 const NOTHING_ALLOWED: &str = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Everything the server can be asked for.
+/// The sources of all responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
     pub(crate) page: Arc<PageSource>,
-    /// `None` where the config says that there is to be no page.
+    /// `None` if the live page is disabled.
     pub(crate) live: Option<SharedLiveRun>,
     pub(crate) hosts: KnownHosts,
 }
 
-/// All of it at once, or events as they come: until the server ends, or the reader has to begin anew.
+/// A whole body, or an event stream until the server ends or the reader has to start over.
 type AnswerBody = Either<Full<Bytes>, Events>;
 
 pub(crate) type Answer = Response<AnswerBody>;
@@ -45,14 +45,14 @@ impl Answers {
         let path = uri.path();
         let live = self.live.as_ref().filter(|_| of_page(path));
         if live.is_none() && !matches!(path, "/" | "/metrics" | "/healthz" | "/top") {
-            return refusal(StatusCode::NOT_FOUND, "there is /, /metrics, /healthz and /top\n");
+            return refusal(StatusCode::NOT_FOUND, "no such path; available: /, /metrics, /healthz and /top\n");
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
-            let mut refusal = refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+            let mut refusal = refusal(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; use GET or HEAD\n");
             refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refusal;
         }
-        // A scraper finds its targets by whatever names there are; the page and what it reads are for people's browsers.
+        // Scrapers may use any host name; the live page and its data are for browsers.
         if !matches!(path, "/metrics" | "/healthz") && !self.hosts.allows(request) {
             return refusal(StatusCode::FORBIDDEN, REFUSAL);
         }
@@ -96,17 +96,17 @@ fn heat_map(live: &LiveRun, uri: &Uri) -> Answer {
     let (Some(kind), Some(statistic)) = (parameter(uri, "kind"), parameter(uri, "statistic")) else {
         return refusal(
             StatusCode::BAD_REQUEST,
-            "give kind and statistic: /api/heatmap?kind=grad_reduced&statistic=norm\n",
+            "kind and statistic are required: /api/heatmap?kind=grad_reduced&statistic=norm\n",
         );
     };
     let Ok(from) = parameter(uri, "from").map_or(Ok(0), str::parse) else { return bad_number("from") };
     match live.heat_map(kind, statistic, from) {
         Some(map) => whole(JSON, map),
-        None => refusal(StatusCode::NOT_FOUND, format!("no such heat map; there is {}\n", live.heat_maps())),
+        None => refusal(StatusCode::NOT_FOUND, format!("no such heat map; available: {}\n", live.heat_maps())),
     }
 }
 
-/// A parameter of the query. Kinds, statistics and numbers have no letters that would be encoded.
+/// A parameter of the query. Kinds, statistics and numbers contain no encoded characters.
 fn parameter<'u>(uri: &'u Uri, key: &str) -> Option<&'u str> {
     uri.query()?
         .split('&')
@@ -115,7 +115,7 @@ fn parameter<'u>(uri: &'u Uri, key: &str) -> Option<&'u str> {
 }
 
 fn bad_number(key: &str) -> Answer {
-    refusal(StatusCode::BAD_REQUEST, format!("`{key}` is to be a whole number\n"))
+    refusal(StatusCode::BAD_REQUEST, format!("`{key}` must be a whole number\n"))
 }
 
 fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Answer {
@@ -130,7 +130,7 @@ fn response(status: StatusCode, content_type: &'static str, body: AnswerBody) ->
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    // Nobody else's page reads this: there is no `Access-Control-Allow-Origin`.
+    // Pages of other origins must not read this: there is no `Access-Control-Allow-Origin`.
     for (name, value) in [
         (CONTENT_TYPE, content_type),
         (CACHE_CONTROL, "no-store"),

@@ -1,4 +1,4 @@
-//! Collective operations on the page: counts, sizes and times by operation and group.
+//! Collective operations on the metrics page: counts, sizes and times by operation and group.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::summary::{COLLECTIVE_QUANTILES, COLLECTIVE_SECONDS, collective_durati
 
 /// Four counters; a histogram's buckets, its sum and its count; quantiles.
 pub(super) const SAMPLES_PER_SERIES: usize = 4 + COLLECTIVE_SECONDS.len() + 3 + COLLECTIVE_QUANTILES.len();
-/// Ranks of a group that its label tells one by one.
+/// The maximum number of ranks that a group's label lists.
 const MOST_RANKS: usize = 16;
 
-/// Puts down what groups there are, and who of them came last; gives how many samples that were.
+/// Writes the groups and their stragglers. Returns the number of samples.
 pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], stragglers: &[Straggler]) -> usize {
     if !groups.is_empty() {
         let of = |group: &Arc<ProcessGroup>| {
@@ -35,7 +35,7 @@ pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], strag
     groups.len() + 2 * stragglers.len()
 }
 
-/// `0 1 2`; of a large group the first, the last and the number.
+/// `0 1 2`; for a large group, the first, the last and the number.
 fn told_ranks(group: &ProcessGroup) -> String {
     let ranks = &group.ranks;
     match (ranks.first(), ranks.last()) {
@@ -44,7 +44,7 @@ fn told_ranks(group: &ProcessGroup) -> String {
     }
 }
 
-/// Puts the families down; none before the first operation.
+/// Writes the families; none before the first operation.
 pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>]) {
     if all.is_empty() {
         return;

@@ -1,20 +1,20 @@
-//! Who is connected to the page, and who makes room: whoever has been there longest.
+//! The connections to the page. A new connection replaces the oldest one beyond the limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-/// Connections without a request yet. A scraper sends its request with the connection: one that waits while so many come
-/// after it will not.
+/// The maximum number of connections without a request. Scrapers send their request at once, so the oldest of so many
+/// will not.
 pub(crate) const MAX_SILENT: usize = 64;
-/// Several scrapers and a few people; each may hold a page in memory (3 MB at 20 k series).
+/// The maximum number of connections being answered: several scrapers and a few people. Each may hold a page in memory
+/// (3 MB for 20,000 series).
 pub(crate) const MAX_ANSWERED: usize = 32;
-/// People with the live page open: each takes one for as long as it is.
+/// The maximum number of open live pages, each with one connection.
 pub(crate) const MAX_STREAMS: usize = 16;
 
-/// The connections there are, each kind oldest first. A newcomer never waits for a place: beyond the most there may be the
-/// oldest is cut off.
+/// The open connections, each kind oldest first. A new connection never waits: beyond the limit, the oldest is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     silent: VecDeque<Connection>,
@@ -29,7 +29,7 @@ struct Connection {
     connection: AbortHandle,
 }
 
-/// One connection's place; given up when dropped.
+/// One connection's slot, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Arc<Mutex<Connections>>,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 }
 
 impl Connections {
-    /// A place for a connection that has said nothing yet. `serve` starts what serves it.
+    /// Reserves a slot for a new connection. `serve` starts the task that serves it.
     pub(crate) fn admit(connections: &Arc<Mutex<Self>>, serve: impl FnOnce(Place) -> AbortHandle) {
         let mut known = lock(connections);
         let number = known.next;
@@ -46,7 +46,7 @@ impl Connections {
         push(&mut known.silent, MAX_SILENT, Connection { number, connection });
     }
 
-    /// Cuts off the answers that go on for as long as their reader listens, and connections without a request.
+    /// Closes event streams, and connections without a request.
     pub(crate) fn end_unanswered(connections: &Mutex<Self>) {
         let connections = lock(connections);
         for waiting in connections.streams.iter().chain(&connections.silent) {
@@ -56,7 +56,7 @@ impl Connections {
 }
 
 impl Place {
-    /// The connection has sent a request: it will be answered.
+    /// Records that the connection has sent a request and will be answered.
     pub(crate) fn has_asked(&self) {
         let mut connections = lock(&self.connections);
         let place = connections.silent.iter().position(|connection| connection.number == self.number);
@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// The connection's answer goes on for as long as its reader listens: it takes no place of those that end.
+    /// Records that the connection is an event stream, which has its own limit.
     pub(crate) fn is_stream(&self) {
         let mut connections = lock(&self.connections);
         let place = connections.answered.iter().position(|connection| connection.number == self.number);
@@ -89,7 +89,7 @@ fn push(connections: &mut VecDeque<Connection>, most: usize, connection: Connect
     if connections.len() > most
         && let Some(oldest) = connections.pop_front()
     {
-        // Ends when the runtime comes to it, not here: its place is dropped then.
+        // Ends when the runtime polls the task; its slot is released then.
         oldest.connection.abort();
     }
 }

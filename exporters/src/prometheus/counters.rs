@@ -14,10 +14,10 @@ use trainmon_core::{Kind, Reading, Record, StepBatch};
 use crate::summary::{COLLECT_SECONDS, STEP_SECONDS, nonfinite_elements, phases_in_step, tensor_label};
 use crate::{ExportError, MeasuredStatistics};
 
-/// Five milliseconds is the promise for 10 k series.
+/// The target is 5 ms for 10,000 series.
 const SCRAPE_SECONDS: [f64; 6] = [5e-4, 1e-3, 2.5e-3, 5e-3, 2.5e-2, 0.25];
 
-/// Counts as steps arrive; read at a scrape without a lock of ours.
+/// Updated as steps arrive; read at a scrape without a lock of its own.
 #[derive(Debug)]
 pub(crate) struct Counters {
     steps: IntCounter,
@@ -25,7 +25,7 @@ pub(crate) struct Counters {
     norm_mismatches: IntCounter,
     step_seconds: Histogram,
     nonfinite: IntCounterVec,
-    /// The children of `nonfinite` by kind; none for kinds that are no tensor.
+    /// The children of `nonfinite` by kind; none for kinds without tensors.
     nonfinite_by_kind: Vec<Option<IntCounter>>,
     bytes_read: IntCounter,
     collect: HistogramVec,
@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Everything at 0, labelled children included: `increase()` cannot see a counter that is born at 1.
+    /// Everything starts at 0, including labelled children: `increase()` does not see a counter that starts at 1.
     pub(crate) fn new() -> Result<Self, ExportError> {
         Self::build().map_err(|error| ExportError::Start { what: "metric counters", source: io::Error::other(error) })
     }
@@ -69,7 +69,7 @@ impl Counters {
         })
     }
 
-    /// A step ended.
+    /// Counts a step.
     pub(crate) fn add_step(&self, batch: &StepBatch) {
         self.steps.inc();
         self.skipped_steps.inc_by(batch.skipped_steps);
@@ -83,7 +83,7 @@ impl Counters {
         }
     }
 
-    /// A tensor was measured. A gradient read before and after aggregation counts in both readings.
+    /// Counts a reading. A gradient read before and after aggregation counts twice.
     pub(crate) fn add_reading(&self, record: &Record, reading: &Reading, measured: MeasuredStatistics) {
         let nonfinite = nonfinite_elements(reading, record.kind, measured);
         if let Some(counter) = self.nonfinite_by_kind[record.kind as usize].as_ref().filter(|_| nonfinite > 0) {
@@ -91,12 +91,12 @@ impl Counters {
         }
     }
 
-    /// Values were not served for want of series.
+    /// Counts values dropped at the series limit.
     pub(crate) fn add_overflow(&self, values: u64) {
         self.overflow.inc_by(values);
     }
 
-    /// A page was rendered.
+    /// Counts a rendered page.
     pub(crate) fn add_scrape(&self, took: Duration) {
         self.scrape.observe(took.as_secs_f64());
     }

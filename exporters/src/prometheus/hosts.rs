@@ -1,4 +1,5 @@
-//! Under which names the page answers: a page of elsewhere whose name was made to lead here must not read it (DNS rebinding).
+//! The host names under which the page is served: a page of another site whose name was redirected here must not read
+//! it (DNS rebinding).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,23 +7,22 @@ use hyper::header::HOST;
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 
-/// For who asked under another name.
+/// The response to requests under another name.
 pub(super) const REFUSAL: &str = "this page answers under localhost, an IP address, the machine's own name, a name without \
     dots, or one of prometheus.hosts in the config; under other names there are /metrics and /healthz\n";
 
-/// The names of this machine, in lower case.
+/// The names of this host, in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownHosts(Vec<String>);
 
 impl KnownHosts {
-    /// `machine`: its name as the system tells it, mostly without its domain. `others`: names that the config allows.
+    /// `machine`: the system's host name, usually without domain. `others`: names that the config allows.
     pub(crate) fn new(machine: &str, others: &[String]) -> Self {
         let names = std::iter::once(machine).chain(others.iter().map(String::as_str));
         Self(names.map(in_one_form).collect())
     }
 
-    /// Whether a request was made under a name that nobody else can have led here. One that names no host was not made by a
-    /// browser.
+    /// Whether a request uses a host name that cannot be redirected. A request without host is not from a browser.
     pub(super) fn allows(&self, request: &Parts) -> bool {
         let in_header = || request.headers.get(HOST).map(|host| host.to_str().ok()?.parse::<Authority>().ok());
         match request.uri.authority().map(|authority| Some(authority.clone())).or_else(in_header) {
@@ -36,12 +36,12 @@ impl KnownHosts {
         let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let is_address =
             host.parse::<Ipv4Addr>().is_ok() || address.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
-        // A name without dots is no domain that somebody elsewhere could own.
+        // A name without dots is no domain that another party could own.
         is_address || !host.contains('.') || self.0.contains(&host) || host.ends_with(".localhost")
     }
 }
 
-/// Without the dot of the root, in lower case.
+/// Lower case, without the trailing dot.
 fn in_one_form(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }

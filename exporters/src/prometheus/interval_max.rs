@@ -1,15 +1,15 @@
-//! The largest value of the last seconds: a peak between two scrapes is seen by both.
+//! The largest value of the last seconds, so that two scrapes both see a peak between them.
 
 use std::time::{Duration, Instant};
 
 use trainmon_core::Step;
 
-/// Buckets per window: a peak stays for the window and at most a thirty-second of it longer.
+/// The number of buckets per window: a peak stays for the window and at most a thirty-second of it longer.
 const BUCKETS_PER_WINDOW: u32 = 32;
-/// The bucket being filled is one more.
+/// Includes the bucket being filled.
 const BUCKETS: usize = BUCKETS_PER_WINDOW as usize + 1;
 
-/// A value and the step it belongs to.
+/// A value and its step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepMaximum {
     pub(crate) value: f64,
@@ -17,13 +17,13 @@ pub(crate) struct StepMaximum {
 }
 
 impl StepMaximum {
-    /// NaN is the largest: it is the peak to look at. Of equals the earlier stays.
+    /// NaN is the largest. Of equal values, the earlier one stays.
     fn exceeds(self, other: Self) -> bool {
         self.value > other.value || (self.value.is_nan() && !other.value.is_nan())
     }
 }
 
-/// A ring of buckets by time. Reading changes nothing, so that two scrapers do not steal peaks from each other.
+/// A ring of buckets by time. Reading does not modify it, so that two scrapers see the same peaks.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalMax {
     origin: Instant,
@@ -40,7 +40,7 @@ impl IntervalMax {
         Self { origin, bucket, ring: [None; BUCKETS], latest: None }
     }
 
-    /// Takes a value in.
+    /// Adds a value.
     pub(crate) fn observe(&mut self, now: Instant, peak: StepMaximum) {
         self.latest = Some(peak);
         let number = self.number(now);
@@ -51,8 +51,8 @@ impl IntervalMax {
         }
     }
 
-    /// The largest value that is not older than the window. The latest value counts however old it is, so that steps
-    /// longer than the window do not leave gaps. `None` before the first.
+    /// The largest value in the window. The latest value counts regardless of its age, so that steps longer than the
+    /// window leave no gaps. `None` before the first.
     pub(crate) fn largest(&self, now: Instant) -> Option<StepMaximum> {
         let oldest = self.number(now).saturating_sub(u64::from(BUCKETS_PER_WINDOW));
         let recent = self.ring.iter().flatten().filter(|(number, _)| *number >= oldest).map(|&(_, peak)| peak);

@@ -1,8 +1,8 @@
-//! From step batches to current values: what runs in the exporter's thread.
+//! Updates the current values from step batches, on the exporter's thread.
 //!
-//! The metric table works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock for
-//! the swap of a pointer: a scrape in progress renders from its own snapshot and never delays a step, nor does a step
-//! delay a scrape. The price is two more copies of the values, 8 bytes per series each; the texts are shared.
+//! The exporter works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock
+//! for the swap of a pointer. A scrape in progress renders from its own snapshot, so scrapes and steps never delay each
+//! other. The cost is two more copies of the values, 8 bytes per series each; the texts are shared.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -27,7 +27,7 @@ pub(crate) struct TopEntry {
     pub(crate) norm: f64,
 }
 
-/// What a scrape works from.
+/// The data of a scrape.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) table: Table,
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
     pub(crate) top: Vec<TopEntry>,
     /// The step of `top`.
     pub(crate) top_step: Option<Step>,
-    /// The last step and when it arrived.
+    /// The last step and its arrival time.
     pub(crate) last_step: Option<(Step, Instant)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Current(Mutex<Arc<Snapshot>>);
 
 impl Current {
-    /// What a scrape that begins now serves.
+    /// The snapshot for a scrape that begins now.
     pub(crate) fn get(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -68,7 +68,7 @@ pub(crate) struct MetricTable {
     /// The share of a step's time that measuring may take, if there is a limit.
     overhead_budget: Option<f64>,
     current: Arc<Current>,
-    /// The snapshot published before the current one; its memory is used again unless a scrape still reads it.
+    /// The previous snapshot, whose memory is reused unless a scrape still reads it.
     spare: Option<Arc<Snapshot>>,
     counters: Arc<Counters>,
 }
@@ -112,12 +112,12 @@ impl MetricTable {
         }
     }
 
-    /// How many series the layer and parameter tiers may make from now on.
+    /// Sets how many series the layer and parameter tiers may create.
     pub(crate) fn allow_series(&mut self, series: usize) {
         self.series_left = series;
     }
 
-    /// Serves the overhead budget and what it leaves.
+    /// Adds the gauges of the overhead budget.
     pub(crate) fn set_overhead_budget(&mut self, share: Option<f64>) {
         self.overhead_budget = share;
     }
@@ -126,7 +126,7 @@ impl MetricTable {
         Arc::clone(&self.current)
     }
 
-    /// Takes a step in and publishes it. What a step did not measure keeps its last value.
+    /// Adds a step and publishes it. Values that the step did not measure are kept.
     pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) -> StepFigures {
         self.set_step(batch, now);
         let grad_norm = self.set_gradients(names, batch, now);
@@ -164,7 +164,7 @@ impl MetricTable {
             shown.push(TopEntry { tensor: tensor.clone(), norm: entry.norm });
         }
         for slot in 0..shown.len().max(slots_before) {
-            // A slot that has no gradient any more has no value either.
+            // A slot without a gradient has no value.
             let value = shown.get(slot).map_or(f64::NAN, |entry| entry.norm);
             let labels = || label_text(&[("slot", &slot.to_string())]);
             self.run_series.set_member(table, RunGauge::TopGradNorm, slot, labels, value);
@@ -191,7 +191,7 @@ impl MetricTable {
         (norm, ratios)
     }
 
-    /// What is put together over all tensors has no value while only a part of them is measured.
+    /// Removes the values over all tensors while only a part of them is measured.
     fn set_sampling(&mut self, batch: &StepBatch) {
         self.set(RunGauge::OverheadBudget, self.overhead_budget);
         self.set(RunGauge::Sampling, self.overhead_budget.map(|_| batch.sampling_ratio()));
@@ -222,7 +222,7 @@ impl MetricTable {
             }
         }
         let mut budget = Budget { left: self.series_left, refused_values: 0 };
-        // The script asked for these by name: they go before what follows from the model.
+        // The script requested these by name, so they have priority over the model's series.
         self.scalars.set(&mut self.working.table, names, batch, &mut budget);
         for tier in &mut self.tiers {
             tier.flush(&mut self.working.table, &mut budget);

@@ -1,12 +1,12 @@
-//! The scrape page: current values and counters of one rank, rendered when scraped.
+//! The metrics page: current values and counters of one rank, rendered when scraped.
 //!
-//! A step's way: [`PrometheusExporter::export`] sums the batch up (`metric_table`, with what `crate::summary` makes of it), sets
-//! the table (`series`, `tier_series`), the counters (`counters`) and the interval's maximum (`interval_max`), and
-//! publishes. A scrape's way: `server` answers, `page` puts the text together from the published snapshot and the live
-//! books (`crate::sources`). Beside it goes the live page's data: what the run did so far (`live`).
+//! [`PrometheusExporter::export`] summarizes the batch (`metric_table`, with `crate::summary`), sets the table
+//! (`series`, `tier_series`), the counters (`counters`) and the interval's maximum (`interval_max`), and publishes. For
+//! a scrape, `server` answers, and `page` renders the published snapshot and the live counters (`crate::sources`).
+//! `live` provides the live page's data: the history of the run.
 //!
-//! Samples carry neither `run` nor `rank`: they are labels of the target, which `target_file` tells a Prometheus
-//! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
+//! Samples have neither `run` nor `rank`: these are labels of the target, which `target_file` passes to a Prometheus
+//! server. On the page itself, they would clash with those, and Prometheus would rename them to `exported_run`.
 
 mod answers;
 mod collectives;
@@ -42,24 +42,25 @@ use self::server::Server;
 use self::target_file::TargetFile;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo, Sources};
 
-/// Serves the live page, `/metrics`, `/healthz` and `/top` over HTTP on a thread of its own.
+/// Serves the live page, `/metrics`, `/healthz` and `/top` over HTTP on its own thread.
 ///
-/// A step costs the exporter's thread about 50 ns per record without the live page; a scrape costs the server's thread about
-/// 40 ns per series and waits for no step. Memory: some 600 bytes per series with the longest labels (measured by
-/// `benches/scrape.rs`, which takes steps in with the page, too); of the page, see [`trainmon_history::History`].
+/// A step costs the exporter's thread about 50 ns per record without the live page. A scrape costs the server's thread
+/// about 40 ns per series and waits for no step. Memory: about 600 bytes per series with the longest labels (measured
+/// by `benches/scrape.rs`, which also adds steps to the live page). For the live page's memory, see
+/// [`trainmon_history::History`].
 #[derive(Debug)]
 pub struct PrometheusExporter {
     metric_table: MetricTable,
     page_source: Arc<PageSource>,
-    /// `None` without the page.
+    /// `None` without the live page.
     history: Option<HistoryWriter>,
     server: Server,
     target_file: Option<TargetFile>,
 }
 
 impl PrometheusExporter {
-    /// Listens on `bind` and `port + local_rank` (or a port the system chooses if `port` is 0), writes the target
-    /// file if one is configured, and serves from then on.
+    /// Listens on `bind` and `port + local_rank` (or a port that the system chooses if `port` is 0), writes the target
+    /// file if one is configured, and starts to serve.
     ///
     /// # Errors
     /// The port is taken or not allowed; the target file cannot be written; the system is out of threads. Nothing is
@@ -95,12 +96,12 @@ impl PrometheusExporter {
         Ok(Self { metric_table, page_source, history, server, target_file })
     }
 
-    /// Where the page is served.
+    /// The address of the page.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The page as a scrape would get it now: for a program that has a server of its own.
+    /// The current page, for a program with its own server.
     pub fn page(&self) -> String {
         self.page_source.metrics(Instant::now())
     }
@@ -127,13 +128,13 @@ impl Exporter for PrometheusExporter {
         Ok(())
     }
 
-    /// The live page alone has.
+    /// Only the live page shows alerts.
     fn takes_alerts(&self) -> bool {
         self.history.is_some()
     }
 
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
-        // First the target, so that no server asks for a page that is going away.
+        // The target is removed first, so that no server scrapes a page that is about to close.
         let removed = self.target_file.take().map_or(Ok(()), |file| file.remove());
         self.server.shutdown(deadline);
         removed
@@ -161,7 +162,7 @@ fn listening_address(config: &config::Prometheus, run: &RunInfo) -> Result<Socke
         .ok_or(ExportError::NoSuchPort { port: config.port, local_rank: run.local_rank.0 })
 }
 
-/// How others reach the page: by the machine's name where it listens on every address.
+/// The address for other hosts: with the host's name if the server listens on all addresses.
 fn target(address: SocketAddr, host: &str) -> String {
     if address.ip().is_unspecified() { format!("{host}:{}", address.port()) } else { address.to_string() }
 }

@@ -1,4 +1,4 @@
-//! What the server answers with: the metrics page and the JSON pages.
+//! Renders the metrics page and the JSON pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::{JournalSource, RunInfo, Sources};
 /// The `sink` label of the queue from the training thread to the worker.
 const WORKER: &str = "worker";
 
-/// Everything a page is made of. Shared by the exporter's thread and the server's.
+/// The sources of a page. Shared by the exporter's thread and the server's.
 #[derive(Debug)]
 pub(crate) struct PageSource {
     pub(crate) run: RunInfo,
@@ -31,12 +31,12 @@ pub(crate) struct PageSource {
     pub(crate) sources: Sources,
     pub(crate) counters: Arc<Counters>,
     pub(crate) current: Arc<Current>,
-    /// The size of the last page: the next one is allocated at once.
+    /// The size of the last page, with which the next one is allocated.
     pub(crate) last_bytes: AtomicUsize,
 }
 
 impl PageSource {
-    /// The page in text format 0.0.4, as of `now`. About 40 ns per series.
+    /// The page in text format 0.0.4 at `now`. Cost: about 40 ns per series.
     pub(crate) fn metrics(&self, now: Instant) -> String {
         let started = Instant::now();
         let snapshot = self.current.get();
@@ -52,14 +52,14 @@ impl PageSource {
         page
     }
 
-    /// How many series a page has before the first step.
+    /// The number of series on a page before the first step.
     pub(crate) fn own_series(&self) -> usize {
         let mut page = String::new();
-        // The marks of rules that alarm come later.
+        // Rules create their marks later.
         self.push_own(&mut page, &self.current.get(), Instant::now()) + 2 + AlertRule::ALL.len()
     }
 
-    /// Everything but the table and the count of series; gives the number of samples.
+    /// Writes everything except the table and the count of series. Returns the number of samples.
     fn push_own(&self, page: &mut String, snapshot: &Snapshot, now: Instant) -> usize {
         let begin = page.len();
         push_family(page, &BUILD_INFO, [(label_text(&[("version", env!("CARGO_PKG_VERSION"))]), 1.0)]);
@@ -71,13 +71,13 @@ impl PageSource {
         }
         self.push_books(page);
         self.push_alerts(page, now);
-        // It fails only for families without a sample, and ours are made with theirs.
+        // Fails only for families without a sample, and these are created with theirs.
         self.counters.render(page).unwrap_or_default();
         page[begin..].lines().filter(|line| !line.starts_with('#')).count()
     }
 
-    /// Those of collective operations, which come when the training makes them; gives how many samples fitted into
-    /// `room`.
+    /// Writes the collective operations, which appear as the training uses them. Returns the number of samples that fit
+    /// into `room`.
     fn push_collectives(&self, page: &mut String, room: usize) -> usize {
         let book = &self.sources.collectives;
         let (all, groups, stragglers) = (book.all(), book.groups(), book.stragglers());
@@ -145,7 +145,7 @@ impl PageSource {
         push_single(page, &ALERT_OVERFLOW, book.series_overflow as f64);
     }
 
-    /// Who this is, the last step, and what was lost.
+    /// The run and rank, the last step, and the losses.
     pub(crate) fn health(&self, now: Instant) -> Value {
         let last_step = self.current.get().last_step;
         let books = self.sources.ledger.snapshot();
@@ -160,7 +160,7 @@ impl PageSource {
         })
     }
 
-    /// The names behind the slots of `trainmon_top_grad_norm`.
+    /// The names of the slots of `trainmon_top_grad_norm`.
     pub(crate) fn top(&self) -> Value {
         let snapshot = self.current.get();
         let entry = |(slot, entry): (usize, &super::metric_table::TopEntry)| {
@@ -188,7 +188,7 @@ impl PageSource {
     }
 }
 
-/// JSON has no NaN and no infinity: they become strings, spelt as on the metrics page.
+/// Converts a number to JSON. NaN and infinities become strings, spelt as on the metrics page.
 fn json_number(value: f64) -> Value {
     match value {
         _ if value.is_nan() => json!("NaN"),

@@ -1,5 +1,5 @@
-//! The run's own gauges. They are always served: the series limit is for the layer and parameter tiers, and for what a script
-//! tells under names of its own.
+//! The run's own gauges. They are always served; the series limit applies to the layer and parameter tiers, and to
+//! numbers that a script logs.
 
 use trainmon_core::Group;
 use trainmon_core::catalog::{
@@ -10,14 +10,14 @@ use trainmon_core::catalog::{
 use super::series::{SeriesId, Table};
 use crate::summary::MAX_TOP;
 
-/// A gauge of the run, in page order: its place is its family in the table.
+/// A gauge of the run, in page order. Its index is that of its family in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunGauge {
     Step,
     LastStepTimestamp,
     Loss,
     LearningRate,
-    /// Its series are [`ScalarSeries`](super::scalar_series::ScalarSeries)'.
+    /// Its series are in [`ScalarSeries`](super::scalar_series::ScalarSeries).
     Scalar,
     GradNorm,
     GradNormSelfCheck,
@@ -30,7 +30,7 @@ pub(crate) enum RunGauge {
 }
 
 impl RunGauge {
-    /// Every one with its metric, in the order of the enum.
+    /// All gauges with their metrics, in the order of the enum.
     const ALL: [(Self, Metric); 13] = [
         (Self::Step, STEP),
         (Self::LastStepTimestamp, LAST_STEP_TIMESTAMP),
@@ -47,12 +47,12 @@ impl RunGauge {
         (Self::Sampling, SAMPLING),
     ];
 
-    /// The families these gauges take, the first ones of the table.
+    /// The families of these gauges, the first ones of the table.
     pub(crate) fn metrics() -> Vec<Metric> {
         Self::ALL.into_iter().map(|(_, metric)| metric).collect()
     }
 
-    /// The most series these gauges, the gradient norm's z-score and the interval's maximum can have.
+    /// The maximum number of series of these gauges, the gradient norm's z-score and the interval's maximum.
     pub(crate) fn most_series(top_k: usize) -> usize {
         let single = 10;
         let ratios = 2;
@@ -61,7 +61,7 @@ impl RunGauge {
     }
 }
 
-/// Series by gauge and member (a slot, a group), made when they get their first value: an untold loss is not 0.
+/// Series by gauge and member (a slot, a group), created with their first value: an unknown loss is not 0.
 #[derive(Debug, Default)]
 pub(crate) struct RunSeries(Vec<((RunGauge, usize), SeriesId)>);
 
@@ -73,14 +73,14 @@ impl RunSeries {
         }
     }
 
-    /// Takes their values from all members of a gauge.
+    /// Removes the values of all members of a gauge.
     pub(crate) fn forget(&mut self, table: &mut Table, gauge: RunGauge) {
         for &(_, series) in self.0.iter().filter(|((of, _), _)| *of == gauge) {
             table.set(series, f64::NAN);
         }
     }
 
-    /// Sets one member of a gauge with labels; their text is asked for once.
+    /// Sets one member of a gauge with labels. `labels` is called once.
     pub(crate) fn set_member(
         &mut self,
         table: &mut Table,

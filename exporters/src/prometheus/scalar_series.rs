@@ -1,4 +1,4 @@
-//! The series of what a script tells under names of its own: made when a name comes first, as long as the limit allows.
+//! The series of numbers that a script logs, created with the first value of a name as long as the limit allows.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use super::run_gauges::RunGauge;
 use super::series::{SeriesId, Table, label_text};
 use super::tier_series::Budget;
 
-/// A series by name; `None` for one that was refused, which is never made later.
+/// A series by name; `None` for a refused one, which is never created later.
 #[derive(Debug, Default)]
 pub(crate) struct ScalarSeries(HashMap<TensorId, Option<SeriesId>>);
 
 impl ScalarSeries {
-    /// Takes a step's values. A name that the step does not have keeps its last value.
+    /// Sets a step's values. A name without a value in the step keeps its last one.
     pub(crate) fn set(&mut self, table: &mut Table, names: &[TensorInfo], batch: &StepBatch, budget: &mut Budget) {
         for record in batch.records.iter().filter(|record| record.kind == Kind::Scalar) {
             let value = record.reading.as_ref().and_then(|reading| reading.values().first().copied());

@@ -1,4 +1,4 @@
-//! The HTTP server: one thread, bounded connections (`connections`), every wait with an end.
+//! The HTTP server: one thread, a limited number of connections (`connections`), and a time limit for every wait.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use super::answers::{Answer, Answers};
 use super::connections::{Connections, Place};
 use crate::ExportError;
 
-/// Of fifteen characters only: Linux cuts a thread's name there.
+/// At most 15 characters, because Linux cuts the names of threads.
 const THREAD: &str = "trainmon-scrape";
 const LIMITS: Limits = Limits {
-    // A client that is slower is not one of ours.
+    // No scraper is slower.
     headers: Duration::from_secs(5),
-    // Prometheus gives up on a scrape after as long.
+    // Prometheus's own timeout for a scrape.
     whole: Duration::from_secs(10),
 };
-/// What the thread may need beyond the deadline to be gone.
+/// The time beyond the deadline that the thread may take to end.
 const JOIN_GRACE: Duration = Duration::from_millis(50);
 
 /// A running server. Dropping it stops it without waiting.
@@ -36,7 +36,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on `address` and serves on a thread of its own.
+    /// Listens on `address` and serves on its own thread.
     pub(crate) fn start(address: SocketAddr, answers: Answers) -> Result<Self, ExportError> {
         Self::start_with(address, LIMITS, move |request| answers.answer(request))
     }
@@ -57,18 +57,18 @@ impl Server {
         Ok(Self { address, thread })
     }
 
-    /// Where it listens, the port chosen by the system included.
+    /// The address, with the port that the system chose.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes the listener, lets answers in progress finish until `deadline`, and waits no longer than that.
+    /// Closes the listener and lets answers in progress finish until `deadline`.
     pub(crate) fn shutdown(&mut self, deadline: Instant) {
         self.thread.stop(deadline, JOIN_GRACE);
     }
 }
 
-/// What a request is answered with.
+/// Answers a request.
 trait Answering: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static {}
 impl<F: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static> Answering for F {}
 
@@ -85,10 +85,10 @@ async fn serve_until_stopped(
         never = accept_connections(&listener, limits, &answer, &connections, &mut tasks) => match never {},
     };
     drop(listener);
-    // They would not end by themselves: pages that are open, and sockets that a browser keeps ready for later.
+    // Open live pages, and idle connections of browsers, would not end by themselves.
     Connections::end_unanswered(&connections);
     let all_done = async { while tasks.join_next().await.is_some() {} };
-    // Past the deadline the rest is cut off with the runtime.
+    // Past the deadline, the runtime closes the rest.
     drop(timeout_at(deadline.into(), all_done).await);
 }
 
@@ -100,7 +100,7 @@ async fn accept_connections(
     tasks: &mut JoinSet<()>,
 ) -> Infallible {
     loop {
-        // Finished connections leave their results here.
+        // Removes the results of finished connections.
         while tasks.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => Connections::admit(connections, |place| {

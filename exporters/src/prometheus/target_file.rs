@@ -1,4 +1,4 @@
-//! The `file_sd` target file: tells a Prometheus server where this rank is scraped and whose it is.
+//! The `file_sd` target file, which tells a Prometheus server the address and the labels of this rank.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use trainmon_core::Rank;
 
 use crate::{ExportError, RunInfo};
 
-/// Where the rank's number goes in a configured path.
+/// The placeholder for the rank in a configured path.
 const PLACEHOLDER: &str = "{rank}";
 
 /// This rank's target file. It exists while the page is served.
@@ -20,10 +20,10 @@ pub(crate) struct TargetFile {
 }
 
 impl TargetFile {
-    /// Writes the file of this rank: `targets.json` becomes `targets.rank3.json`, for several ranks share a machine
-    /// and a configuration. A `{rank}` in the file's name is replaced instead.
+    /// Writes the file of this rank: `targets.json` becomes `targets.rank3.json`, because several ranks share a host
+    /// and a config. A `{rank}` in the file's name is replaced instead.
     ///
-    /// A reader sees the old file or the new one, never a part.
+    /// A reader sees either the old file or the new one.
     pub(crate) fn write(configured: &Path, target: &str, run: &RunInfo) -> Result<Self, ExportError> {
         let path = path_of_rank(configured, run.rank);
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
@@ -40,7 +40,7 @@ impl TargetFile {
         &self.path
     }
 
-    /// Takes the target away: the run ended, a missing page is no fault any more.
+    /// Removes the target at the end of the run, so that the missing page raises no alarm.
     pub(crate) fn remove(&self) -> Result<(), ExportError> {
         match fs::remove_file(&self.path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -51,8 +51,7 @@ impl TargetFile {
     }
 }
 
-/// The new content takes the old one's place in one step. The temporary name begins with a dot, so that no glob for
-/// target files matches it.
+/// Replaces the content atomically. The temporary name begins with a dot, so that no glob for target files matches it.
 fn replace(path: &Path, content: &str) -> io::Result<()> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -60,7 +59,7 @@ fn replace(path: &Path, content: &str) -> io::Result<()> {
     let temporary = path.with_file_name(name);
     let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // The error that matters is the one above.
+        // The error above is the relevant one.
         drop(fs::remove_file(&temporary));
     }
     written
@@ -71,7 +70,7 @@ fn path_of_rank(configured: &Path, rank: Rank) -> PathBuf {
     if name.contains(PLACEHOLDER) {
         return configured.with_file_name(name.replace(PLACEHOLDER, &rank.to_string()));
     }
-    // Prometheus takes target files by these endings only.
+    // Prometheus accepts only these extensions for target files.
     let ending = configured.extension().map_or("json".into(), |ending| ending.to_string_lossy());
     configured.with_extension(format!("rank{rank}.{ending}"))
 }

@@ -1,4 +1,4 @@
-//! The series of the layer and parameter tiers: made as cells get their first values, as long as the limit allows.
+//! The series of the layer and parameter tiers, created with the first value of a cell as long as the limit allows.
 
 use std::sync::Arc;
 
@@ -8,16 +8,17 @@ use super::series::{SeriesId, Table, label_text};
 use crate::MeasuredStatistics;
 use crate::summary::{CellValue, Cells, MAX_FAMILIES, Tier};
 
-/// How many series may still be made, and how many were refused.
+/// How many series may still be created, and how many values were refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
-    /// Series that may still be made.
+    /// How many series may still be created.
     pub(crate) left: usize,
     /// Values not served in this step because their series was refused.
     pub(crate) refused_values: u64,
 }
 
-/// First come, first served: a refused series is never made later, so the page's set of series is stable.
+/// A series in the table, or a refused one. A refused series is never created later, so that the page's set of series
+/// is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Unasked,
@@ -25,11 +26,11 @@ enum Slot {
     Made(SeriesId),
 }
 
-/// A tier's cells with the series each of them has.
+/// A tier's cells with their series.
 #[derive(Debug)]
 pub(crate) struct TierSeries {
     pub(crate) cells: Cells,
-    /// Where the tier's families begin in the table.
+    /// The index of the tier's first family in the table.
     first_family: usize,
     slots: Vec<[Slot; MAX_FAMILIES]>,
 }
@@ -39,7 +40,7 @@ impl TierSeries {
         Self { cells: Cells::new(tier, measured, parts), first_family, slots: Vec::new() }
     }
 
-    /// Ends the step: writes the sums of the cells it touched into the table.
+    /// Ends the step: writes the sums of its cells into the table.
     pub(crate) fn flush(&mut self, table: &mut Table, budget: &mut Budget) {
         let Self { cells, first_family, slots } = self;
         cells.flush(|CellValue { cell, family, value, name }| {

@@ -1,4 +1,4 @@
-//! Tensors summed up per layer and group: what bounds the number of series.
+//! Sums of tensors per layer and group, which limit the number of series.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use trainmon_core::{
 
 use crate::MeasuredStatistics;
 
-/// A number that is made of the sums of a cell.
+/// A figure computed from the sums of a cell.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
     Norm,
@@ -26,7 +26,7 @@ enum Figure {
 }
 
 impl Figure {
-    /// Whether it can be had of readings that hold these statistics, and is of use then.
+    /// Whether it can be computed from readings with these statistics, and is useful then.
     fn is_measured(self, statistics: StatisticSet) -> bool {
         let has = |statistic| statistics.contains(statistic);
         match self {
@@ -34,20 +34,20 @@ impl Figure {
             Self::AbsMax => has(Statistic::AbsMax),
             Self::Mean => has(Statistic::Mean),
             Self::ZerosRatio => has(Statistic::Zeros),
-            // What the two weigh in a sum.
+            // Required as weights in sums of the two.
             Self::Elements => has(Statistic::Mean) || has(Statistic::Zeros),
         }
     }
 }
 
-/// The families of the layer tier, with the figure each is made of.
+/// The families of the layer tier, each with its figure.
 const LAYER_FAMILIES: [(Metric, Figure); 4] = [
     (LAYER_NORM, Figure::Norm),
     (LAYER_ABS_MAX, Figure::AbsMax),
     (LAYER_MEAN, Figure::Mean),
     (ZERO_ELEMENTS_RATIO, Figure::ZerosRatio),
 ];
-/// Such as can be put together over ranks.
+/// The families that can be summed over ranks.
 const LAYER_PART_FAMILIES: [(Metric, Figure); 5] = [
     (LAYER_PART_NORM, Figure::Norm),
     (LAYER_PART_ABS_MAX, Figure::AbsMax),
@@ -57,22 +57,22 @@ const LAYER_PART_FAMILIES: [(Metric, Figure); 5] = [
 ];
 const PARAMETER_FAMILIES: [(Metric, Figure); 1] = [(PARAMETER_NORM, Figure::Norm)];
 const PARAMETER_PART_FAMILIES: [(Metric, Figure); 1] = [(PARAMETER_PART_NORM, Figure::Norm)];
-/// The most families a tier has.
+/// The maximum number of families of a tier.
 #[cfg(feature = "prometheus")]
 pub(crate) const MAX_FAMILIES: usize = LAYER_PART_FAMILIES.len();
 
-/// How tensors are put together.
+/// How tensors are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// By layer and group.
     Layer,
-    /// What counts of this rank in sums over ranks, by layer and group as the whole model has them. Empty where every rank
-    /// holds everything.
+    /// This rank's contribution to sums over ranks, by layer and group of the whole model. Empty if every rank holds
+    /// everything.
     LayerPart,
-    /// Not at all: by name.
+    /// Not combined: by name.
     #[cfg_attr(not(feature = "prometheus"), expect(dead_code, reason = "the page's alone"))]
     Parameter,
-    /// What counts of this rank in sums over ranks, by name.
+    /// This rank's contribution to sums over ranks, by name.
     ParameterPart,
 }
 
@@ -90,13 +90,13 @@ impl Tier {
         matches!(self, Self::LayerPart | Self::ParameterPart)
     }
 
-    /// The families this tier fills, in order.
+    /// The families of this tier, in order.
     pub(crate) fn metrics(self) -> impl Iterator<Item = Metric> {
         self.families().iter().map(|&(metric, _)| metric)
     }
 }
 
-/// Whose value it is: what a series' labels are made from, once.
+/// The identity of a cell, from which the labels of its series are created once.
 #[derive(Clone, Debug)]
 pub(crate) struct CellName {
     tier: Tier,
@@ -105,7 +105,7 @@ pub(crate) struct CellName {
 }
 
 impl CellName {
-    /// Label names and values, in the catalogue's order. `scope` is empty where there is none.
+    /// Label names and values, in the catalogue's order. `scope` is empty if there is none.
     pub(crate) fn labels(&self) -> [(&'static str, Cow<'_, str>); 4] {
         let (signal, scope) = (tensor_label(self.kind), scope_label(self.kind));
         let name = &*self.tensor.name;
@@ -113,24 +113,25 @@ impl CellName {
         let (first, second) = match self.tier {
             Tier::Layer | Tier::LayerPart => {
                 let layer = layer_of(name);
-                // Every chunk of a virtual pipeline counts its layers from 0: unmarked they would be summed up.
+                // Every chunk of a virtual pipeline counts its layers from 0: without the prefix, they would be summed
+                // up.
                 let layer = if stage == 0 { Cow::Borrowed(layer) } else { Cow::Owned(format!("{stage}:{layer}")) };
                 (("layer", layer), ("group", Cow::Borrowed(Group::of(name).name())))
             }
             Tier::Parameter => (("name", Cow::Borrowed(name)), ("vpp_stage", Cow::Owned(stage.to_string()))),
-            // The whole model has the stages in the name.
+            // Names in the whole model include the stage.
             Tier::ParameterPart => (("name", Cow::Borrowed(name)), ("vpp_stage", Cow::Borrowed(""))),
         };
         [first, second, ("tensor", Cow::Borrowed(signal)), ("scope", Cow::Borrowed(scope))]
     }
 
-    /// Equal for equal labels.
+    /// A key that is equal for equal labels.
     fn key(&self) -> Box<str> {
         self.labels().map(|(_, value)| value).join("\u{1f}").into()
     }
 }
 
-/// The `tensor` label. Both gradients are `grad`: `scope` tells them apart.
+/// The `tensor` label. Both gradients are `grad`; `scope` distinguishes them.
 pub(crate) const fn tensor_label(kind: Kind) -> &'static str {
     match kind {
         Kind::GradUnreduced | Kind::GradReduced => "grad",
@@ -139,7 +140,7 @@ pub(crate) const fn tensor_label(kind: Kind) -> &'static str {
     }
 }
 
-/// The `scope` label; empty where there is none.
+/// The `scope` label; empty if there is none.
 pub(crate) const fn scope_label(kind: Kind) -> &'static str {
     match kind {
         Kind::GradUnreduced => "unreduced",
@@ -148,13 +149,13 @@ pub(crate) const fn scope_label(kind: Kind) -> &'static str {
     }
 }
 
-/// The running sums of one layer, group and signal within one step.
+/// The running sums of one layer, group and signal in one step.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
     tensors: u32,
     norm: f64,
     abs_max: f64,
-    /// Of elements: mean times count.
+    /// The sum of the elements: mean times count.
     total: f64,
     elements: f64,
     zeros: f64,
@@ -166,7 +167,7 @@ impl Sums {
     fn add(&mut self, reading: &TensorStats) {
         self.tensors += 1;
         self.norm = combine_norms(self.norm, reading.norm);
-        // The shape counts, not `count`: that is a statistic one may not have asked for.
+        // Uses the shape instead of `count`, which is an optional statistic.
         let elements = reading.shape.elements() as f64;
         if elements > 0.0 {
             self.abs_max = largest(self.abs_max, reading.abs_max);
@@ -176,7 +177,7 @@ impl Sums {
         }
     }
 
-    /// `None` where there was no element to say something about.
+    /// `None` without elements.
     fn value(&self, figure: Figure) -> Option<f64> {
         match figure {
             Figure::Norm => Some(self.norm),
@@ -194,30 +195,30 @@ struct Cell {
     name: CellName,
     statistics: StatisticSet,
     sums: Sums,
-    /// Whether it lacks a tensor of which nobody can tell what it comes to: it has no sums then.
+    /// Whether the contribution of a tensor is unknown; the cell then has no sums.
     is_incomplete: bool,
 }
 
 /// A value of one cell after a step.
 #[derive(Debug)]
 pub(crate) struct CellValue<'a> {
-    /// The cell, counted from 0 in the order of first sight.
+    /// The cell, numbered from 0 in order of appearance.
     pub(crate) cell: usize,
-    /// The place of its metric in [`Tier::metrics`].
+    /// The index of its metric in [`Tier::metrics`].
     pub(crate) family: usize,
     /// The value.
     pub(crate) value: f64,
-    /// Whose it is.
+    /// The identity of the cell.
     pub(crate) name: &'a CellName,
 }
 
-/// Every cell of a tier, and the way from a tensor to its cell.
+/// All cells of a tier, with the cell of each tensor.
 #[derive(Debug)]
 pub(crate) struct Cells {
     tier: Tier,
     measured: MeasuredStatistics,
     parts: Arc<PartTable>,
-    /// By tensor and kind: the cell, or one of the two below.
+    /// By tensor and kind: the cell, or one of the two constants below.
     routes: Vec<[u32; Kind::ALL.len()]>,
     by_labels: HashMap<Box<str>, u32>,
     all: Vec<Cell>,
@@ -233,12 +234,12 @@ impl Cells {
         Self { tier, measured, parts, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
     }
 
-    /// Whether it takes readings: what parts there are is told with the first step.
+    /// Whether it accepts readings: the parts of parameters are known with the first step.
     pub(crate) fn is_open(&self) -> bool {
         !self.tier.is_of_parts() || self.parts.is_told()
     }
 
-    /// Takes one reading in. Costs some nanoseconds once the tensor is known.
+    /// Adds one reading. Cost: a few nanoseconds once the tensor is known.
     pub(crate) fn add(&mut self, tensor: &TensorInfo, record: &Record, reading: &TensorStats) {
         let place = record.tensor.index();
         if self.routes.len() <= place {
@@ -271,7 +272,7 @@ impl Cells {
             return NOT_SERVED;
         };
         let cell = self.cell(TensorInfo { name, vpp_stage: 0 }, kind, statistics);
-        // State that has not an element for each of the parameter's: parts of it make no whole.
+        // State of another shape than the parameter: its parts do not add up to a whole.
         let is_whole = |elements: Option<u64>| elements.is_none_or(|count| count == reading.shape.elements() as u64);
         self.all[cell as usize].is_incomplete |= !matches!(share, Share::Counted(elements) if is_whole(elements));
         cell
@@ -289,14 +290,14 @@ impl Cells {
         cell
     }
 
-    /// What the tier serves of a kind: of what was measured, what makes sense for it.
+    /// The statistics that the tier exports for a kind: the measured ones that are meaningful for it.
     fn statistics(&self, kind: Kind) -> StatisticSet {
         let sensible = match kind {
-            // An update ratio is served as largest and median over the run; features, collective operations' tensors and what
-            // a script shows are in their CSV files only.
+            // Update ratios are exported as largest and median over the run. Features, the tensors of collective
+            // operations and those that a script passes are only in their CSV files.
             kind if !kind.value_columns().is_empty() => StatisticSet::EMPTY,
             Kind::Adhoc | Kind::Comm => StatisticSet::EMPTY,
-            // A share, of which the elements are not told.
+            // A share without a number of elements.
             Kind::MgDirection if self.tier.is_of_parts() => StatisticSet::EMPTY,
             Kind::MgDirection => StatisticSet::EMPTY.with(Statistic::Mean),
             _ => self.measured.of(kind),
@@ -308,13 +309,13 @@ impl Cells {
         }
     }
 
-    /// Ends the step: gives the values of the cells it touched.
+    /// Ends the step: passes the values of its cells to `take`.
     pub(crate) fn flush(&mut self, mut take: impl FnMut(CellValue<'_>)) {
         for route in self.touched.drain(..) {
             let cell = &mut self.all[route as usize];
             let sums = std::mem::replace(&mut cell.sums, Sums::NONE);
             for (family, &(_, figure)) in self.tier.families().iter().enumerate() {
-                // The largest of all ranks' needs no account of who holds what.
+                // The maximum over all ranks does not depend on who holds which part.
                 if cell.is_incomplete && !matches!(figure, Figure::AbsMax) {
                     continue;
                 }

@@ -1,10 +1,10 @@
-//! What a step says about its gradients and updates as a whole: norm, largest parameters, shares, update ratios.
+//! Figures over all gradients and updates of a step: norm, largest parameters, shares, update ratios.
 
 use trainmon_core::{GradNorm, Group, Kind, Reading, Statistic, StepBatch, TensorId, TensorInfo, combine_norms};
 
 use crate::MeasuredStatistics;
 
-/// The most slots of `trainmon_top_grad_norm`.
+/// The maximum number of slots of `trainmon_top_grad_norm`.
 pub(crate) const MAX_TOP: usize = 16;
 
 /// One of the largest gradient norms.
@@ -14,20 +14,20 @@ pub(crate) struct TopNorm {
     pub(crate) tensor: TensorId,
 }
 
-/// A step's gradients, put together.
+/// The figures over a step's gradients.
 #[derive(Debug, Default)]
 pub(crate) struct GradientSummary {
-    /// Over the run's gradients; `None` when it is not known.
+    /// The norm of the run's gradients; `None` if unknown.
     pub(crate) norm: Option<f64>,
-    /// Over this rank's records, which the shares are of; `None` when no gradient norm was measured.
+    /// The norm of this rank's records, to which the shares are relative; `None` if no gradient norm was measured.
     pub(crate) norm_of_records: Option<f64>,
-    /// Largest first; NaN before all.
+    /// Largest first; NaN before all others.
     pub(crate) top: Vec<TopNorm>,
     /// By [`Group`]; `None` for a group without gradient.
     pub(crate) group_norms: [Option<f64>; Group::ALL.len()],
 }
 
-/// Puts a step's gradients together; keeps the groups of tensors it has seen.
+/// Computes the figures of a step; caches the groups of known tensors.
 #[derive(Debug)]
 pub(crate) struct Gradients {
     top_k: usize,
@@ -40,14 +40,14 @@ impl Gradients {
         Self { top_k: top_k.min(MAX_TOP), measured, groups: Vec::new() }
     }
 
-    /// Over the same records as [`StepBatch::grad_norm_of_records`].
+    /// Uses the same records as [`StepBatch::grad_norm_of_records`].
     pub(crate) fn summarise(&mut self, names: &[TensorInfo], batch: &StepBatch) -> GradientSummary {
         let mut summary = GradientSummary::default();
         if let GradNorm::Known(norm) = batch.grad_norm {
             summary.norm = Some(norm);
         }
         if batch.sampling_stride > 1 {
-            // Of a part of the gradients: none of these figures would be the run's.
+            // Only a part of the gradients was measured, so none of the figures apply to the run.
             return summary;
         }
         let unreduced = batch.records.iter().any(|record| record.kind == Kind::GradUnreduced);

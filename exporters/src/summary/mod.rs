@@ -1,4 +1,5 @@
-//! What a step comes to, whoever serves it: sums per layer and group, the gradients as a whole, non-finite elements.
+//! Summaries of a step, shared by the exporters: sums per layer and group, figures over all gradients, non-finite
+//! elements.
 
 mod cells;
 mod durations;

@@ -1,15 +1,16 @@
-//! Elements that are NaN or infinite, counted or betrayed.
+//! The number of elements that are NaN or infinite, counted or inferred.
 
 use trainmon_core::{Kind, Reading, Statistic};
 
 use crate::MeasuredStatistics;
 
-/// NaN and infinite elements. Where they were not counted, a statistic that is not finite proves at least one.
+/// The number of NaN and infinite elements. If they were not counted, a statistic that is not finite proves at least
+/// one.
 pub(crate) fn nonfinite_elements(reading: &Reading, kind: Kind, measured: MeasuredStatistics) -> u64 {
     let has = |statistic| measured.of(kind).contains(statistic);
     let stats = match reading {
         Reading::Tensor(stats) => stats,
-        // The first of plain numbers is what the others are told of.
+        // The other plain numbers are about the first.
         Reading::Values(values) => return u64::from(values.get().first().is_some_and(|first| !first.is_finite())),
     };
     let counted = stats.nonfinite();

@@ -1,14 +1,14 @@
-//! The run's own numbers: what `steps.csv` has beside the tensors' files.
+//! The run's own numbers, as in `steps.csv`.
 
 use trainmon_core::StepBatch;
 use trainmon_run_files::StepColumn;
 
-/// The tag of a column of `steps.csv`: `run/…` about the training, `monitor/…` about the monitor.
+/// The tag of a column of `steps.csv`: `run/…` for the training, `monitor/…` for the monitor.
 pub fn fact_tag(column: StepColumn) -> String {
     format!("{}/{}", if column.is_of_training() { "run" } else { "monitor" }, column.name())
 }
 
-/// The tags and numbers of a step, in the columns' order. `unix_seconds` is not among them: it is the points' own time.
+/// The tags and numbers of a step, in order of the columns. Excludes `unix_seconds`, which is the points' own time.
 pub(super) fn facts_of(batch: &StepBatch) -> Vec<(String, f64)> {
     let facts = StepColumn::ALL.into_iter().filter(|column| *column != StepColumn::UnixSeconds);
     facts.filter_map(|column| Some((fact_tag(column), column.number(batch)?))).collect()

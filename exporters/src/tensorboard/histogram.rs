@@ -2,16 +2,16 @@
 
 use super::message::HistogramMessage;
 
-/// The lowest and highest decade told apart: nothing that trains lies outside.
+/// The lowest and highest separate decade: ratios outside do not occur in a working training.
 const LOWEST_DECADE: i32 = -10;
 const HIGHEST_DECADE: i32 = 2;
-/// Buckets per decade: each is wider than the one below by 78 %.
+/// The number of buckets per decade: each is 78 % wider than the one below.
 const PER_DECADE: i32 = 4;
 
-/// How ratios are spread: buckets of a quarter decade from 1e-10 to 100, one below and one above.
+/// A histogram of ratios: buckets of a quarter decade from 1e-10 to 100, one below and one above.
 ///
-/// The numbers are decimal logarithms, since TensorBoard's axes are linear: -3 is a change of a thousandth. A ratio of
-/// zero counts as 1e-10.
+/// The numbers are decimal logarithms, because TensorBoard's axes are linear: -3 is a change of a thousandth. A ratio
+/// of zero counts as 1e-10.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     smallest: f64,
@@ -22,12 +22,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// What TensorBoard shows beside the chart.
+    /// The description in TensorBoard next to the chart.
     pub(super) const DESCRIPTION: &str =
-        "Decimal logarithm of each parameter's change relative to its size: -3 is a change of a thousandth.";
+        "Decimal logarithm of each parameter's update ratio (change divided by size): -3 is a change of a thousandth.";
 
-    /// The distribution of these ratios, and how many were left out because they are not finite or below zero. No
-    /// histogram without at least one ratio.
+    /// The histogram of these ratios, and the number of ratios excluded because they are negative or not finite. No
+    /// histogram without any ratio.
     pub fn of_ratios(ratios: impl IntoIterator<Item = f64>) -> (Option<Self>, u64) {
         let (mut histogram, mut left_out) = (Self::empty(), 0);
         for ratio in ratios {
@@ -54,7 +54,7 @@ impl Histogram {
 
     fn add(&mut self, logarithm: f64) {
         let above_lowest = (logarithm - f64::from(LOWEST_DECADE)) * f64::from(PER_DECADE);
-        // Saturating: what is far above lands in the last bucket.
+        // Saturating: values far above the range are in the last bucket.
         let bucket = (above_lowest.floor() as usize).saturating_add(1).min(self.counts.len() - 1);
         self.counts[bucket] += 1;
         self.smallest = self.smallest.min(logarithm);

@@ -1,4 +1,4 @@
-//! The protobuf messages of event files, with the fields that are written or read and their public numbers.
+//! The protobuf messages of event files, with the fields in use and their public numbers.
 
 use prost::{Message, Oneof};
 
@@ -13,7 +13,7 @@ pub(super) struct Event {
     pub(super) what: Option<What>,
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum What {
     /// The format; the first record of every file.
@@ -40,7 +40,7 @@ pub(super) struct SummaryValue {
     pub(super) content: Option<Content>,
 }
 
-/// A value: one number, a distribution, or a tensor, which is how texts are written, and numbers by newer writers.
+/// A value: one number, a distribution, or a tensor (used for texts, and by newer writers for numbers).
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum Content {
     #[prost(float, tag = "2")]
@@ -84,13 +84,13 @@ impl TensorMessage {
     /// `DT_INT64`.
     const INT64: i32 = 9;
 
-    /// A tensor without dimensions that holds a text.
+    /// A text tensor without dimensions.
     pub(super) fn of_text(text: &str) -> Self {
         let shape = Some(Shape::default());
         Self { dtype: Self::STRING, shape, text: vec![text.as_bytes().to_vec()], ..Self::default() }
     }
 
-    /// The number of a tensor without dimensions; `None` for every other tensor.
+    /// The number in a tensor without dimensions; `None` for other tensors.
     pub(super) fn scalar(&self) -> Option<f64> {
         if self.shape.as_ref().is_some_and(|shape| !shape.dim.is_empty()) {
             return None;
@@ -115,7 +115,7 @@ impl TensorMessage {
     }
 }
 
-/// The sizes of a tensor; none of a single number or text.
+/// The sizes of a tensor; empty for a single number or text.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Shape {
     #[prost(message, repeated, tag = "2")]
@@ -135,13 +135,13 @@ pub(super) struct SummaryMetadata {
     pub(super) plugin_data: Option<PluginData>,
     #[prost(string, tag = "3")]
     pub(super) summary_description: String,
-    /// Needed for texts only: readers know the others by themselves.
+    /// Required for texts only: readers recognize the others.
     #[prost(int32, tag = "4")]
     pub(super) data_class: i32,
 }
 
 impl SummaryMetadata {
-    /// Shown as it is, neither as a line nor as an image.
+    /// Shown unchanged, neither as a line nor as an image.
     pub(super) const TENSOR: i32 = 2;
 }
 
@@ -163,7 +163,7 @@ pub(super) struct HistogramMessage {
     pub(super) sum: f64,
     #[prost(double, tag = "5")]
     pub(super) sum_squares: f64,
-    /// The upper end of each bucket, not part of it.
+    /// The upper limit of each bucket (exclusive).
     #[prost(double, repeated, tag = "6")]
     pub(super) bucket_limit: Vec<f64>,
     #[prost(double, repeated, tag = "7")]

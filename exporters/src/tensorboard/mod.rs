@@ -1,14 +1,14 @@
 //! TensorBoard event files: one run per kind of tensor, and one for the run's own numbers.
 //!
 //! ```text
-//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, what the script tells under names of its
-//!                                                own, the monitor's own cost, alerts
+//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, numbers that the script logs,
+//!                                                the monitor's own cost, alerts
 //! <directory>/grad_reduced/events.out.tfevents.…  tags like vp0:blocks.0.attn.qkv.weight/norm
 //! <directory>/update_ratio/events.out.tfevents.…  the same, and a histogram over the parameters
 //! ```
 //!
-//! Layout and tags are those of msprobe's conversion of CSV files, so one chart shows a statistic of one tensor with a line
-//! for each kind. Values are float32: the format has no other scalar.
+//! Layout and tags are those of msprobe's conversion of CSV files, so that one chart shows a statistic of one tensor
+//! with a line per kind. Values are float32, the only scalar of the format.
 
 mod facts;
 mod histogram;
@@ -41,18 +41,18 @@ pub use self::writer::{EventWriter, Point, Value};
 
 /// The tag of the distribution of update ratios.
 pub const UPDATE_RATIO_HISTOGRAM: &str = "update_ratio_log10";
-/// The tag of how many update ratios had no place in it.
+/// The tag of the number of update ratios excluded from the histogram.
 pub const UPDATE_RATIO_LEFT_OUT: &str = "update_ratio_log10_left_out";
-/// The tag of how many tags there was no room for; written once there are any.
+/// The tag of the number of tags beyond the limit; written once there are any.
 pub const TAGS_LEFT_OUT: &str = "monitor/tags_left_out";
-/// What stands before the rule's name in the tag of an alert.
+/// The prefix of the rule's name in the tag of an alert.
 pub const ALERT_TAG: &str = "alert/";
 
 /// Writes event files, step by step.
 pub struct TensorBoardExporter {
-    /// What is measured now.
+    /// The config in effect.
     config: Config,
-    /// Where the config comes from, once it was changed while the training ran.
+    /// The plan of the config, after a change during the training.
     plan: Option<Arc<Plan>>,
     directory: PathBuf,
     facts: EventWriter,
@@ -61,7 +61,7 @@ pub struct TensorBoardExporter {
 }
 
 impl TensorBoardExporter {
-    /// Prepares to write into this directory. Nothing is made before the first step, so this cannot fail.
+    /// Prepares to write into this directory. Nothing is created before the first step, so this cannot fail.
     pub fn in_directory(config: &Config, settings: &TensorBoard, directory: PathBuf) -> Self {
         Self {
             config: config.clone(),
@@ -73,12 +73,12 @@ impl TensorBoardExporter {
         }
     }
 
-    /// Where the event files lie.
+    /// The directory of the event files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What is measured from this step on.
+    /// Applies a plan from this step on.
     fn set_plan(&mut self, plan: &Arc<Plan>) {
         if self.plan.as_ref().is_none_or(|known| !Arc::ptr_eq(known, plan)) {
             self.plan = Some(Arc::clone(plan));
@@ -86,7 +86,7 @@ impl TensorBoardExporter {
         }
     }
 
-    /// Writes the records of one kind. The failure counts those that are not in the file.
+    /// Writes the records of one kind. The failure counts those that were not written.
     fn write_kind(
         &mut self,
         kind: Kind,
@@ -110,7 +110,7 @@ impl TensorBoardExporter {
         let left_out = records.len() - admitted.len();
         let mut points = Vec::with_capacity(admitted.len() * columns.len() + 2);
         for (key, record) in &admitted {
-            // A hook that was given no tensor has no values.
+            // A hook without tensor has no values.
             let Some(reading) = &record.reading else { continue };
             for column in &columns {
                 let value = column_value(kind, reading, column);
@@ -133,7 +133,7 @@ impl TensorBoardExporter {
         Err(ExportFailure { lost_records: left_out as u64, source })
     }
 
-    /// The columns of a kind's CSV file that can be shown here.
+    /// The columns of a kind's CSV file that can be shown in TensorBoard.
     fn columns(&self, kind: Kind, batch: &StepBatch) -> Vec<&'static str> {
         let values = kind.value_columns();
         if !values.is_empty() {
@@ -174,14 +174,14 @@ impl Exporter for TensorBoardExporter {
                 add(&mut total, failure);
             }
         }
-        // Last, as the CSV files' `steps.csv`: a step that is told there has been written.
+        // Last, like `steps.csv` of the CSV files: a step in it has been written completely.
         if let Err(source) = self.write_facts(batch) {
             add(&mut total, ExportFailure { lost_records: 0, source });
         }
         total.map_or(Ok(()), Err)
     }
 
-    /// A text under the rule's tag, at the alert's own step and time.
+    /// Writes a text under the rule's tag, at the alert's own step and time.
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
         let tag = format!("{ALERT_TAG}{}", alert.rule);
         let value = Value::Text(format!("**{}** {}", alert.severity.name(), alert.message));
@@ -198,7 +198,7 @@ impl Exporter for TensorBoardExporter {
     }
 }
 
-/// Adds up what is lost. Of the reasons one is told: a write that failed goes before tags without room.
+/// Adds up losses. A failed write takes precedence over tags beyond the limit as the reason.
 fn add(total: &mut Option<ExportFailure>, failure: ExportFailure) {
     let Some(total) = total else {
         *total = Some(failure);
@@ -214,7 +214,7 @@ fn scalar(tag: &str, value: f64) -> Point<'_> {
     Point { tag, value: Value::Scalar(value) }
 }
 
-/// The value in a column; `None` where a tensor with dimensions has no single value.
+/// The value in a column; `None` if a tensor with dimensions has no single value.
 fn column_value(kind: Kind, reading: &Reading, column: &str) -> Option<f64> {
     let values = kind.value_columns();
     if let Some(place) = values.iter().position(|name| *name == column) {
@@ -227,7 +227,7 @@ fn column_value(kind: Kind, reading: &Reading, column: &str) -> Option<f64> {
     }
 }
 
-/// How the step's update ratios are spread, whether or not each has a tag of its own.
+/// The distribution of the step's update ratios, whether or not each has its own tag.
 fn distribution(records: &[&Record]) -> Vec<Point<'static>> {
     let ratios = records.iter().filter_map(|record| record.reading.as_ref()?.values().first().copied());
     let (histogram, left_out) = Histogram::of_ratios(ratios);

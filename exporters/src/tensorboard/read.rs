@@ -1,4 +1,4 @@
-//! Event files read back: their records, checked, and the numbers in them.
+//! Reads event files: their records, checked, and the numbers in them.
 
 use std::io::{self, Read};
 
@@ -7,50 +7,50 @@ use prost::Message as _;
 use super::message::{Content, Event, What};
 use super::record::{HEAD_BYTES, masked_crc};
 
-/// The numbers that one record holds.
+/// The numbers in one record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadEvent {
-    /// When it was written, in seconds since 1970.
+    /// The time of writing, in seconds since 1970.
     pub wall_time: f64,
-    /// Its step, as it was written: a negative one is the writer's mistake.
+    /// The step as written; a negative one is an error of the writer.
     pub step: i64,
     /// Tags and values.
     pub scalars: Vec<(String, f64)>,
-    /// Tags of values that are no numbers: texts, images, distributions.
+    /// Tags of values that are not numbers: texts, images, distributions.
     pub others: Vec<String>,
 }
 
-/// Why a file is not read on from the record that begins at `offset`.
+/// Why reading stops at the record that begins at `offset`.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum EventFault {
-    /// The file ends within a record, as that of a process that was killed.
-    #[error("the record at byte {offset} is torn")]
+    /// The file ends within a record, as after a killed process.
+    #[error("the record at byte {offset} is incomplete")]
     Torn { offset: u64 },
-    /// The checksum of a record's length is wrong: where the next one begins is not known.
+    /// The checksum of a record's length is wrong, so the start of the next record is unknown.
     #[error("the record at byte {offset} has a damaged length")]
     Length { offset: u64 },
     /// A record is damaged; the next one can be read.
     #[error("the record at byte {offset} is damaged")]
     Content { offset: u64 },
     /// The file cannot be read.
-    #[error("cannot read on from byte {offset}")]
+    #[error("cannot read from byte {offset} on")]
     Read { offset: u64, source: io::Error },
 }
 
 impl EventFault {
-    /// Whether the records behind it can be read.
+    /// Whether the records after it can be read.
     pub fn is_passed(&self) -> bool {
         matches!(self, Self::Content { .. })
     }
 }
 
-/// Whether a file that begins with these bytes is an event file: its first length has the right checksum.
+/// Whether these are the first bytes of an event file: its first length has the right checksum.
 pub fn begins_as_events(bytes: &[u8]) -> bool {
     bytes.first_chunk::<HEAD_BYTES>().is_some_and(|head| length_of(head).is_some())
 }
 
-/// Reads an event file record by record, in memory of one record.
+/// Reads an event file record by record, in the memory of one record.
 #[derive(Debug)]
 pub struct EventReader<R> {
     input: R,
@@ -59,12 +59,12 @@ pub struct EventReader<R> {
 }
 
 impl<R: Read> EventReader<R> {
-    /// A reader that stands at a file's beginning; `input` is best buffered.
+    /// A reader at a file's beginning; `input` should be buffered.
     pub fn new(input: R) -> Self {
         Self { input, offset: 0, content: Vec::new() }
     }
 
-    /// Bytes read.
+    /// The number of bytes read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -72,7 +72,7 @@ impl<R: Read> EventReader<R> {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// The record is torn or damaged. [`EventFault::is_passed`] says whether another call goes on behind it.
+    /// The record is incomplete or damaged. [`EventFault::is_passed`] tells whether another call continues after it.
     pub fn next_event(&mut self) -> Result<Option<ReadEvent>, EventFault> {
         let offset = self.offset;
         let read = |source| EventFault::Read { offset, source };
@@ -84,7 +84,7 @@ impl<R: Read> EventReader<R> {
         let head: [u8; HEAD_BYTES] = head.try_into().map_err(|_short: Vec<u8>| EventFault::Torn { offset })?;
         let length = length_of(&head).ok_or(EventFault::Length { offset })?;
         self.content.clear();
-        // Without room made beforehand: a length may be long past the file's end.
+        // Without preallocation: the length may exceed the end of the file by far.
         self.input.by_ref().take(length).read_to_end(&mut self.content).map_err(read)?;
         let mut checksum = Vec::with_capacity(4);
         self.input.by_ref().take(4).read_to_end(&mut checksum).map_err(read)?;
@@ -118,7 +118,7 @@ impl ReadEvent {
     }
 }
 
-/// The length in a record's head, if its checksum is right.
+/// The length in a record's header, if its checksum is right.
 fn length_of(head: &[u8; HEAD_BYTES]) -> Option<u64> {
     let (length, checksum) = head.split_first_chunk::<8>()?;
     (u32::from_le_bytes(checksum.try_into().ok()?) == masked_crc(length)).then(|| u64::from_le_bytes(*length))

@@ -1,14 +1,14 @@
-//! The framing of records in an event file (TFRecord): length and content, each with its checksum.
+//! The framing of records in an event file (TFRecord): length and content, each with a checksum.
 
-/// Added to a rotated CRC, so that the checksum of data that holds checksums is no special case.
+/// The offset added to a rotated CRC, so that data that contains checksums is no special case.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// Bytes before a record's content: its length, and that one's checksum.
+/// The number of bytes before a record's content: its length, and the length's checksum.
 pub(super) const HEAD_BYTES: usize = 12;
-/// Bytes around a record's content.
+/// The number of bytes around a record's content.
 const FRAME_BYTES: usize = 16;
 
-/// One record: the length (8 bytes, little-endian), the length's checksum, the content, the content's checksum.
+/// Frames one record: the length (8 bytes, little-endian), the length's checksum, the content, the content's checksum.
 pub(super) fn framed(content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(content.len() + FRAME_BYTES);
@@ -19,7 +19,7 @@ pub(super) fn framed(content: &[u8]) -> Vec<u8> {
     record
 }
 
-/// CRC-32C (Castagnoli), rotated by 15 bits, with the delta added.
+/// CRC-32C (Castagnoli), rotated by 15 bits, with the offset added.
 pub(super) fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(MASK_DELTA)
 }

@@ -1,13 +1,14 @@
-//! Tags: how they are spelt, and how many there may be.
+//! Tags and their limit.
 
 use std::collections::{HashMap, HashSet};
 
 use trainmon_core::{Kind, TensorId};
 
-/// The tag of a tensor's statistic, spelt as msprobe's conversion of its CSV files spells it:
-/// `vp0:blocks.0.attn.qkv.weight/norm`, `vp0:fc1.input:micro1/norm`. The kind is not in it: it names the run.
+/// The tag of a tensor's statistic, spelt like msprobe's conversion of its CSV files:
+/// `vp0:blocks.0.attn.qkv.weight/norm`, `vp0:fc1.input:micro1/norm`. It does not contain the kind, which is the name of
+/// the run.
 ///
-/// `micro_step` is given where the CSV file has that column, with the number it has there.
+/// `micro_step` is set if the CSV file has that column, with the number in it.
 pub fn tensor_tag(vpp_stage: u32, name: &str, micro_step: Option<u32>, column: &str) -> String {
     match micro_step {
         Some(micro_step) => format!("vp{vpp_stage}:{name}:micro{micro_step}/{column}"),
@@ -15,16 +16,16 @@ pub fn tensor_tag(vpp_stage: u32, name: &str, micro_step: Option<u32>, column: &
     }
 }
 
-/// What one record's tags hang on.
+/// The key of one record's tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TagKey {
     pub(super) kind: Kind,
     pub(super) tensor: TensorId,
-    /// As the tag shows it.
+    /// As shown in the tag.
     pub(super) micro_step: Option<u32>,
 }
 
-/// The tags in use. TensorBoard lists every tag of a run before it draws any, so there is a most.
+/// The tags in use. TensorBoard lists every tag of a run before it draws any, so their number is limited.
 #[derive(Debug)]
 pub(super) struct TagTable {
     max: usize,
@@ -38,7 +39,8 @@ impl TagTable {
         Self { max, used: 0, known: HashMap::new(), left_out: HashSet::new() }
     }
 
-    /// Makes the tags of these columns. `false` if there is no room for all of them: then none is made.
+    /// Creates the tags of these columns. Returns `false`, without creating any, if the limit does not allow all of
+    /// them.
     pub(super) fn admit(&mut self, key: TagKey, columns: &[&'static str], vpp_stage: u32, name: &str) -> bool {
         let known = self.known.get(&key).map_or(&[][..], Vec::as_slice);
         let is_new = |column: &&&'static str| !known.iter().any(|(old, _)| old == *column);
@@ -70,7 +72,7 @@ impl TagTable {
         self.max
     }
 
-    /// How many different tags there was no room for.
+    /// The number of different tags beyond the limit.
     pub(super) fn left_out(&self) -> usize {
         self.left_out.len()
     }

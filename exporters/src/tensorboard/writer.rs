@@ -1,4 +1,4 @@
-//! Event files: one directory is what TensorBoard calls a run.
+//! Writes event files. A directory is a run in TensorBoard's terms.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -15,37 +15,37 @@ use super::message::{Content, Event, PluginData, Summary, SummaryMetadata, Summa
 use super::record::framed;
 use crate::ExportError;
 
-/// The format that every reader since 2016 knows.
+/// The format that every reader since 2016 supports.
 const FILE_VERSION: &str = "brain.Event:2";
 
-/// Numbers the files of this process, so that no two have the same name and later ones sort behind.
+/// Numbers the files of this process, so that all names differ and later files sort last.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// A value of one step under its tag.
+/// A tagged value of one step.
 #[derive(Clone, Debug)]
 pub struct Point<'a> {
-    /// TensorBoard groups charts by what stands before the first `/`.
+    /// TensorBoard groups charts by the part before the first `/`.
     pub tag: &'a str,
     /// The value.
     pub value: Value,
 }
 
-/// What a point shows.
+/// The content of a point.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A number, written as the nearest float32: the format has no other.
+    /// A number, written as the nearest float32, the only scalar of the format.
     Scalar(f64),
     /// A distribution.
     Histogram(Histogram),
-    /// A text, which TensorBoard takes for Markdown.
+    /// A text, which TensorBoard renders as Markdown.
     Text(String),
 }
 
-/// Appends to one run. The directory and the file are made with the first event.
+/// Appends to one run. The directory and the file are created with the first event.
 ///
-/// Every event is one record and one write, with the operating system when [`append`](Self::append) returns. A kill
-/// within the write leaves a torn last record, which TensorBoard passes over. After a write that failed the next event
-/// goes to a file of its own: a reader may have seen the torn part.
+/// Every event is one record and one write, and is with the operating system when [`append`](Self::append) returns. A
+/// kill during the write leaves an incomplete last record, which TensorBoard skips. After a failed write, the next
+/// event goes to a new file, because a reader may have seen the incomplete part.
 #[derive(Debug)]
 pub struct EventWriter {
     directory: PathBuf,
@@ -57,7 +57,7 @@ struct EventFile {
     path: PathBuf,
     file: File,
     good_length: u64,
-    /// Whether there is more in it than its version.
+    /// Whether the file contains more than its version.
     holds_events: bool,
     /// Tags that this file has described: a reader takes a tag's description from its first value.
     described: HashSet<Box<str>>,
@@ -69,15 +69,15 @@ impl EventWriter {
         Self { directory, file: None }
     }
 
-    /// How many different tags the file at hand has.
+    /// The number of different tags in the current file.
     pub fn tags(&self) -> usize {
         self.file.as_ref().map_or(0, |file| file.described.len())
     }
 
-    /// Appends the points of a step; none write nothing. `unix_seconds` is the step's own time.
+    /// Appends the points of a step; nothing without points. `unix_seconds` is the step's own time.
     ///
     /// # Errors
-    /// The directory or file cannot be written; the points are lost, what was appended before stays.
+    /// The directory or file cannot be written. The points are lost; earlier ones stay.
     pub fn append(&mut self, unix_seconds: f64, step: Step, points: &[Point<'_>]) -> Result<(), ExportError> {
         if points.is_empty() {
             return Ok(());
@@ -103,7 +103,7 @@ impl EventFile {
         file.append_record(&framed(&version))
     }
 
-    /// The file again, with the points in it; on failure it is left behind whole.
+    /// Returns the file with the points added; on failure, it is left without an incomplete record.
     fn append(mut self, unix_seconds: f64, step: Step, points: &[Point<'_>]) -> Result<Self, ExportError> {
         let value = points.iter().map(|point| self.value(point)).collect();
         let what = Some(What::Summary(Summary { value }));
@@ -143,8 +143,8 @@ impl EventFile {
         }
     }
 
-    /// Takes a torn record off, or the whole file if nothing else is in it, lest a full disk fills up with empty files.
-    /// This can itself fail; the error that matters is the first.
+    /// Removes an incomplete record, or the whole file if it contains nothing else, so that a full disk does not fill
+    /// up with empty files. An error here is ignored in favour of the first one.
     fn take_back(&self) {
         let taken_back =
             if self.holds_events { self.file.set_len(self.good_length) } else { std::fs::remove_file(&self.path) };
@@ -161,14 +161,14 @@ fn new_file(directory: &Path, now: u64) -> Result<(PathBuf, File), ExportError> 
         let path = directory.join(name);
         match OpenOptions::new().append(true).create_new(true).open(&path) {
             Ok(file) => return Ok((path, file)),
-            // A process of the same id on a machine of the same name, in the same second.
+            // Another process with the same id, on a host with the same name, in the same second.
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(ExportError::Write { path, source }),
         }
     }
 }
 
-/// Seconds since 1970; 0 for a clock set before that.
+/// Seconds since 1970; 0 for earlier times.
 pub(super) fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

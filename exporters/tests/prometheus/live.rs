@@ -135,7 +135,7 @@ fn a_heat_map_is_asked_for_by_kind_and_statistic() {
     assert_eq!((tail.values, tail.columns.from), (vec![3.0], 2));
     let unknown = ask("?kind=update&statistic=norm");
     assert_eq!(unknown.status, 404);
-    assert_eq!(unknown.body, "no such heat map; there is grad_reduced (norm, absmax, zeros)\n");
+    assert_eq!(unknown.body, "no such heat map; available: grad_reduced (norm, absmax, zeros)\n");
     let statuses =
         ["", "?kind=grad_reduced", "?kind=grad_reduced&statistic=norm&from=x"].map(|query| ask(query).status);
     assert_eq!(statuses, [400; 3]);

@@ -228,7 +228,7 @@ fn refusal(config: &Prometheus, local_rank: u32) -> (String, &'static str) {
 #[test]
 fn an_address_that_cannot_be_is_not_called_taken() {
     let (said, hint) = refusal(&Prometheus { port: 65_530, ..config() }, 7);
-    assert_eq!(said, "`prometheus.port` + local rank: expected at most 65535, found 65530 + 7 = 65537");
+    assert_eq!(said, "`prometheus.port` + local rank is 65530 + 7 = 65537, expected at most 65535");
     assert!(hint.contains("set a lower `prometheus.port`"), "{hint}");
     let (_, hint) = refusal(&Prometheus { port: 1, ..config() }, u32::MAX);
     assert!(hint.contains("set a lower `prometheus.port`"), "{hint}");
@@ -236,7 +236,7 @@ fn an_address_that_cannot_be_is_not_called_taken() {
     let bind = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
     let (said, hint) = refusal(&Prometheus { bind, ..config() }, 0);
     assert!(said.starts_with("cannot listen on 203.0.113.1:0: "), "{said}");
-    assert!(hint.starts_with("`prometheus.bind` is no address of this machine"), "{hint}");
+    assert!(hint.starts_with("set `prometheus.bind` to an address of this host"), "{hint}");
 }
 
 #[test]

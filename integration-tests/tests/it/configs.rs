@@ -19,7 +19,7 @@ fn assert_told_and_unmeasured(scene: &Scene, told: &[&str]) -> Result<()> {
     Ok(())
 }
 
-const HINT: &str = "  hint: `trainmon check-config FILE` shows it with its place in the file";
+const HINT: &str = "  hint: run `trainmon check-config FILE` to see the line in the file";
 const OFF: &str = "nothing is measured; training goes on";
 
 #[test]

@@ -160,7 +160,7 @@ fn nobody_is_let_in_without_the_token_and_nothing_leads_elsewhere() -> Result<()
     fs::write(&wrong, fs::read_to_string(&token_file)?.chars().rev().collect::<String>())?;
     let (right, wrong) = (token_file.to_str().context("a path")?, wrong.to_str().context("a path")?);
     for order in [&["status"][..], &["pause"], &["set", "--every", "2"], &["flush"]] {
-        watched.refused(&[&["--url", url, "--token-file", wrong], order].concat(), "no token, or a wrong one")?;
+        watched.refused(&[&["--url", url, "--token-file", wrong], order].concat(), "the token is missing or wrong")?;
     }
     let served = watched.ctl(&["--url", url, "--token-file", right, "status", "--json"])?;
     assert_eq!(served.status.code(), Some(0), "{}", text(&served.stderr));

@@ -36,7 +36,7 @@ fn assert_losses_told(ended: &Ended, csv: &CsvTree) -> Result<()> {
     let notice = ended.stderr.lines().find(|line| line.contains("No space left")).context("no notice")?;
     assert!(notice.starts_with("trainmon: warning: csv: cannot write `"), "{notice}");
     assert!(notice.contains(".csv`") && notice.ends_with("losses are counted, training goes on"), "{notice}");
-    assert_eq!(ended.notices("hint: free space on that disk; writing resumes by itself with the next step"), 1);
+    assert_eq!(ended.notices("hint: free space on that disk; trainmon resumes writing with the next step"), 1);
     Ok(())
 }
 
@@ -108,7 +108,7 @@ fn assert_nothing_delivered(ended: &Ended, base: &std::path::Path, why: &str) ->
     let notice = ended.stderr.lines().next().unwrap_or_default();
     let beginning = format!("trainmon: warning: csv: cannot create directory `{}/", base.display());
     assert!(notice.starts_with(&beginning) && notice.contains(why), "{notice}");
-    let hint = "  hint: make the directory writable, or name another in MONITOR_OUTPUT_DIR or `output_dir`";
+    let hint = "  hint: make the directory writable, or set another one with MONITOR_OUTPUT_DIR or `output_dir`";
     assert_eq!(ended.stderr.lines().nth(1), Some(hint));
     Ok(())
 }

@@ -178,7 +178,7 @@ fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
         hint: check the path; it is relative to the current directory\n";
     assert!(said.err.starts_with(expected), "{}", said.err);
     assert!(
-        said.err.contains("`train.json` is no monitored run: it is a file and no journal (`.tmj`)"),
+        said.err.contains("`train.json` is not a monitored run: it is a file, but not a journal (`.tmj`)"),
         "{}",
         said.err
     );

@@ -7,8 +7,8 @@ use trainmon_core::{Expectation, number};
 /// msprobe's weight of the past.
 const DECAY: f64 = 0.99;
 
-/// The running average of magnitudes: the first value, then 0.99 of itself and 0.01 of the next. A value that is not
-/// finite is left out; msprobe's average stays NaN for ever after one.
+/// The running average of magnitudes: the first value, then 0.99 of itself plus 0.01 of the next. Values that are not
+/// finite are skipped; msprobe's average stays NaN after one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Anomaly {
     #[serde(with = "number::optional")]
@@ -16,21 +16,21 @@ pub(crate) struct Anomaly {
 }
 
 impl Anomaly {
-    /// A magnitude above the average by more than the threshold's share of it.
+    /// A magnitude that exceeds the average by more than the threshold allows.
     pub(crate) fn turbulence(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let average = self.before(value)?;
         let upper = average * (1.0 + args.threshold.unwrap_or_default());
         (value.abs() > upper).then_some(Expectation { typical: Some(average), lower: None, upper: Some(upper) })
     }
 
-    /// Not a number, infinite, or of a magnitude above the threshold where there is one.
+    /// NaN, infinity, or a magnitude above the threshold if there is one.
     pub(crate) fn nan_or_large(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let average = self.before(value);
         let is_large = args.threshold.is_some_and(|threshold| value.abs() > threshold);
         (is_large || !value.is_finite()).then_some(Expectation { typical: average, lower: None, upper: args.threshold })
     }
 
-    /// The average without this value, which becomes part of it; the first one is compared with itself.
+    /// The average without this value, which is then added. The first value is compared with itself.
     fn before(&mut self, value: f64) -> Option<f64> {
         let magnitude = value.abs();
         if !magnitude.is_finite() {

@@ -1,9 +1,9 @@
-//! An exponential average that is right from its first value on.
+//! An exponential average without bias for its first values.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::number;
 
-/// Weighs the last values most; early on it is the plain mean of what there is.
+/// An average that weighs the last values most; the first ones form a plain mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Average {
     #[serde(with = "number")]
@@ -13,7 +13,7 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// Takes a finite value; `horizon` values count about two thirds of all.
+    /// Adds a finite value. The last `horizon` values have about two thirds of the weight.
     pub(crate) fn add(&mut self, value: f64, horizon: f64) {
         let decay = 1.0 - 1.0 / horizon;
         self.sum = decay * self.sum + (1.0 - decay) * value;

@@ -1,20 +1,21 @@
-//! A run's first values, before a rule has seen enough to know their scatter. Only extreme values are reported.
+//! The start of a run, before a rule has seen enough values to know their variation. Only extreme values are reported.
 
 use std::collections::VecDeque;
 
 use trainmon_core::{Expectation, median_of};
 
-/// Values seen before the first limit.
+/// The number of values before the first check.
 const MIN_VALUES: usize = 6;
-/// Norms: this many times the median so far. In a linear warm-up an update grows to twice its median, in a quadratic one to four times.
+/// The limit for norms, as a multiple of the median so far. In a linear warm-up, an update grows to twice its median;
+/// in a quadratic one, to four times.
 const OF_MEDIAN: f64 = 10.0;
-/// Losses start high and fall: this many times the largest so far.
+/// The limit for losses, which start high and fall, as a multiple of the largest so far.
 const OF_LARGEST_LOSS: f64 = 3.0;
 
-/// As long as they are all within this factor.
+/// Losses are checked only while all are within this factor.
 const MAX_SPREAD: f64 = 10.0;
 
-/// What is expected of a norm after these, if it is far above them.
+/// The expectation for a norm that is far above the values before it.
 pub(super) fn norm(before: impl Iterator<Item = f64>, value: f64) -> Option<Expectation> {
     let mut room: Vec<f64> = before.collect();
     let is_known = room.len() >= MIN_VALUES;
@@ -27,13 +28,13 @@ pub(super) fn norm(before: impl Iterator<Item = f64>, value: f64) -> Option<Expe
     })
 }
 
-/// The same of a loss.
+/// The expectation for a loss that is far above the values before it.
 pub(super) fn loss(before: &VecDeque<f64>, value: f64) -> Option<Expectation> {
     if before.len() < MIN_VALUES {
         return None;
     }
     let largest = before.iter().copied().fold(f64::MIN, f64::max);
-    // Losses around zero (of policies, of adversaries) and those still on their way have no range yet.
+    // Losses around zero (policies, adversaries) and those that are still falling have no range yet.
     if before.iter().any(|&one| one <= 0.0 || largest > MAX_SPREAD * one) {
         return None;
     }

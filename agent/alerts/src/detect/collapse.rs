@@ -1,30 +1,31 @@
-//! `Collapse`: a loss that is the same number in every step, with a gradient norm that stands still as well.
+//! `Collapse`: a loss that is the same number in every step, with a gradient norm that does not change either.
 //!
-//! A loss of exactly 0 (a mask that hides every token, a sum in the wrong place) or of ln 2 (a model whose output is constant) looks
-//! calm to every other rule. In a training that learns neither loss nor norm repeats.
+//! A loss of exactly 0 (a mask that hides every token, a sum in the wrong place) or of ln 2 (a model with constant
+//! output) looks normal to every other rule. In a training that learns, neither loss nor norm repeats.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::RuleArgs;
 use trainmon_core::{Expectation, number};
 
-/// How much of itself a norm may change by and still stand still: rounding in sums that are done in another order.
+/// The relative change below which a norm counts as constant: rounding in sums of a different order.
 const NORM_TOLERANCE: f64 = 1e-6;
 
-/// What the steps in a row have in common.
+/// The state of the run of equal steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Collapse {
     #[serde(with = "number::optional")]
     loss: Option<f64>,
     #[serde(with = "number::optional")]
     norm: Option<f64>,
-    /// Steps in a row, with the first.
+    /// The number of steps in a row, including the first.
     steps: u64,
 }
 
 impl Collapse {
-    /// Takes a step's loss and gradient norm. Without a norm it finds nothing, because a script may log a constant in place of a loss.
+    /// Adds a step's loss and gradient norm. Without a norm it finds nothing, because a script may log a constant
+    /// instead of a loss.
     pub(crate) fn observe(&mut self, args: &RuleArgs, loss: f64, norm: Option<f64>) -> Option<Expectation> {
-        // A step that is measured in part has no norm: it says something where its loss differs.
+        // A partially measured step has no norm; it counts only if its loss differs.
         if norm.is_none() && self.loss == Some(loss) {
             return None;
         }

@@ -1,34 +1,34 @@
-//! Rules that look at one value, or at how many in a row are of one sort.
+//! Rules on a single value, or on a number of similar values in a row.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::Expectation;
 use trainmon_core::config::RuleArgs;
 
-/// `NonFinite`: NaN or infinite. A norm is so exactly when an element is, or its square leaves float64.
+/// `NonFinite`: NaN or infinite. A norm is not finite exactly if an element is not, or its square overflows float64.
 pub(crate) fn non_finite(value: f64) -> Option<Expectation> {
     (!value.is_finite()).then_some(Expectation::default())
 }
 
-/// `NormMismatch`: a ratio that is 1 only within the threshold's share. Not a number does not agree with anything.
+/// `NormMismatch`: a ratio that differs from 1 by more than the threshold allows. NaN always differs.
 pub(crate) fn far_from_one(args: &RuleArgs, ratio: f64) -> Option<Expectation> {
     let tolerance = args.threshold.unwrap_or_default();
     let agrees = (ratio - 1.0).abs() <= tolerance;
     (!agrees).then_some(Expectation { typical: Some(1.0), lower: Some(1.0 - tolerance), upper: Some(1.0 + tolerance) })
 }
 
-/// Steps in a row that are of the sort a rule looks for.
+/// The number of steps in a row that meet a rule's condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InARow {
     steps: u64,
 }
 
 impl InARow {
-    /// `Dead`: exactly zero for that many steps.
+    /// `Dead`: exactly zero for the configured number of steps.
     pub(crate) fn dead(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         self.count(args, value == 0.0).then(Expectation::default)
     }
 
-    /// `UpdateRatio`: above the threshold for that many steps.
+    /// `UpdateRatio`: above the threshold for the configured number of steps.
     pub(crate) fn above(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let upper = args.threshold.unwrap_or_default();
         self.count(args, value > upper).then_some(Expectation { typical: None, lower: None, upper: Some(upper) })

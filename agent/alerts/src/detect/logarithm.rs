@@ -1,7 +1,7 @@
-//! Logarithm and exponential from additions, multiplications and divisions alone: those of the system's library differ
-//! in the last digit from processor to processor, and then a checkpoint's state and a finding would too.
+//! Logarithm and exponential from additions, multiplications and divisions only. Those of the system's library differ
+//! in the last digit between processors, so that checkpoint states and findings would, too.
 
-/// Terms of the series; with |t| <= 1/3 or |x| <= 0.35 the rest is below 1e-16 of the sum.
+/// The number of terms of the series. With |t| <= 1/3 or |x| <= 0.35, the rest is below 1e-16 of the sum.
 const TERMS: u32 = 16;
 
 /// The natural logarithm of a finite number above zero.
@@ -16,7 +16,7 @@ pub(crate) fn logarithm(value: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
-/// e to the power of a number; beyond +-700 as of that.
+/// e to the power of a number, clamped to +-700.
 pub(crate) fn exponential(power: f64) -> f64 {
     let power = power.clamp(-700.0, 700.0);
     let whole = (power * std::f64::consts::LOG2_E).round();

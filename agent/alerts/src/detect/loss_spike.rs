@@ -1,8 +1,9 @@
 //! `Spike` on a loss: a rise far above the median of the last values.
 //!
-//! A loss has a scale of its own: it starts at the logarithm of the vocabulary and moves by a few hundredths of itself from
-//! batch to batch. A bad batch stands out of that by ten median deviations, in one step in some hundred; learnt as the tail of
-//! the series (as norms are, whose tails are heavy) such steps would hide one another.
+//! A loss has its own scale: it starts at the logarithm of the vocabulary size and changes by a few hundredths of
+//! itself from batch to batch. A bad batch exceeds that by ten median deviations, in about one step in a hundred. If
+//! these were learnt as the tail of the series (as for norms, whose tails are heavy), such steps would hide one
+//! another.
 
 use std::collections::VecDeque;
 
@@ -14,44 +15,44 @@ use trainmon_core::{Expectation, median_of, number};
 use super::beginning;
 use super::spike::{power, root};
 
-/// The limit in median absolute deviations, ten at the threshold that the rule has by default (4). Of normal values one in 10^11
-/// is as far.
+/// The limit in median absolute deviations, ten for the rule's default threshold (4). One in 10^11 normal values is as
+/// far.
 const DEVIATIONS_PER_THRESHOLD: f64 = 2.5;
-/// And so of fourth roots: near zero, at the end of a classification, losses scatter in proportion to themselves. At three
-/// hundredths of the level both limits are the same.
+/// The same for fourth roots: near zero, at the end of a classification, losses vary in proportion to themselves. At
+/// three hundredths of the level, both limits are equal.
 const OF_ROOTS_PER_THRESHOLD: f64 = 2.2;
-/// Where rises are that frequent they are the series' way: public pretraining logs have one in 200 steps.
+/// Rises that are this frequent are normal for the series: public pretraining logs have one in 200 steps.
 const MOST_RISES: f64 = 0.0125;
-/// There the limit is this many times as far, and this many times as high as the rises are on average.
+/// For such series the limit is this many times as far, and this many times the average height of the rises.
 const FREQUENT: f64 = 4.0;
 const HIGHER: f64 = 2.0;
-/// What the height of a rise counts for in their average.
+/// The weight of a rise's height in their average.
 const SHARE_OF_LAST: f64 = 1.0 / 16.0;
-/// Steps over which their frequency is taken, and what is assumed before the first: none in so many.
+/// The number of steps over which the frequency is averaged, and the assumption before the first rise: none in so many.
 const HORIZON: f64 = 4_096.0;
 const ASSUMED: f64 = 1_024.0;
 
-/// The last values.
+/// The window of the last values, and the frequency of rises.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize)]
 pub(crate) struct LossSpike {
     #[serde(with = "number::list")]
     values: VecDeque<f64>,
-    /// Steps that count, older ones fading, and how many of them began a rise.
+    /// The number of steps counted, with older ones fading, and how many of them began a rise.
     #[serde(with = "number")]
     #[default(ASSUMED)]
     seen: f64,
     #[serde(with = "number")]
     rises: f64,
-    /// How high above the median these are, on average.
+    /// The average height of rises above the median.
     #[serde(with = "number")]
     height: f64,
-    /// Whether the last value was one.
+    /// Whether the last value was a rise.
     is_risen: bool,
 }
 
 impl LossSpike {
-    /// Whether the value is above the limit. One that is not finite is neither a spike nor part of the window. Cost: two
-    /// partial sorts of the window.
+    /// Adds a value and checks whether it is above the limit. Values that are not finite are ignored. Cost: two partial
+    /// sorts of the window.
     pub(crate) fn observe(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         if !value.is_finite() {
             return None;
@@ -77,24 +78,24 @@ impl LossSpike {
         let threshold = args.threshold.unwrap_or_default();
         let far =
             (DEVIATIONS_PER_THRESHOLD * threshold * median_of(&mut room)).max(self.far_by_roots(threshold, median));
-        // However calm the window is.
+        // Applies however little the window varies.
         let floor = (args.floor.unwrap_or(1.0) - 1.0) * median.abs();
         let is_frequent = self.rises > MOST_RISES * self.seen;
         let above = if is_frequent { (FREQUENT * far).max(HIGHER * self.height) } else { far };
         self.count(value - median, far.max(floor));
-        // A level that comes back by rounding is no rise.
+        // A level that returns with a rounding error is no rise.
         let upper = median + above.max(floor) + 1e-12 * median.abs();
         (value > upper).then_some(Expectation { typical: Some(median), lower: None, upper: Some(upper) })
     }
 
-    /// How far above the median the limit of the fourth roots is.
+    /// The distance from the median to the limit by fourth roots.
     fn far_by_roots(&self, threshold: f64, median: f64) -> f64 {
         let middle = root(median);
         let mut distances: Vec<f64> = self.values.iter().map(|&value| (root(value) - middle).abs()).collect();
         power(middle + OF_ROOTS_PER_THRESHOLD * threshold * median_of(&mut distances)) - median
     }
 
-    /// A rise that lasts is one, and no way of the series'.
+    /// Counts a rise. One that lasts counts once, so that it does not become normal for the series.
     fn count(&mut self, height: f64, least: f64) {
         let keep = 1.0 - 1.0 / HORIZON;
         if self.seen > HORIZON {

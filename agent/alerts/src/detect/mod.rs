@@ -1,7 +1,7 @@
-//! The rules as state machines: a number per step goes in, a finding may come out. No clock, no I/O, no model.
+//! The rules as state machines: each step adds a number and may produce a finding. No clock, no I/O, no model.
 //!
-//! A detector never keeps a value that is not finite, so none can blind it; and it knows nothing of the others, so none
-//! hides another. What it remembers is saved with a checkpoint.
+//! A detector never stores a value that is not finite, so none can disable it, and detectors are independent, so none
+//! hides another's findings. A checkpoint stores their state.
 
 mod anomaly;
 mod average;
@@ -25,38 +25,38 @@ use self::loss_spike::LossSpike;
 pub(crate) use self::spike::Spike;
 use self::trend::Trend;
 
-/// What a rule found in one value.
+/// A finding of a rule in one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
     /// The value.
     pub value: f64,
-    /// What would have been fine.
+    /// The expected values.
     pub expected: Expectation,
 }
 
-/// What a rule remembers of one series.
+/// The state of a rule for one series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Memory {
     /// `AnomalyTurbulence`, `AnomalyNan`: the running average.
     Anomaly(Anomaly),
-    /// `Spike`: the window, and how far the residuals reach.
+    /// `Spike`: the window, and the tail of the residuals.
     Spike(Box<Spike>),
-    /// `Spike` on a loss: the window, and how frequent rises are.
+    /// `Spike` on a loss: the window, and the frequency of rises.
     LossSpike(Box<LossSpike>),
-    /// `Collapse`: what the last steps have in common.
+    /// `Collapse`: the current run of equal steps.
     Collapse(Collapse),
-    /// `Dead`, `UpdateRatio`: how many steps in a row.
+    /// `Dead`, `UpdateRatio`: the number of steps in a row.
     InARow(InARow),
-    /// `Vanishing`, `Drift`: a quick and a slow average.
+    /// `Vanishing`, `Drift`: a fast and a slow average.
     Trend(Box<Trend>),
-    /// `Drift` on a loss: the same, and the lowest so far.
+    /// `Drift` on a loss: the same, and the lowest value so far.
     LossTrend(Box<Trend>),
-    /// `NonFinite`, `NormMismatch`, those that look elsewhere: nothing.
+    /// `NonFinite`, `NormMismatch` and the rules evaluated elsewhere: no state.
     Nothing,
 }
 
 impl Memory {
-    /// Before the first value.
+    /// The state before the first value.
     pub(crate) fn new(rule: AlertRule, signal: AlertSignal) -> Self {
         match rule {
             AlertRule::Spike if signal == AlertSignal::Loss => Self::LossSpike(Box::default()),
@@ -75,8 +75,8 @@ impl Memory {
         }
     }
 
-    /// Takes the next value. `args` are those the config has now: they may be others than when the memory was saved. `grad_norm`
-    /// is the step's, for `Collapse`.
+    /// Adds the next value. `args` are those of the current config, which may differ from when the state was saved.
+    /// `grad_norm` is the step's, for `Collapse`.
     pub(crate) fn observe(
         &mut self,
         rule: AlertRule,
@@ -97,19 +97,19 @@ impl Memory {
             (Self::LossTrend(trend), _) => trend.drift_of_loss(args, value),
             (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
             (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
-            // `Stall` looks at the clock, the others on threads of their own.
+            // `Stall` watches the clock; the others run on their own threads.
             (Self::Nothing, _) => None,
         };
         expected.map(|expected| Finding { value, expected })
     }
 
-    /// Whether this is what that rule remembers of such a series.
+    /// Whether this is the type of state that the rule uses for such a series.
     pub(crate) fn fits(&self, rule: AlertRule, signal: AlertSignal) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(&Self::new(rule, signal))
     }
 }
 
-/// One rule on one series, on its own: what the monitor does per step and series, for tests and comparisons.
+/// A rule on one series in isolation, as the monitor runs it per step and series, for tests and comparisons.
 #[derive(Clone, Debug)]
 pub struct Detector {
     rule: AlertRule,
@@ -119,49 +119,50 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The rule with these parameters, on a series of this signal. `Stall` and `Baseline` never find anything here.
+    /// Creates the rule with these parameters for a series of this signal. `Stall` and `Baseline` never find anything
+    /// here.
     pub fn new(rule: AlertRule, args: RuleArgs, signal: AlertSignal) -> Self {
         Self { rule, args: resolved(args, signal), signal, memory: Memory::new(rule, signal) }
     }
 
-    /// Takes the next step's value. Cost: at most one pass over the window.
+    /// Adds the next step's value. Cost: at most one pass over the window.
     pub fn observe(&mut self, value: f64) -> Option<Finding> {
         self.observe_with_norm(value, None)
     }
 
-    /// The same of a loss, with the step's gradient norm: `Collapse` looks at both.
+    /// Adds a loss with the step's gradient norm, which `Collapse` also uses.
     pub fn observe_with_norm(&mut self, value: f64, grad_norm: Option<f64>) -> Option<Finding> {
         self.memory.observe(self.rule, &self.args, value, grad_norm)
     }
 
-    /// What it remembers, to be saved with a checkpoint.
+    /// The state for a checkpoint.
     ///
     /// # Errors
-    /// Never in practice: there is nothing in it that JSON cannot hold.
+    /// Never in practice: the state always serializes.
     pub fn state(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::to_value(&self.memory)
     }
 
-    /// Goes on from a saved memory.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// The state is that of another rule, or none at all.
+    /// The value is not a state, or of another rule.
     pub fn load_state(&mut self, state: serde_json::Value) -> Result<(), serde_json::Error> {
         let memory: Memory = serde_json::from_value(state)?;
         if !memory.fits(self.rule, self.signal) {
-            return Err(serde::de::Error::custom(format!("the state is not one of {}", self.rule)));
+            return Err(serde::de::Error::custom(format!("the state does not belong to rule {}", self.rule)));
         }
         self.memory = memory;
         Ok(())
     }
 }
 
-/// A norm is a spike from 1.5 times its mean on, however calm it was.
+/// A norm is a spike only above 1.5 times its mean, however little it varies.
 const NORM_FLOOR: f64 = 1.5;
-/// A loss moves in a narrower range: 1.1 times its mean is a long way back.
+/// A loss has a narrower range: recovering from 1.1 times its mean takes long.
 const LOSS_FLOOR: f64 = 1.1;
 
-/// The parameters for series of this signal.
+/// The parameters for series of this signal, with defaults filled in.
 pub(crate) fn resolved(args: RuleArgs, signal: AlertSignal) -> RuleArgs {
     let own = if signal == AlertSignal::Loss { LOSS_FLOOR } else { NORM_FLOOR };
     RuleArgs { floor: Some(args.floor.unwrap_or(own)), ..args }

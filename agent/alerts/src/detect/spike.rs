@@ -1,4 +1,4 @@
-//! `Spike`: a rise far outside of what the last values lead one to expect.
+//! `Spike`: a rise far outside of the range that the last values predict.
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,31 @@ use trainmon_core::{Expectation, number};
 use super::beginning;
 use super::tail::{Marks, PAIR, SINGLE, Tail};
 
-/// The threshold that the learnt tails are stated for: at another one the limits are in proportion.
+/// The threshold that the learnt tails refer to. For other thresholds, the limits are proportional.
 const USUAL_THRESHOLD: f64 = 4.0;
-/// The least that both of two in a row must exceed, as a share of the threshold.
+/// The minimum that two values in a row must both exceed, as a share of the threshold.
 const PAIR_SHARE: f64 = 0.375;
-/// One step alone is a spike from so many times the floor on: batches that are hard by themselves come to twice the usual norm, and more,
-/// in trainings that go well. What goes wrong lasts.
+/// A single step is a spike only above this multiple of the floor: in healthy trainings, hard batches alone reach twice
+/// the usual norm and more, while faults last.
 const ALONE: f64 = 1.45;
-/// Of two in a row the smaller one may be so many times the floor.
+/// The minimum of the smaller of two values in a row, as a multiple of the floor.
 const SECOND: f64 = 0.8;
-/// Of two in a row the larger one is so many times the floor at least.
+/// The minimum of the larger of two values in a row, as a multiple of the floor.
 const OF_TWO: f64 = 1.15;
-/// This many times the usual is a spike whatever the tail was: a run that falls apart must not be learnt as its way.
+/// A value of this many times the usual one is a spike whatever the tail: a run that diverges must not be learnt as
+/// normal.
 const CEILING: f64 = 9.0;
-/// Unless its residuals are that wide: the least residual there, as a multiple of the threshold.
+/// The exception is wide residuals: the smallest residual for the ceiling, as a multiple of the threshold.
 const CEILING_SHARE: f64 = 1.2;
-/// What exceeds the expected by more deviations than this enters the window as this.
+/// Values enter the window capped at this many deviations above the expected value.
 const WINSOR: f64 = 3.0;
-/// Neighbours are taken to be alike at most this much.
+/// The highest assumed correlation of neighbouring values.
 const MAX_CORRELATION: f64 = 0.95;
-/// Steps behind a finding from which no tail is learnt: what is in disorder says nothing about order.
+/// The number of steps after a finding during which no tail is learnt.
 const DISORDER_STEPS: u32 = 64;
 
-/// The fourth root with its sign. Norms scatter in proportion to their level, rather like log-normal numbers; roots of
-/// them scatter evenly, and unlike logarithms they exist for zero and below. Exact to the last bit on every processor.
+/// The signed fourth root. Norms vary in proportion to their level, similar to log-normal numbers; their roots vary
+/// evenly and, unlike logarithms, exist for zero and below. Exact to the last bit on every processor.
 pub(super) fn root(value: f64) -> f64 {
     value.abs().sqrt().sqrt().copysign(value)
 }
@@ -44,15 +45,16 @@ pub(super) fn power(root: f64) -> f64 {
     (square * square).copysign(root)
 }
 
-/// The last values, and how far their residuals use to reach.
+/// The window of the last values, and the learnt tails of their residuals.
 ///
-/// Looks at fourth roots. Expected: the window's mean, moved towards the last value by their correlation. Residual: the
-/// distance from it in standard deviations of what that leaves over. Limit, in values: what is `threshold` deviations
-/// above the expected, times what the tail of the residuals stretches it by, at least `floor` times the mean. Of two in a
-/// row both may exceed a lower limit only, learnt in the same way.
+/// All computations use fourth roots. Expected value: the window's mean, shifted towards the last value by their
+/// correlation. Residual: the distance from it in standard deviations of the remaining variation. Limit, in values:
+/// `threshold` deviations above the expected value, scaled by the tail of the residuals, at least `floor` times the
+/// mean. Two values in a row only need to exceed a lower limit, learnt in the same way.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize)]
 pub(crate) struct Spike {
-    /// Each no larger than what is three deviations above the expected: a spike must not widen the band for the next one.
+    /// Each capped at three deviations above the expected value, so that a spike does not widen the band for the next
+    /// one.
     #[serde(with = "number::list")]
     roots: VecDeque<f64>,
     #[default(Tail::new(SINGLE))]
@@ -65,11 +67,11 @@ pub(crate) struct Spike {
     /// The last value.
     #[serde(with = "number", default)]
     last_value: f64,
-    /// Steps from which still nothing is learnt.
+    /// The number of remaining steps during which no tail is learnt.
     disorder: u32,
 }
 
-/// What the window says of the next root.
+/// The prediction for the next root.
 #[derive(Clone, Copy, Debug)]
 struct Outlook {
     mean: f64,
@@ -89,22 +91,22 @@ impl Outlook {
         }
     }
 
-    /// The value that many deviations above the expected.
+    /// The value that many deviations above the expected one.
     fn at(&self, deviations: f64) -> f64 {
         power(self.expected + deviations * self.deviation)
     }
 
-    /// The least value that is a spike however calm the window is, `times` the floor.
+    /// The smallest value that is a spike however little the window varies, `times` the floor.
     fn floor(&self, args: &RuleArgs, times: f64) -> f64 {
         let level = power(self.mean);
         let floor = level + (times * args.floor.unwrap_or(1.0) - 1.0) * level.abs();
-        // The root of a level and back is off by rounding, which makes no spike.
+        // The root of a level and back has a rounding error, which must not be a spike.
         floor + 1e-12 * floor.abs()
     }
 }
 
 impl Spike {
-    /// Whether the value is above the limit. One that is not finite is neither a spike nor part of the window.
+    /// Adds a value and checks whether it is above the limit. Values that are not finite are ignored.
     pub(crate) fn observe(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         if !value.is_finite() {
             return None;
@@ -125,7 +127,7 @@ impl Spike {
         found
     }
 
-    /// What enters the window of a value, and what was expected if it is above the limit.
+    /// The capped value for the window, and the expectation if the value is above the limit.
     fn hold_against(
         &mut self,
         args: &RuleArgs,
@@ -143,12 +145,12 @@ impl Spike {
         (kept, found)
     }
 
-    /// The limit for a value with this residual; `None` if none is as low as that.
+    /// The limit for a value with this residual; `None` if no limit is that low.
     fn limit(&self, args: &RuleArgs, outlook: &Outlook, residual: f64) -> Option<f64> {
         let threshold = args.threshold.unwrap_or_default();
         let stretched =
             |tail: &Tail, marks: Marks, share: f64| threshold * (tail.reach(marks) / USUAL_THRESHOLD).max(share);
-        // Most residuals are small: the tails are looked up for the others only.
+        // Most residuals are small: the tails are needed for the others only.
         if residual <= PAIR_SHARE * threshold {
             return None;
         }
@@ -161,14 +163,14 @@ impl Spike {
         let floor = outlook.floor(args, SECOND);
         if self.last_value > floor && self.last > PAIR_SHARE * threshold {
             let pair = stretched(&self.pair, PAIR, PAIR_SHARE);
-            // Which of the two is the larger one does not matter.
+            // Which of the two is larger does not matter.
             let least = if self.last_value > outlook.floor(args, OF_TWO) { floor } else { outlook.floor(args, OF_TWO) };
             upper = if self.last > pair { upper.min(outlook.at(pair).max(least)) } else { upper };
         }
         Some(upper.max(floor))
     }
 
-    /// Learns the tails once the window is full: until then it is the level that is new.
+    /// Learns the tails once the window is full; before that, only the level is unusual.
     fn learn(&mut self, args: &RuleArgs, outlook: &Outlook, residual: f64, is_spike: bool) {
         let pair = residual.min(self.last);
         self.last = residual;
@@ -186,7 +188,7 @@ impl Spike {
         self.roots.len() >= args.window
     }
 
-    /// `None` without values.
+    /// The prediction; `None` without values.
     fn outlook(&self) -> Option<Outlook> {
         let last = *self.roots.back()?;
         let count = self.roots.len() as f64;
@@ -204,7 +206,7 @@ impl Spike {
         Some(Outlook { mean, expected, deviation })
     }
 
-    /// The distance of a value from the window's mean in standard deviations; `None` without values or scatter.
+    /// The distance of a value from the window's mean in standard deviations; `None` without values or variation.
     pub(crate) fn zscore(&self, value: f64) -> Option<f64> {
         if self.roots.is_empty() {
             return None;

@@ -1,38 +1,38 @@
-//! How far out the tail of a series' residuals reaches, learnt from how often they pass two marks.
+//! The tail of a series' residuals, estimated from how often they exceed two marks.
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::number;
 
 use super::logarithm::{exponential, logarithm};
 
-/// Steps the counts look back over. Ten thousand steps have one residual in ten thousand.
+/// The number of steps that the counts cover. Ten thousand steps have one residual of one in ten thousand.
 const HORIZON: f64 = 8_192.0;
-/// What is assumed before anything is known counts as much as this many steps.
+/// The weight of the initial assumption, in steps.
 const ASSUMED: f64 = 1_000.0;
-/// A tail bends away from a stretched exponential the further out it is and the heavier: by this much of the square.
-/// Chosen on generated series with normal, log-normal and Student's t residuals (three degrees of freedom).
+/// A tail bends away from a stretched exponential the further out it is and the heavier it is: by this much of the
+/// square. Chosen on generated series with normal, log-normal and Student's t residuals (three degrees of freedom).
 const BEND: f64 = 0.8;
 
-/// Heavier than a tail of this exponent is no series that a spike could be told in.
+/// The lowest exponent. In a series with a heavier tail, no spike could be detected.
 const MIN_EXPONENT: f64 = 0.2;
 
-/// Where a sort of residual is looked at, and what share is assumed to lie beyond at first.
+/// The marks for one type of residual, and the assumed shares beyond them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
     /// The two marks, in deviations.
     at: [f64; 2],
     assumed: [f64; 2],
-    /// What share may lie beyond the reach: one in this many.
+    /// The share allowed beyond the reach: one in this many.
     rarity: f64,
 }
 
-/// Of single residuals. Normal ones lie beyond the marks 2.3 % and 0.13 % of the time, Student's with three degrees of
-/// freedom some 4 % and 1.5 %.
+/// Single residuals. Normal ones exceed the marks in 2.3 % and 0.13 % of steps, Student's with three degrees of freedom
+/// in about 4 % and 1.5 %.
 pub(crate) const SINGLE: Marks = Marks { at: [2.0, 3.0], assumed: [0.026, 0.003], rarity: 10_000.0 };
-/// Of the smaller one of two in a row.
+/// The smaller one of two residuals in a row.
 pub(crate) const PAIR: Marks = Marks { at: [0.7, 1.6], assumed: [0.06, 0.003], rarity: 16_000.0 };
 
-/// Counts, older ones fading. Spikes are to be kept out by the caller.
+/// Counts with older ones fading. The caller excludes spikes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tail {
     #[serde(with = "number")]
@@ -44,13 +44,13 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Before the first residual.
+    /// The initial counts.
     pub(crate) fn new(marks: Marks) -> Self {
         let [first, second] = marks.assumed;
         Self { seen: ASSUMED, beyond_first: ASSUMED * first, beyond_second: ASSUMED * second }
     }
 
-    /// Takes a residual, in deviations.
+    /// Adds a residual, in deviations.
     pub(crate) fn learn(&mut self, marks: Marks, residual: f64) {
         if self.seen > HORIZON {
             let keep = 1.0 - 1.0 / HORIZON;
@@ -63,10 +63,10 @@ impl Tail {
         self.beyond_second += f64::from(u8::from(residual > marks.at[1]));
     }
 
-    /// The residual beyond which no more than the share of `rarity` should lie, in deviations; never less than the second mark.
+    /// The residual that at most the share of `rarity` should exceed, in deviations; at least the second mark.
     ///
-    /// Through both shares goes a stretched exponential, exp(-(x/s)^k), and on to the rare one. It is right for normal
-    /// residuals (k near 2) and falls short where the tail is a power law (k below 1): hence the bend.
+    /// A stretched exponential, exp(-(x/s)^k), passes through both shares and is extrapolated to the rare one. It fits
+    /// normal residuals (k near 2) and falls short for a power-law tail (k below 1), hence the bend.
     pub(crate) fn reach(&self, marks: Marks) -> f64 {
         let depth = |beyond: f64| logarithm(self.seen / beyond);
         let (first, second) = (depth(self.beyond_first), depth(self.beyond_second));

@@ -1,4 +1,4 @@
-//! Slow movements no spike rule sees: a quick average against a slow one.
+//! Slow changes that no spike rule detects: a fast average against a slow one.
 
 use std::collections::VecDeque;
 
@@ -8,37 +8,37 @@ use trainmon_core::{Expectation, number};
 
 use super::average::Average;
 
-/// `Vanishing`: steps the slow average looks back over.
+/// `Vanishing`: the number of steps of the slow average.
 const SLOW: f64 = 2_048.0;
-/// `Vanishing`: gradients that are gone are told soon.
+/// `Vanishing`: the number of steps of the fast average, short enough to report soon.
 const VANISHING_QUICK: f64 = 32.0;
-/// `Drift`: long enough that a spike of a few steps does not carry it.
+/// `Drift`: the number of steps of the fast average, long enough to ignore a spike of a few steps.
 const DRIFT_QUICK: f64 = 64.0;
-/// `Drift`: a second look with a longer view, so that a short plateau is none.
+/// `Drift`: the number of steps of a second, longer average, so that a short plateau is no drift.
 const DRIFT_MIDDLE: f64 = 256.0;
-/// `Drift`: how often the longer view is put aside, to be compared with later.
+/// `Drift`: the interval at which the longer average is stored for later comparison.
 const MARK_STEPS: u64 = 256;
-/// `Drift`: how many of these are kept. The oldest, some two thousand steps old, is the baseline.
+/// `Drift`: the number of stored averages. The oldest, about 2,000 steps old, is the baseline.
 const MARKS: usize = 8;
-/// `Drift`: what exceeds the quick average that often counts only so much.
+/// `Drift`: values are capped at this multiple of the fast average.
 const WINSOR: f64 = 3.0;
 
-/// The averages. Magnitudes only; what is not finite is left out.
+/// The averages. Magnitudes only; values that are not finite are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trend {
     quick: Average,
     slow: Average,
-    /// The slow average as it was, oldest first.
+    /// Earlier values of the slow average, oldest first.
     #[serde(with = "number::list")]
     marks: VecDeque<f64>,
     seen: u64,
-    /// `Drift` on a loss: whether one was zero or below.
+    /// `Drift` on a loss: whether a value was zero or negative.
     #[serde(default)]
     is_signed: bool,
 }
 
 impl Trend {
-    /// The quick average is below the threshold's share of the slow one.
+    /// Checks whether the fast average is below the threshold's share of the slow one.
     pub(crate) fn vanishing(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let (quick, slow) = self.add(value, VANISHING_QUICK, SLOW)?;
         let lower = args.threshold.unwrap_or_default() * slow;
@@ -46,7 +46,7 @@ impl Trend {
         found.then_some(Expectation { typical: Some(slow), lower: Some(lower), upper: None })
     }
 
-    /// The quick and the slow average both exceed what the slow one was long ago by the threshold's factor.
+    /// Checks whether the fast and the slow average both exceed the baseline by the threshold's factor.
     pub(crate) fn drift(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
         let (quick, middle) = self.add_to_drift(value)?;
         let baseline = *self.marks.front()?;
@@ -55,10 +55,10 @@ impl Trend {
         found.then_some(Expectation { typical: Some(baseline), lower: None, upper: Some(upper) })
     }
 
-    /// The quick average of a loss exceeds the lowest value that the slow one had in the last 2,000 steps or so, by the threshold's
-    /// factor. A loss falls, so its level of long ago is too high to compare with.
+    /// Checks whether the fast average of a loss exceeds the lowest slow average of the last 2,000 steps or so by the
+    /// threshold's factor. A loss falls, so its level long ago is too high to compare with.
     pub(crate) fn drift_of_loss(&mut self, args: &RuleArgs, value: f64) -> Option<Expectation> {
-        // A loss that goes through zero has no level to be so many times of.
+        // A loss that crosses zero has no level to compare with.
         self.is_signed |= value <= 0.0;
         let (quick, middle) = self.add_to_drift(value)?;
         if self.is_signed {
@@ -70,10 +70,10 @@ impl Trend {
         found.then_some(Expectation { typical: Some(lowest), lower: None, upper: Some(upper) })
     }
 
-    /// Takes a value, of which only so much counts, and puts the slow average aside now and then; the quick and the slow average.
+    /// Adds a capped value and stores the slow average from time to time. Returns the fast and the slow average.
     fn add_to_drift(&mut self, value: f64) -> Option<(f64, f64)> {
         let limit = self.quick.get().map_or(f64::INFINITY, |quick| WINSOR * quick);
-        // After zeros the average is 0: then nothing would ever count again.
+        // After zeros the average is 0, which would cap every later value to 0.
         let limit = if limit > 0.0 { limit } else { f64::INFINITY };
         let value = if value.is_finite() { value.abs().min(limit) } else { value };
         let (quick, middle) = self.add(value, DRIFT_QUICK, DRIFT_MIDDLE)?;
@@ -86,7 +86,7 @@ impl Trend {
         Some((quick, middle))
     }
 
-    /// Takes a value; the quick and the slow average. `None` if it is not finite.
+    /// Adds a value. Returns the fast and the slow average; `None` if it is not finite.
     fn add(&mut self, value: f64, quick_horizon: f64, slow_horizon: f64) -> Option<(f64, f64)> {
         let magnitude = value.abs();
         if !magnitude.is_finite() {

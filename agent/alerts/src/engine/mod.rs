@@ -1,4 +1,4 @@
-//! Every rule over every step: series in, alerts out. Runs in the worker thread.
+//! Evaluates every rule for every step: series in, alerts out. Runs in the worker thread.
 
 mod say;
 
@@ -23,10 +23,10 @@ use super::table::Which;
 use super::tag;
 use super::watch::{Look, Outcome, Watch};
 
-/// Rules that are named when they rest.
+/// The maximum number of paused rules listed by name.
 const MAX_RESTING_NAMED: usize = 8;
 
-/// An alert, and what its rule wants done.
+/// An alert and the actions of its rule.
 #[derive(Clone, Debug)]
 pub(crate) struct RaisedAlert {
     pub(crate) alert: Alert,
@@ -34,30 +34,30 @@ pub(crate) struct RaisedAlert {
     pub(crate) outlet: Outlet,
 }
 
-/// Who hears of an alert.
+/// The receivers of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlet {
-    /// Files, exporters, and whoever its rule names.
+    /// Files, exporters, and the notifiers of its rule.
     All,
-    /// Files and exporters: another alert is the headline of its incident, or its end waits for that of the others.
+    /// Files and exporters only: another alert is the headline of its incident, or its end waits for that of others.
     Written,
-    /// Whoever its rule names: it was written when it came.
+    /// The notifiers of its rule only: it was already recorded.
     Sent,
 }
 
-/// What a step led to.
+/// The results of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) said: Vec<RaisedAlert>,
-    /// Alerts beyond the most that are said of one step, by rule.
+    /// The number of alerts beyond the limit per step, by rule.
     pub(crate) unsaid: Vec<(AlertRule, u64)>,
-    /// Incidents that are all over, by the step in which they began.
+    /// Incidents that have ended, by the step in which they began.
     pub(crate) over: Vec<Step>,
-    /// Whether an alert begins, said or not, whose rule asks the training to end.
+    /// Whether an alert of a rule that requests the end of the training begins, reported or not.
     pub(crate) stop: bool,
-    /// What the rules themselves have to say.
+    /// A message of the rules themselves.
     pub(crate) notice: Option<Notice>,
-    /// Every finding for the JSON file, if there is one.
+    /// All findings for the JSON file, if there is one.
     pub(crate) findings: Vec<Entry>,
 }
 
@@ -71,13 +71,13 @@ pub(crate) struct Engine {
     step_summary: StepSummary,
     root_cause: RootCause,
     incidents: Incidents,
-    /// Ends of alerts that were sent before a resume, whose incidents have nothing that goes on.
+    /// Ends of alerts that were sent before a resume, whose incidents have no ongoing alert.
     owed: Vec<SentEnd>,
-    /// With the watch that each is of.
+    /// Each with its watch.
     stalls: Vec<(usize, Stall)>,
     book: Arc<AlertTotals>,
     last_step: Option<Step>,
-    /// Whether the user was told which rules rest while only a part of the model is measured.
+    /// Whether the paused rules were already reported.
     resting_told: bool,
 }
 
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Looks at a step. `names[record.tensor.index()]` is a record's tensor.
+    /// Evaluates a step. `names[record.tensor.index()]` is a record's tensor.
     pub(crate) fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo], now: Instant) -> Verdict {
         let mut verdict = Verdict::default();
         if self.watches.is_empty() {
@@ -131,7 +131,7 @@ impl Engine {
         if self.config.alert.dump {
             verdict.findings = self.findings(&outcomes, batch);
         }
-        // Not only where one begins: a resumed run that is still ill has no beginning.
+        // Checked for ongoing alerts as well: a resumed run with one has no beginning.
         verdict.stop =
             outcomes.iter().any(|outcome| outcome.finding.is_some() && self.watches[outcome.watch].rule.actions.stop);
         outcomes.retain(|outcome| outcome.news.is_some());
@@ -143,7 +143,7 @@ impl Engine {
         verdict
     }
 
-    /// Which rules rest while only a part of the model is measured; said once.
+    /// Reports once which rules are paused while only a part of the model is measured.
     fn rest(&mut self, batch: &StepBatch) -> Option<Notice> {
         if self.resting_told || batch.sampling_stride <= 1 || batch.records.is_empty() {
             return None;
@@ -157,11 +157,11 @@ impl Engine {
         let more = if count > resting.len() { format!(" and {} more", count - resting.len()) } else { String::new() };
         let stride = batch.sampling_stride;
         let message = format!(
-            "one layer in {stride} is measured per step: rules on norms over layers rest until all are: {}{more}",
+            "each step measures one layer in {stride}, so rules on norms over layers are paused: {}{more}",
             resting.join(", ")
         );
-        let hint = "`NonFinite` looks at what is measured, and rules with the scope `tensor` go on; raise \
-                    `overhead_budget` or `step_interval`, or measure less";
+        let hint = "`NonFinite` and rules with scope `tensor` still run; to resume the others, raise \
+                    `overhead_budget` or `step_interval`, or measure fewer signals";
         self.resting_told.then(|| Notice { severity: Severity::Warning, message, hint: Some(hint.to_owned()) })
     }
 
@@ -183,7 +183,7 @@ impl Engine {
         look.outcomes
     }
 
-    /// How far the gradient norm is from its window: before the window takes it in.
+    /// Publishes the distance of the gradient norm from its window, before the window includes it.
     fn tell_zscore(&self, step: Step) {
         let is_grad_spike = |watch: &&Watch| {
             watch.rule.rule == AlertRule::Spike
@@ -214,7 +214,7 @@ impl Engine {
         self.watches[outcome.watch].describe(outcome.which, &self.places)
     }
 
-    /// Every finding in msprobe's form.
+    /// All findings in msprobe's form.
     fn findings(&self, outcomes: &[Outcome], batch: &StepBatch) -> Vec<Entry> {
         let mut found = Vec::new();
         let mut call_ids = Vec::new();
@@ -233,12 +233,12 @@ impl Engine {
         found
     }
 
-    /// When to look for a stall; `None` if never.
+    /// When to check for a stall; `None` if never.
     pub(crate) fn stall_deadline(&self) -> Option<Instant> {
         self.stalls.iter().filter_map(|(_, stall)| stall.deadline()).min()
     }
 
-    /// Looks whether the run stalls.
+    /// Checks for a stall.
     pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<RaisedAlert> {
         let begun = self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.look(now)?)));
         let begun: Vec<(usize, Stalled)> = begun.collect();
@@ -264,10 +264,12 @@ impl Engine {
         let message = match phase {
             AlertPhase::Begins => {
                 format!(
-                    "Stall: no step for {waited:.0} s after step {step} on rank {rank}, at most {allowed:.0} s expected"
+                    "Stall: no step for {waited:.0} s after step {step} on rank {rank}, expected at most {allowed:.0} s"
                 )
             }
-            AlertPhase::Ends => format!("Stall: the run goes on with step {step} on rank {rank} after {waited:.0} s"),
+            AlertPhase::Ends => {
+                format!("Stall: training has continued with step {step} on rank {rank} after {waited:.0} s")
+            }
         };
         let alert = Alert {
             rule: rule.rule,
@@ -287,7 +289,7 @@ impl Engine {
         RaisedAlert { alert, actions: rule.actions, outlet: Outlet::All }
     }
 
-    /// What is saved with a checkpoint.
+    /// The state for a checkpoint.
     pub(crate) fn save(&self) -> SavedAlerts {
         let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
         let step_time = self.stalls.first().and_then(|(_, stall)| stall.step_time());
@@ -295,7 +297,7 @@ impl Engine {
         SavedAlerts::new(self.last_step, series, (root_cause, self.incidents.clone()), step_time)
     }
 
-    /// Goes on from a saved state, as far as the config has its rules and room for its series.
+    /// Restores a saved state, as far as the config has its rules and the limits allow its series.
     pub(crate) fn load(&mut self, saved: SavedAlerts) -> LoadedAlertState {
         let SavedAlerts { step, series, root_cause, incidents, step_time, .. } = saved;
         self.watches.iter_mut().for_each(Watch::reset);
@@ -308,7 +310,7 @@ impl Engine {
                 outcome.left_out.push(series.left_out());
             }
         }
-        // What other threads remember of an alert is not saved: its end would never come.
+        // The state of rules on other threads is not saved, so their alerts would never end.
         let watches = &self.watches;
         self.owed =
             self.incidents.load(incidents, |of| watches.iter().any(|watch| watch.goes_on(&of.watch, &of.series)));

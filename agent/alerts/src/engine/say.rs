@@ -1,4 +1,4 @@
-//! What a step's alerts become: incidents with one message each, and what is written down.
+//! Turns a step's outcomes into alerts: one message per incident, and one record per alert.
 
 use std::collections::HashMap;
 
@@ -18,25 +18,25 @@ use crate::table::Which;
 use crate::tag;
 use crate::watch::{Outcome, WatchName};
 
-/// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
-/// others are counted. No rule takes another's place.
+/// A step in which everything turns NaN has thousands of findings. The first of each rule and signal are reported, the
+/// others counted. No rule displaces another.
 const MAX_SAID_PER_WATCH: usize = 32;
 
-/// An outcome with its place in an incident.
+/// An alert that begins, with its incident.
 struct BegunAlert {
     outcome: Outcome,
     joined: Option<Joined>,
-    /// Other tensors of its layer that it stands for.
+    /// The number of other tensors of its layer that it covers.
     beside: u64,
 }
 
 impl Engine {
-    /// Puts the alerts together, what begins first.
+    /// Builds the alerts, those that begin first.
     pub(super) fn say(&mut self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
         if outcomes.is_empty() {
             return;
         }
-        // What begins is not to be crowded out by what is over.
+        // Alerts that end must not displace those that begin.
         outcomes.sort_by_cached_key(|outcome| {
             let severity = self.watches[outcome.watch].rule.severity;
             let order = precedence(severity, scope(outcome.which), self.signal_of(outcome));
@@ -47,7 +47,7 @@ impl Engine {
             outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
         let told = self.join(&mut incidents, begun, batch.step);
         self.say_begun(told, batch, verdict);
-        // What begins crowds out no end.
+        // Alerts that begin displace no end.
         let mut of_watch = vec![0; self.watches.len()];
         for outcome in over {
             self.say_over(&mut incidents, &outcome, batch, &mut of_watch, verdict);
@@ -55,8 +55,8 @@ impl Engine {
         self.incidents = incidents;
     }
 
-    /// Gives each alert that begins its incident, and merges the tensors of a layer that die in the same step into one alert, that of the
-    /// first. Each tensor has an end of its own.
+    /// Assigns each alert that begins to its incident. Merges the tensors of a layer that die in the same step into the
+    /// alert of the first one. Each tensor has its own end.
     fn join(&self, incidents: &mut Incidents, begun: Vec<Outcome>, step: Step) -> Vec<BegunAlert> {
         let mut told: Vec<BegunAlert> = Vec::with_capacity(begun.len());
         let dead_layer = |outcome: &Outcome| match outcome.which {
@@ -168,7 +168,7 @@ impl Engine {
         RaisedAlert { alert, actions: watch.rule.actions, outlet: Outlet::All }
     }
 
-    /// Steps in a row that a rule waits for before it speaks.
+    /// The number of steps in a row that a rule waits before it reports.
     fn waited(&self, watch: usize) -> u64 {
         let rule = &self.watches[watch].rule;
         let waits = matches!(rule.rule, AlertRule::Dead | AlertRule::Collapse | AlertRule::UpdateRatio);
@@ -179,7 +179,8 @@ impl Engine {
         Member { watch: self.watches[outcome.watch].name(), series: self.describe(outcome) }
     }
 
-    /// What is written and sent of an alert that is over, which `end` makes. `actions`: `None` for one of too many in a step.
+    /// Records and sends the end of an alert, which `end` creates. `actions`: `None` for an alert beyond the limit per
+    /// step.
     fn say_left(
         &self,
         left: Left,
@@ -200,10 +201,10 @@ impl Engine {
         for SentEnd { member, channels, mut alert, .. } in ends {
             let rest = match alerts {
                 1 => String::new(),
-                2 => format!("; the other alert of this incident ended too, the last at step {since}"),
+                2 => format!("; the other alert of this incident has also ended, the last at step {since}"),
                 _ => {
                     let others = alerts - 1;
-                    format!("; the {others} other alerts of this incident ended too, the last at step {since}")
+                    format!("; the {others} other alerts of this incident have also ended, the last at step {since}")
                 }
             };
             alert.message.push_str(&rest);
@@ -212,12 +213,12 @@ impl Engine {
         }
     }
 
-    /// An end that waits no longer for the other alerts of its incident.
+    /// An end that no longer waits for the other alerts of its incident.
     pub(super) fn overdue(&self, SentEnd { member, channels, mut alert, ongoing }: SentEnd) -> RaisedAlert {
         let rest = match ongoing {
             0 => String::new(),
-            1 => "; another alert of this incident goes on".to_owned(),
-            _ => format!("; {ongoing} other alerts of this incident go on"),
+            1 => "; another alert of this incident is ongoing".to_owned(),
+            _ => format!("; {ongoing} other alerts of this incident are ongoing"),
         };
         alert.message.push_str(&rest);
         RaisedAlert { alert, actions: channels.of_actions(self.actions_of(&member)), outlet: Outlet::Sent }
@@ -237,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Takes what a rule found that looks on a thread of its own.
+    /// Takes a finding of a rule that runs on its own thread.
     pub(crate) fn take(&mut self, raised: Raised) -> Verdict {
         let Some(rule) = self.config.alert.rules.iter().find(|rule| rule.rule == raised.rule) else {
             return Verdict::default();

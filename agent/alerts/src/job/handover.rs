@@ -1,4 +1,4 @@
-//! The part of every rank but 0: alerts wait here until rank 0 has sent them.
+//! The part of every rank except 0: keeps alerts until rank 0 has sent them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use trainmon_service::{Receipt, RelayedMessage};
 
 use super::{JobMessage, SentAlert};
 
-/// Messages that rank 0 is shown at once: they lie in a store that all ranks share.
+/// The number of messages shown to rank 0 at once, because they lie in a store that all ranks share.
 const SHOWN: usize = 4;
-/// Messages that may wait. The oldest beyond them is sent from here.
+/// The maximum number of waiting messages. Beyond it, this rank sends the oldest itself.
 const MOST: usize = 64;
 
 #[derive(Debug)]
@@ -29,22 +29,22 @@ pub(super) struct Handover {
 impl Handover {
     pub(super) fn push(&mut self, sent: SentAlert, now: Instant) {
         self.last += 1;
-        // An alert has numbers and texts only: nothing JSON could refuse.
+        // An alert contains only numbers and texts, which always serialize.
         let text = serde_json::to_string(&sent).unwrap_or_default();
         self.waiting.push_back(Waiting { message: RelayedMessage { number: self.last, text }, sent, since: now });
     }
 
-    /// What rank 0 is shown.
+    /// The messages shown to rank 0.
     pub(super) fn waiting(&self) -> Vec<RelayedMessage> {
         self.waiting.iter().map(|waiting| waiting.message.clone()).take(SHOWN).collect()
     }
 
-    /// Rank 0 has sent some of them.
+    /// Removes the messages that rank 0 has sent.
     pub(super) fn answered(&mut self, Receipt { taken: _, sent }: Receipt) {
         self.waiting.retain(|waiting| waiting.message.number > sent);
     }
 
-    /// What rank 0 does not take: it is sent from here.
+    /// The messages that rank 0 has not taken in time, for this rank to send.
     pub(super) fn overdue(&mut self, now: Instant, no_answer: Duration) -> Vec<JobMessage> {
         let mut overdue = Vec::new();
         while self
@@ -61,17 +61,17 @@ impl Handover {
         self.waiting.front().map(|first| first.since + no_answer)
     }
 
-    /// Whether rank 0 has sent all of them.
+    /// Whether rank 0 has sent all messages.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many there are.
+    /// The number of messages.
     pub(super) fn left(&self) -> u64 {
         self.waiting.len() as u64
     }
 
-    /// What rank 0 is not known to have sent.
+    /// Removes and returns the messages that rank 0 has not confirmed as sent.
     pub(super) fn flush(&mut self) -> Vec<JobMessage> {
         self.waiting.drain(..).map(|waiting| waiting.sent.into()).collect()
     }

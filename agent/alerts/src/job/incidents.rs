@@ -1,7 +1,8 @@
-//! The part of rank 0: the alerts of all ranks put together. One message says that an incident begins, one that it is over.
+//! The part of rank 0: combines the alerts of all ranks. One message is sent when an incident begins and one when it
+//! ends.
 //!
-//! The first alert of an incident is held for a moment, so that those of other ranks arrive; the one whose fault came first in the
-//! order of a step is the headline.
+//! The first alert of an incident is held for a moment, so that those of other ranks can arrive. The headline is the
+//! alert whose root cause comes first in the order of a step.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -14,26 +15,26 @@ use crate::incident::{Channels, Sending, is_near, is_of_numbers};
 
 /// How long the end of an alert waits for those of other ranks.
 const LONGEST_WAIT: Duration = Duration::from_mins(2);
-/// Incidents that are remembered. Of one that a rank never ended there is no other trace.
+/// The maximum number of incidents kept. It limits those that a rank never ended.
 const MOST: usize = 64;
-/// Ranks named in a sentence.
+/// The maximum number of ranks listed in a message.
 const NAMED: usize = 8;
 
-/// An alert of a rank, as long as it goes on.
+/// An ongoing alert of a rank.
 type Member = (Rank, AlertRule, AlertSeries);
 
 fn member(alert: &Alert) -> Member {
     (alert.rank, alert.rule, alert.series.clone())
 }
 
-/// What is sent when its time has come.
+/// A message that waits to be sent.
 #[derive(Debug)]
 struct Held {
     headline: Alert,
     channels: Channels,
     /// The most severe alert.
     worst: Alert,
-    /// The messages that are part of it.
+    /// The messages that it includes.
     numbers: Vec<(Rank, u64)>,
     until: Instant,
 }
@@ -51,24 +52,24 @@ impl Held {
     }
 }
 
-/// What came first in a step, of this what matters most.
+/// The sort key: earliest in the order of a step, then most severe.
 fn order(alert: &Alert) -> ((Step, usize), Reverse<AlertSeverity>, Rank) {
     (alert.first_place(), Reverse(alert.severity), alert.rank)
 }
 
-/// The ends that came in.
+/// The ends received.
 #[derive(Debug)]
 struct Ended {
     alerts: Vec<Alert>,
-    /// When one is sent, if nothing of the incident goes on.
+    /// When to send the message if no alert of the incident is ongoing.
     if_over: Instant,
-    /// When one is sent at the latest.
+    /// When to send the message at the latest.
     at_last: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Open {
-    /// The rule of alerts that stand alone on each rank; `None` of those about the model's numbers.
+    /// The rule of alerts without incident on each rank; `None` for those about the model's numbers.
     rule: Option<AlertRule>,
     step: Step,
     latest: Step,
@@ -76,7 +77,7 @@ struct Open {
     ongoing: HashSet<Member>,
     held: Option<Held>,
     sent: Vec<Sending>,
-    /// The alert that was sent first.
+    /// The alert sent first.
     headline: Option<Member>,
     ended: Option<Ended>,
 }
@@ -111,7 +112,7 @@ impl Open {
         self.ranks.insert(alert.rank.0);
         self.ongoing.remove(&of);
         if self.sent.is_empty() && self.held.is_none() {
-            // Its beginning was sent by another process, before a resume.
+            // Another process sent its beginning, before a resume.
             let (severity, rule, step) = (alert.severity, alert.rule, alert.step);
             self.sent.push(Sending { severity, rule, step, channels });
         }
@@ -119,7 +120,7 @@ impl Open {
         let at_last = now + LONGEST_WAIT;
         let ended = self.ended.get_or_insert_with(|| Ended { alerts: Vec::new(), if_over, at_last });
         ended.if_over = if_over;
-        // One that ended, began and ended again.
+        // For an alert that ended, began and ended again.
         ended.alerts.retain(|earlier| member(earlier) != of);
         ended.alerts.push(alert);
     }
@@ -128,11 +129,11 @@ impl Open {
         let held = self.held.as_ref().map(|held| held.until);
         let ended =
             self.ended.as_ref().map(|ended| if self.ongoing.is_empty() { ended.if_over } else { ended.at_last });
-        // What begins is sent before its end.
+        // The beginning is sent before the end.
         held.or(ended)
     }
 
-    /// The message whose time has come; there may be another behind it.
+    /// The message that is due; there may be another one after it.
     fn send(&mut self) -> Option<JobMessage> {
         let ranks = self.ranks.iter().copied().collect();
         if let Some(Held { headline: mut alert, channels, worst, numbers, .. }) = self.held.take() {
@@ -144,13 +145,13 @@ impl Open {
             let rest = match (is_worse, others.as_slice()) {
                 (false, []) => String::new(),
                 (false, _) => format!("; also on {}", named(&others)),
-                (true, []) => format!("; also {} of {}", worst.rule, worst.series),
+                (true, []) => format!("; also {} of {:#}", worst.rule, worst.series),
                 (true, [_]) if worst.rank != alert.rank => {
-                    format!("; also on {} ({} of {})", named(&others), worst.rule, worst.series)
+                    format!("; also on {} ({} of {:#})", named(&others), worst.rule, worst.series)
                 }
                 (true, _) => {
                     let Alert { rule, series, rank, .. } = &worst;
-                    format!("; also on {}; also {rule} of {series} on rank {rank}", named(&others))
+                    format!("; also on {}; also {rule} of {series:#} on rank {rank}", named(&others))
                 }
             };
             alert.message.push_str(&rest);
@@ -168,41 +169,42 @@ impl Open {
         let others: Vec<u32> =
             of.into_iter().filter(|rank| *rank != alert.rank.0 && !going_on.contains(rank)).collect();
         if !others.is_empty() {
-            alert.message = format!("{}; {} back to normal too", alert.message, named(&others));
+            alert.message = format!("{}; also back to normal: {}", alert.message, named(&others));
         }
         if !going_on.is_empty() {
             let going_on: Vec<u32> = going_on.into_iter().collect();
-            alert.message = format!("{}; alerts of {} go on", alert.message, named(&going_on));
+            alert.message = format!("{}; alerts of {} are ongoing", alert.message, named(&going_on));
         }
         Some(JobMessage { alert, channels, ranks })
     }
 
-    /// Whether an alert that begins is part of it.
+    /// Whether an alert that begins belongs to this incident.
     fn takes(&self, rule: Option<AlertRule>, alert: &Alert) -> bool {
         let step = alert.incident.map_or(alert.step, |incident| incident.step);
         let is_near =
             self.rule == rule && [step, alert.step].iter().any(|step| is_near((self.step, self.latest), *step));
-        // Where all is well again a later alert is another incident, and an alert of a rank that is behind is not.
+        // After all alerts have ended, a later alert begins another incident; an alert of a rank that is behind does
+        // not.
         let is_well = self.ongoing.is_empty() && self.held.is_none() && self.ended.is_some();
         is_near && (!is_well || alert.step <= self.latest || alert.phase == AlertPhase::Ends)
     }
 
-    /// Whether nothing of it is left to be sent.
+    /// Whether nothing of the incident is left to send.
     fn is_over(&self) -> bool {
         self.ongoing.is_empty() && self.held.is_none() && self.ended.is_none()
     }
 }
 
-/// The incidents of a job that go on, the newest last.
+/// The ongoing incidents of a job, newest last.
 #[derive(Debug, Default)]
 pub(super) struct JobIncidents(Vec<Open>);
 
 impl JobIncidents {
-    /// Takes an alert of a rank that begins or ends. `number` counts the messages of that rank; 0 of rank 0 itself.
+    /// Adds an alert of a rank that begins or ends. `number` is the number of that rank's message; 0 for rank 0 itself.
     pub(super) fn take(&mut self, sent: SentAlert, number: u64, now: Instant, gathering: Duration) {
         match sent.alert.phase {
             AlertPhase::Begins => {
-                // It began and has no end: the training went back to a checkpoint.
+                // It began and has no end, because the training went back to a checkpoint.
                 let of = member(&sent.alert);
                 self.0.retain(|open| open.held.is_some() || !open.ongoing.contains(&of));
                 self.near(&sent.alert).begin(sent, number, now + gathering);
@@ -219,7 +221,7 @@ impl JobIncidents {
         }
     }
 
-    /// The incident that an alert belongs to: a new one where none is near.
+    /// The incident that an alert belongs to, created if none is near.
     fn near(&mut self, alert: &Alert) -> &mut Open {
         let rule = (!is_of_numbers(alert.rule)).then_some(alert.rule);
         let place = self.0.iter().rposition(|open| open.takes(rule, alert)).unwrap_or_else(|| {
@@ -235,7 +237,7 @@ impl JobIncidents {
         &mut self.0[place]
     }
 
-    /// A rank was started anew: the ends of what it had found never come.
+    /// Ends everything of a rank that was restarted, because its ends will never arrive.
     pub(super) fn forget(&mut self, rank: Rank) {
         for open in &mut self.0 {
             open.ongoing.retain(|(of, ..)| *of != rank);
@@ -243,7 +245,7 @@ impl JobIncidents {
         self.0.retain(|open| !open.is_over());
     }
 
-    /// What is to be sent by now.
+    /// The messages that are due.
     pub(super) fn due(&mut self, now: Instant) -> Vec<JobMessage> {
         let mut due = Vec::new();
         for open in &mut self.0 {
@@ -259,7 +261,7 @@ impl JobIncidents {
         self.0.iter().filter_map(Open::next_due).min()
     }
 
-    /// Everything is sent by then.
+    /// Makes everything due by then.
     pub(super) fn hurry(&mut self, by: Instant) {
         for open in &mut self.0 {
             if let Some(held) = &mut open.held {
@@ -271,7 +273,7 @@ impl JobIncidents {
         }
     }
 
-    /// Everything that is left.
+    /// Removes and returns all messages.
     pub(super) fn flush(&mut self) -> Vec<JobMessage> {
         let mut left = Vec::new();
         for mut open in self.0.drain(..) {
@@ -280,12 +282,12 @@ impl JobIncidents {
         left
     }
 
-    /// How many messages are left.
+    /// The number of messages left.
     pub(super) fn left(&self) -> u64 {
         self.0.iter().map(|open| u64::from(open.held.is_some()) + u64::from(open.ended.is_some())).sum()
     }
 
-    /// Up to which message of a rank all were sent, of those taken.
+    /// The number of the rank's last message up to which all taken ones were sent.
     pub(super) fn sent_of(&self, rank: Rank, taken: u64) -> u64 {
         let held = self.0.iter().filter_map(|open| open.held.as_ref()).flat_map(|held| &held.numbers);
         held.filter(|(of, _)| *of == rank).map(|(_, number)| number - 1).fold(taken, u64::min)

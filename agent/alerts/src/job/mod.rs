@@ -1,7 +1,8 @@
-//! One message for all ranks of a job: every rank hands the alerts that are to be sent to rank 0, which sends one for each incident.
+//! One message for all ranks of a job: every rank hands its alerts to rank 0, which sends one message per incident.
 //!
-//! Another rank keeps an alert until rank 0 has sent it (`handover`), and sends it by itself where rank 0 does not answer. Rank 0 puts
-//! the alerts of all ranks together (`incidents`). What carries them is a [`Relay`]: nothing here knows of stores or files.
+//! Other ranks keep an alert until rank 0 has sent it (`handover`), and send it themselves if rank 0 does not answer.
+//! Rank 0 combines the alerts of all ranks (`incidents`). A [`Relay`] transports them; this module does not depend on
+//! stores or files.
 
 mod handover;
 mod incidents;
@@ -22,25 +23,25 @@ use crate::delivery::{ClosingQueue, Payload};
 use crate::incident::Channels;
 use crate::senders::Senders;
 
-/// How long rank 0 waits for the alerts of other ranks, and another rank for rank 0, in a small job.
+/// How long rank 0 waits for the alerts of other ranks, and they for rank 0, in a small job.
 const GATHERING: Duration = Duration::from_secs(2);
 const NO_ANSWER: Duration = Duration::from_secs(15);
-/// The same at the end of the monitor.
+/// The same during shutdown.
 const GATHERING_AT_END: Duration = Duration::from_millis(500);
 const NO_ANSWER_AT_END: Duration = Duration::from_millis(1500);
-/// Looks that a message takes to rank 0, or a receipt back.
+/// The number of polls for a message to reach rank 0, or a receipt to come back.
 const LOOKS_PER_WAY: u32 = 3;
-/// How long the end waits for the thread once its time is over.
+/// How long shutdown waits for the thread after its deadline.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
-/// An alert that leaves the process, and by which ways.
+/// An alert to send, with its channels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SentAlert {
     pub(crate) alert: Alert,
     pub(crate) channels: Channels,
 }
 
-/// What is sent.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JobMessage {
     pub(crate) alert: Alert,
@@ -55,12 +56,12 @@ impl From<SentAlert> for JobMessage {
     }
 }
 
-/// How long is waited for other ranks.
+/// How long to wait for other ranks.
 #[derive(Clone, Copy, Debug)]
 struct WaitTimes {
     gathering: Duration,
     no_answer: Duration,
-    /// A message takes that long where rank 0 looks at every rank at once, as it does at the end.
+    /// The time for a message if rank 0 polls every rank at once, as it does during shutdown.
     way: Duration,
 }
 
@@ -74,7 +75,7 @@ impl WaitTimes {
 
 #[derive(Debug)]
 enum Part {
-    /// Rank 0, with the messages that it has of each process.
+    /// Rank 0, with the number of the last message of each process.
     Gathers(JobIncidents, HashMap<(u32, String), u64>),
     HandsOver(Handover),
 }
@@ -83,15 +84,15 @@ enum Part {
 struct State {
     part: Part,
     wait_times: WaitTimes,
-    /// By which alerts can be sent from here.
+    /// The channels available here.
     ways: Channels,
-    /// The monitor ends: other ranks are waited for until then,
+    /// During shutdown: when to stop waiting for other ranks,
     ends: Option<Instant>,
-    /// at least until then,
+    /// the earliest time to stop,
     stays_until: Option<Instant>,
-    /// and the last message is delivered by then.
+    /// and the deadline for the last delivery.
     deadline: Option<Instant>,
-    /// Nothing is taken any more.
+    /// Whether no more messages are accepted.
     is_closed: bool,
 }
 
@@ -107,7 +108,7 @@ impl State {
         }
     }
 
-    /// What is sent now.
+    /// The messages to send now.
     fn due(&mut self, now: Instant) -> Vec<JobMessage> {
         match &mut self.part {
             Part::Gathers(incidents, _) => incidents.due(now),
@@ -122,7 +123,7 @@ impl State {
         }
     }
 
-    /// Whether nothing of this rank is left to be sent, or to be taken by rank 0.
+    /// Whether no message of this rank is left to send or to be taken by rank 0.
     fn is_idle(&self) -> bool {
         match &self.part {
             Part::Gathers(incidents, _) => incidents.next_due().is_none(),
@@ -130,7 +131,7 @@ impl State {
         }
     }
 
-    /// No more alerts come: what is left is sent soon, so that the senders have half of the time until the deadline at least.
+    /// Starts shutdown: the rest is sent soon, so that the senders have at least half of the time until the deadline.
     fn end(&mut self, now: Instant, deadline: Instant) {
         let longest = deadline.saturating_duration_since(now) / 2;
         let WaitTimes { gathering, no_answer, way } = &mut self.wait_times;
@@ -142,19 +143,19 @@ impl State {
             }
             Part::HandsOver(_) => (*no_answer).min(NO_ANSWER_AT_END + 3 * *way),
         };
-        // Rank 0 stays where nothing waits, too: a message of another rank may be on its way.
+        // Rank 0 also stays if no message waits, because one of another rank may be on its way.
         self.stays_until = (!no_answer.is_zero()).then(|| now + (*way).min(longest));
         self.deadline = Some(deadline);
         self.ends = Some(now + wait.min(longest));
     }
 
-    /// Whether the thread is to end.
+    /// Whether the thread must end.
     fn is_done(&self, now: Instant) -> bool {
         let may_come = matches!(self.part, Part::Gathers(..)) && self.stays_until.is_some_and(|until| now < until);
         self.ends.is_some_and(|ends| now >= ends || (self.is_idle() && !may_come))
     }
 
-    /// Messages that are not sent.
+    /// The number of unsent messages.
     fn left(&self) -> u64 {
         match &self.part {
             Part::Gathers(incidents, _) => incidents.left(),
@@ -162,7 +163,7 @@ impl State {
         }
     }
 
-    /// Everything that is left, at the end.
+    /// Removes and returns all unsent messages, during shutdown.
     fn rest(&mut self) -> Vec<JobMessage> {
         self.is_closed = true;
         match &mut self.part {
@@ -175,12 +176,12 @@ impl State {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told whenever the state changes.
+    /// Notified whenever the state changes.
     change: Condvar,
 }
 
 impl Shared {
-    /// Sends what is due, until the end.
+    /// Sends messages as they become due, until shutdown.
     fn run(&self, send: impl Fn(JobMessage)) {
         let mut state = self.state.lock();
         loop {
@@ -239,7 +240,7 @@ impl Relay for Shared {
         let taken = taken.entry(of).or_default();
         let before = *taken;
         for RelayedMessage { number, text } in messages.iter().filter(|_| !*is_closed) {
-            // What another version wrote, and what this rank has no way for, is left to that rank.
+            // Messages of another version, and channels that this rank lacks, are left to the sending rank.
             let Ok(sent) = serde_json::from_str::<SentAlert>(text) else { break };
             if sent.channels.lacks(*ways) {
                 break;
@@ -259,17 +260,17 @@ impl Relay for Shared {
     }
 }
 
-/// What puts the alerts of all ranks together, with its thread.
+/// The combination of the alerts of all ranks, with its thread.
 pub(crate) struct JobQueue {
     shared: Arc<Shared>,
-    /// Gives what delivers the last messages.
+    /// Receives the queues that deliver the last messages.
     done: Receiver<Vec<ClosingQueue>>,
     book: Arc<AlertTotals>,
     notices: Notices,
 }
 
 impl JobQueue {
-    /// Starts the thread of a rank; messages leave by the senders.
+    /// Starts the thread of a rank. `senders` deliver its messages.
     pub(crate) fn start(
         (rank, world): (Rank, u32),
         run: String,
@@ -285,7 +286,7 @@ impl JobQueue {
         let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
         let (give, done) = bounded(1);
         let (of_thread, voice) = (Arc::clone(&shared), notices.clone());
-        // They come back where there is no thread.
+        // The senders are returned if the thread cannot start.
         let (hand, senders_of_thread) = bounded::<Senders>(1);
         let thread = std::thread::Builder::new().name("trainmon-job".to_owned()).spawn(move || {
             step_back();
@@ -306,47 +307,47 @@ impl JobQueue {
         }
     }
 
-    /// What carries the messages to rank 0.
+    /// The relay that carries messages to rank 0.
     pub(crate) fn relay(&self) -> Arc<dyn Relay> {
         Arc::clone(&self.shared) as Arc<dyn Relay>
     }
 
-    /// Nothing carries messages: this rank sends its own.
+    /// Disables the relay: this rank sends its own messages.
     pub(crate) fn stand_alone(&self) {
         self.shared.change(|state| {
             state.wait_times = WaitTimes { gathering: Duration::ZERO, no_answer: Duration::ZERO, way: Duration::ZERO };
         });
     }
 
-    /// Takes an alert. Does not wait.
+    /// Queues an alert without waiting.
     pub(crate) fn send(&self, alert: Alert, channels: Channels) {
         self.shared.change(|state| state.push(SentAlert { alert, channels }, Instant::now()));
     }
 
-    /// No more alerts come; what is left is sent soon.
+    /// Accepts no more alerts and sends the rest soon.
     pub(crate) fn close(self, deadline: Instant) -> ClosingJob {
         self.shared.change(|state| state.end(Instant::now(), deadline));
         ClosingJob(self)
     }
 }
 
-/// A job's messages at the end.
+/// The job queue during shutdown.
 pub(crate) struct ClosingJob(JobQueue);
 
 impl ClosingJob {
-    /// Waits until the last message is with those who deliver it, by the deadline. Where that does not happen the messages are
-    /// counted as lost.
+    /// Waits until the last message is handed to the notifiers, until the deadline. Messages left then are counted as
+    /// lost.
     pub(crate) fn hand_over(self, deadline: Instant) -> Vec<ClosingQueue> {
         let JobQueue { shared, done, book, notices } = self.0;
         if let Ok(queues) = receive_by(&done, deadline) {
             return queues;
         }
-        // The deadline has passed, or somebody does not want to wait: everything leaves now.
+        // The deadline has passed, or the user does not want to wait: everything is sent now.
         shared.change(|state| state.ends = Some(Instant::now()));
         done.recv_timeout(LAST_WAIT).unwrap_or_else(|_| {
             let left = shared.state.lock().left();
             book.lose(left);
-            notices.warn(format!("alerts: {left} alerts of the job were not sent before the shutdown deadline"), None);
+            notices.warn(format!("alerts of the job not sent before the shutdown deadline: {left}"), None);
             Vec::new()
         })
     }

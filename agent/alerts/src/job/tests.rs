@@ -86,7 +86,7 @@ fn the_rank_that_it_came_from_is_the_headline_whoever_was_heard_first() {
     job.take(ends(2, 307));
     assert_eq!(job.after(1), []);
     let text =
-        "NonFinite: loss back to normal since step 305 on rank 1; ranks 0, 2 and 3 back to normal too".to_owned();
+        "NonFinite: loss back to normal since step 305 on rank 1; also back to normal: ranks 0, 2 and 3".to_owned();
     assert_eq!(job.after(1), [(text, vec![0, 1, 2, 3])]);
     assert_eq!(job.incidents.next_due(), None);
 }
@@ -160,7 +160,7 @@ fn an_end_waits_for_other_ranks_two_minutes_at_most() {
     assert_eq!(job.after(2).len(), 1);
     job.take(ends(0, 12));
     assert_eq!(job.after(119), []);
-    let text = "NonFinite: loss back to normal since step 12 on rank 0; alerts of rank 1 go on".to_owned();
+    let text = "NonFinite: loss back to normal since step 12 on rank 0; alerts of rank 1 are ongoing".to_owned();
     assert_eq!(job.after(1), [(text, vec![0, 1])]);
     job.take(ends(1, 90));
     assert_eq!(job.after(2).len(), 1, "it was told that it goes on");
@@ -212,7 +212,7 @@ fn an_alert_that_flaps_ends_at_its_last_end() {
 fn ends_of_what_began_before_a_resume_are_one_message() {
     let mut job = Job::new();
     (0..3).for_each(|rank| job.take(ends(rank, 10)));
-    let text = "NonFinite: loss back to normal since step 10 on rank 0; ranks 1 and 2 back to normal too".to_owned();
+    let text = "NonFinite: loss back to normal since step 10 on rank 0; also back to normal: ranks 1 and 2".to_owned();
     assert_eq!(job.after(2), [(text, vec![0, 1, 2])]);
     assert_eq!(job.incidents.next_due(), None);
 }

@@ -1,6 +1,6 @@
-//! Captures that the ranks agreed upon: when they are due on this rank, how far they are, and who asks for more.
+//! Agreed captures: when they are due on this rank, their progress, and the requests for more.
 //!
-//! The training thread asks one number per step. Everything else is behind a lock that is held for a look only.
+//! The training thread reads one number per step. Everything else is behind a lock that is held briefly.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,35 +15,35 @@ use trainmon_core::{Alert, Step};
 
 use crate::kept_steps::KeptSteps;
 
-/// Flags and counters publish no other memory: the lock does.
+/// Relaxed, because flags and counters publish no other memory: the lock does.
 const FLAG: Ordering = Ordering::Relaxed;
 /// No capture is due.
 const NEVER: u64 = u64::MAX;
-/// Captures remembered for the status, and alerts that may wait to be asked about.
+/// The number of captures kept for the status, and of alerts whose request may wait.
 const KEPT: usize = 32;
-/// Captures that a rank tells rank 0 of when they are over.
+/// The number of ended captures that a rank reports to rank 0.
 const TOLD: usize = 8;
 
-/// Who asks for a capture.
+/// The origin of a capture request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "lowercase")]
 pub enum AskedBy {
-    /// Somebody at the control socket.
+    /// A request over the control socket.
     Ctl,
     /// The config file.
     Config,
     /// A signal to this rank's process.
     Signal {
-        /// Which rank.
+        /// The rank.
         rank: u32,
     },
     /// An alert of this rank.
     Alert {
-        /// Which rank.
+        /// The rank.
         rank: u32,
-        /// What it says.
+        /// The alert.
         alert: Box<Alert>,
-        /// Whether the step that it is about is to be run again.
+        /// Whether to replay the step that it is about.
         #[serde(default)]
         replay: bool,
     },
@@ -65,27 +65,28 @@ impl fmt::Display for AskedBy {
 /// A capture that every rank knows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgreedCapture {
-    /// The number of the change it came with.
+    /// The number of the change that contains it.
     pub id: u64,
     /// The first step captured.
     pub first: u64,
-    /// What is captured.
+    /// What to capture.
     pub order: CaptureOrder,
-    /// Who asked.
+    /// The origin of the request.
     pub asked: AskedBy,
-    /// The step in progress on rank 0 then.
+    /// Rank 0's step at the time of the request.
     pub asked_at_step: u64,
-    /// When that was, in milliseconds since 1970.
+    /// The time of the request, in milliseconds since 1970.
     pub asked_at_ms: u64,
-    /// Whether a rank that learns of it after its first step takes a later one: it is the only rank, and no step was named.
+    /// Whether a rank that learns about it after its first step captures a later one: it is the only rank, and no step
+    /// was requested.
     #[serde(default)]
     pub may_shift: bool,
-    /// The step that is run again before `first` begins, and captured in its place: every rank keeps it.
+    /// The step that is replayed before `first` begins, and captured in its place. Every rank keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<u64>,
 }
 
-/// By its number and its steps: an alert may have numbers that equal nothing.
+/// Compares number and steps only, because an alert may contain NaN.
 impl PartialEq for AgreedCapture {
     fn eq(&self, other: &Self) -> bool {
         (self.id, self.first, &self.order) == (other.id, other.first, &other.order)
@@ -93,7 +94,7 @@ impl PartialEq for AgreedCapture {
 }
 
 impl AskedBy {
-    /// The step that is to be run again, if one is.
+    /// The step to replay, if any.
     pub fn replay(&self) -> Option<u64> {
         match self {
             Self::Alert { alert, replay: true, .. } => Some(alert.step.0),
@@ -103,74 +104,74 @@ impl AskedBy {
 }
 
 impl AgreedCapture {
-    /// Of an order that somebody gave by hand.
+    /// A capture that was requested by hand.
     #[cfg(test)]
     pub(crate) fn by_hand(id: u64, first: u64, order: CaptureOrder) -> Self {
         Self { id, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0, may_shift: false, replay: None }
     }
 
-    /// The first step no longer captured.
+    /// The end of the captured steps (exclusive).
     pub fn end(&self) -> u64 {
         self.first.saturating_add(u64::from(self.order.steps))
     }
 }
 
-/// Where a capture stands on a rank.
+/// The stage of a capture on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureStage {
-    /// Its first step is to come.
+    /// Before its first step.
     Waiting,
-    /// A step of it is being captured.
+    /// One of its steps is being captured.
     Running,
-    /// Its files are there.
+    /// Its files are complete.
     Done,
-    /// There are no files, or not all.
+    /// Its files are missing or incomplete.
     Failed,
 }
 
-/// How far a capture is on this rank, for the status.
+/// The progress of a capture on this rank, for the status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaptureState {
     id: u64,
-    /// What is captured and who asked, in words.
+    /// The contents and the origin of the capture, in words.
     what: String,
     first: u64,
     steps: u32,
     stage: CaptureStage,
-    /// Bytes of this rank's files.
+    /// The size of this rank's files in bytes.
     bytes: u64,
     /// This rank's directories, one per step.
     places: Vec<PathBuf>,
     /// Why it failed.
     why: Option<String>,
-    /// The other ranks on which it is over.
+    /// The other ranks on which it has ended.
     ranks_done: Vec<u32>,
     /// The other ranks on which it failed.
     ranks_failed: Vec<u32>,
 }
 
-/// The latest capture that is over on a rank.
+/// The latest capture that ended on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Captured {
     pub(crate) id: u64,
     pub(crate) is_whole: bool,
 }
 
-/// The captures of this rank. Shared by the training thread, the control threads and whoever asks.
+/// The captures of this rank. Shared by the training thread, the control threads and the requesters.
 #[derive(Debug)]
 pub struct CaptureSchedule {
-    /// Whether the front captures.
+    /// Whether the front supports captures.
     is_offered: AtomicBool,
-    /// How often a signal asked.
+    /// The number of signals received.
     signals: AtomicU64,
-    /// The first step at which the training thread has to look closer.
+    /// The first step at which the training thread has to take the lock.
     due: AtomicU64,
-    /// Captures that were agreed upon in this run.
+    /// The number of captures agreed on in this run.
     agreed: AtomicU32,
-    /// Bytes of this rank's files of captures that are over.
+    /// The size of this rank's files of ended captures in bytes.
     bytes: AtomicU64,
-    /// Wakes who agrees on captures.
+    /// Wakes the thread that agrees on captures.
     wake: OnceLock<Sender<()>>,
     kept: KeptSteps,
     inner: Mutex<Inner>,
@@ -178,14 +179,14 @@ pub struct CaptureSchedule {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Those to come and the one under way, by their first step.
+    /// Pending captures and the running one, by their first step.
     captures: VecDeque<Arc<AgreedCapture>>,
     states: VecDeque<CaptureState>,
-    /// With whether the step is to be run again.
+    /// With whether to replay the step.
     alerts: VecDeque<(Alert, bool)>,
-    /// Signals that were taken up.
+    /// The number of signals processed.
     signals_seen: u64,
-    /// Those that were over last, the oldest first.
+    /// The captures that ended last, oldest first.
     ended: VecDeque<Captured>,
 }
 
@@ -204,51 +205,51 @@ impl Default for CaptureSchedule {
     }
 }
 
-/// Asking.
+/// Requests.
 impl CaptureSchedule {
-    /// The front captures when it is asked to.
+    /// Declares that the front supports captures.
     pub fn offer(&self) {
         self.is_offered.store(true, FLAG);
     }
 
-    /// Whether the front captures.
+    /// Whether the front supports captures.
     pub fn is_offered(&self) -> bool {
         self.is_offered.load(FLAG)
     }
 
-    /// The steps that the front can run again.
+    /// The steps that the front can replay.
     pub fn kept(&self) -> &KeptSteps {
         &self.kept
     }
 
-    /// A signal asks for a capture. Takes no lock: a handler may call it at any moment.
+    /// Requests a capture by signal. Takes no lock: a handler may call it at any moment.
     pub fn ask_by_signal(&self) {
         self.signals.fetch_add(1, FLAG);
     }
 
-    /// An alert asks for a capture: with `replay` of the step that it is about, run again. Whoever agrees on it is woken: the step that it is about is past, and what is wrong may
-    /// be gone in a tenth of a second.
+    /// Requests a capture by an alert; with `replay`, of the step that the alert is about, run again. Wakes the control
+    /// thread, because the step is past and the fault may be gone in a tenth of a second.
     pub fn ask_by_alert(&self, alert: &Alert, replay: bool) {
         let mut inner = self.lock();
-        // The first of many says more than those that follow.
+        // The first of many alerts is more informative than later ones.
         if inner.alerts.len() < KEPT {
             inner.alerts.push_back((alert.clone(), replay));
         }
         drop(inner);
         if let Some(wake) = self.wake.get() {
-            // One that is under way serves this alert, too.
+            // A pending wake-up serves this alert, too.
             let _woken = wake.try_send(()).is_ok();
         }
     }
 
-    /// Tells of alerts that ask for a capture. The first caller's; a later one's tells of nothing.
+    /// Receives a message for alerts that request a capture. Only the first caller gets them.
     pub(crate) fn wakes(&self) -> Receiver<()> {
         let (wake, woken) = bounded(1);
         let is_first = self.wake.set(wake).is_ok();
         if is_first { woken } else { never() }
     }
 
-    /// What was asked for on this rank since the last call: the first alert, or else a signal.
+    /// The capture requested on this rank since the last call: the first alert, else a signal.
     pub(crate) fn take_asked(&self, rank: u32) -> Option<AskedBy> {
         let signals = self.signals.load(FLAG);
         let mut inner = self.lock();
@@ -262,22 +263,22 @@ impl CaptureSchedule {
 
 /// Agreement.
 impl CaptureSchedule {
-    /// Captures agreed upon in this run.
+    /// The number of captures agreed on in this run.
     pub(crate) fn agreed(&self) -> u32 {
         self.agreed.load(FLAG)
     }
 
-    /// Rank 0 counts one more.
+    /// Counts an agreed capture, on rank 0.
     pub(crate) fn count_agreed(&self) {
         self.agreed.fetch_add(1, FLAG);
     }
 
-    /// Bytes of this rank's files so far.
+    /// The size of this rank's files so far, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(FLAG)
     }
 
-    /// A capture that was agreed upon and is known here when `step` begins.
+    /// Adds an agreed capture that this rank knows when `step` begins.
     pub(crate) fn schedule(&self, capture: &AgreedCapture, step: Step) {
         let mut inner = self.lock();
         if inner.states.iter().any(|state| state.id == capture.id) {
@@ -286,10 +287,10 @@ impl CaptureSchedule {
         let first = if capture.may_shift { capture.first.max(step.0) } else { capture.first };
         let capture = &AgreedCapture { first, ..capture.clone() };
         let is_over = capture.end() <= step.0;
-        let why = format!("this rank learnt of it at step {step}, when it was over");
+        let why = format!("this rank learnt about it at step {step}, after its end");
         inner.add_state(CaptureState {
             id: capture.id,
-            what: format!("{}, asked for by {}", capture.order.in_words(), capture.asked),
+            what: format!("{}, requested by {}", capture.order.in_words(), capture.asked),
             first: capture.first,
             steps: capture.order.steps,
             stage: if is_over { CaptureStage::Failed } else { CaptureStage::Waiting },
@@ -304,7 +305,7 @@ impl CaptureSchedule {
             return;
         }
         if step.0 > capture.first {
-            let why = format!("this rank learnt of it at step {step}: earlier steps are missing");
+            let why = format!("this rank learnt about it at step {step}, so earlier steps are missing");
             inner.add_late(capture.id, why);
         }
         let place = inner.captures.iter().position(|other| other.first > capture.first);
@@ -313,12 +314,12 @@ impl CaptureSchedule {
         self.set_due(&inner);
     }
 
-    /// The latest captures that are over here: rank 0 may not have read of each before the next one was over.
+    /// The latest captures that ended on this rank. Several, because rank 0 may not read each in time.
     pub(crate) fn ended(&self) -> Vec<Captured> {
         self.lock().ended.iter().copied().collect()
     }
 
-    /// Another rank tells that a capture is over there.
+    /// Records that a capture ended on another rank.
     pub(crate) fn note_rank(&self, rank: u32, captured: Captured) {
         let mut inner = self.lock();
         let Some(state) = inner.states.iter_mut().find(|state| state.id == captured.id) else { return };
@@ -329,7 +330,7 @@ impl CaptureSchedule {
         }
     }
 
-    /// Every capture that is remembered, oldest first.
+    /// All captures kept, oldest first.
     pub fn states(&self) -> Vec<CaptureState> {
         self.lock().states.iter().cloned().collect()
     }
@@ -337,7 +338,7 @@ impl CaptureSchedule {
 
 /// The training thread.
 impl CaptureSchedule {
-    /// The capture that `step` belongs to. One load where none is near.
+    /// The capture that `step` belongs to. Cost if none is near: one load.
     #[inline]
     pub fn due(&self, step: Step) -> Option<Arc<AgreedCapture>> {
         if step.0 < self.due.load(Ordering::Acquire) { None } else { self.look(step) }
@@ -346,16 +347,16 @@ impl CaptureSchedule {
     fn look(&self, step: Step) -> Option<Arc<AgreedCapture>> {
         let mut inner = self.lock();
         while let Some(over) = inner.captures.pop_front_if(|capture| capture.end() <= step.0) {
-            // One that was captured is told to be over by whoever captured it.
+            // The end of a captured one is reported by the code that captured it.
             if inner.state(over.id).is_some_and(|state| state.stage == CaptureStage::Waiting) {
-                inner.end(over.id, Some("no step of it was captured".to_owned()));
+                inner.end(over.id, Some("none of its steps was captured".to_owned()));
             }
         }
         self.set_due(&inner);
         inner.captures.front().filter(|capture| capture.first <= step.0).map(Arc::clone)
     }
 
-    /// A step of a capture begins; its files will be in this directory.
+    /// Records that a step of a capture begins. Its files will be in this directory.
     pub fn begin(&self, id: u64, place: PathBuf) {
         let mut inner = self.lock();
         if let Some(state) = inner.state(id) {
@@ -364,7 +365,7 @@ impl CaptureSchedule {
         }
     }
 
-    /// A step of a capture has ended, with so many bytes in files.
+    /// Records that a step of a capture has ended, with the size of its files.
     pub fn end_step(&self, id: u64, bytes: u64) {
         self.bytes.fetch_add(bytes, FLAG);
         if let Some(state) = self.lock().state(id) {
@@ -372,7 +373,7 @@ impl CaptureSchedule {
         }
     }
 
-    /// A capture is over on this rank; with a reason if it is not whole.
+    /// Records that a capture has ended on this rank, with a reason if it is incomplete.
     pub fn end(&self, id: u64, why: Option<String>) {
         let mut inner = self.lock();
         let is_replay = inner.captures.iter().any(|capture| capture.id == id && capture.replay.is_some());
@@ -395,10 +396,10 @@ impl CaptureSchedule {
 }
 
 impl CaptureState {
-    /// What to say where steps are missing.
+    /// A sentence about missing steps; `None` if none are missing.
     fn missing(&self) -> Option<String> {
         let (captured, steps) = (self.places.len(), self.steps);
-        (captured < steps as usize).then(|| format!("{captured} of its {steps} steps were captured"))
+        (captured < steps as usize).then(|| format!("only {captured} of its {steps} steps were captured"))
     }
 }
 
@@ -423,7 +424,7 @@ impl Inner {
         self.ended.push_back(captured);
     }
 
-    /// A capture whose first steps are over: it cannot become whole.
+    /// Adds a capture whose first steps are past, so that it cannot be complete.
     fn add_late(&mut self, id: u64, why: String) {
         if let Some(state) = self.state(id) {
             state.why = Some(why);

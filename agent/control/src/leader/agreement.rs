@@ -1,4 +1,4 @@
-//! The stages of one proposal: every rank's answer, the step that is named, the switch, the reports of it.
+//! The stages of one proposal: the ranks' answers, the choice of a step, the switch, the ranks' reports.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,23 +10,24 @@ use crate::captures::{AgreedCapture, AskedBy};
 use crate::progress::{LateSwitch, Progress, Stage};
 use crate::rank_store::{Agreement, LeaderState, Proposal, RankStore};
 
-/// A rank that has not answered after this long will not.
+/// How long rank 0 waits for the answer of a rank.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long after rank 0's own switch the other ranks' reports are waited for.
+/// How long rank 0 waits for the other ranks' reports after its own switch.
 const REPORT_PATIENCE: Duration = Duration::from_mins(1);
-/// The least time between naming a step and reaching it, where there are other ranks.
+/// The minimum time between choosing a step and reaching it, if there are other ranks.
 const LEAST_LEAD: Duration = Duration::from_secs(2);
-/// The same for a step after which the ranks are gone: one that is late would wait for them in its next collective operation.
+/// The same for the end of the training: a late rank would wait for the others in its next collective operation.
 const LEAST_LEAD_TO_STOP: Duration = Duration::from_secs(10);
-/// The same for the capture of an alert: what is wrong may be gone soon. A rank that is late lacks its files, and trains on.
+/// The same for the capture of an alert, because the fault may be gone soon. A late rank lacks its files and continues
+/// training.
 const LEAST_LEAD_OF_ALERT: Duration = Duration::from_millis(500);
-/// The least steps between agreeing on a change and its first step, where there are other ranks.
+/// The minimum number of steps between agreeing on a change and its first step, if there are other ranks.
 const LEAST_STEPS: u64 = 2;
-/// How much longer than the slowest answer the way of the agreement may take.
+/// How many times as long as the slowest answer the agreement may take to arrive.
 const LEAD_PER_ANSWER: u32 = 3;
 
 impl Leader {
-    /// One stage further, if its time has come. Gives whether it is over.
+    /// Advances to the next stage if it is due. Returns whether the proposal has ended.
     pub(super) fn advance(
         &mut self,
         open: &mut Open,
@@ -66,11 +67,12 @@ impl Leader {
         Ok(is_over)
     }
 
-    /// Names the step. Gives why not, where nothing would be measured from it on, or nothing can be captured.
+    /// Chooses the step. Returns a reason for withdrawal if nothing would be measured from it on, or nothing can be
+    /// captured.
     ///
     /// # Errors
-    /// It is not known whether the others can read it: rank 0 does nothing about it yet. The next call looks first whether
-    /// they can.
+    /// It is unknown whether the others can read the agreement, so rank 0 does not act on it yet. The next call first
+    /// checks whether they can.
     fn agree(&mut self, open: &mut Open, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Option<String>> {
         let agreement = match open.named.take() {
             Some(named) if self.is_up(open, &named, rank_store)? => named,
@@ -113,20 +115,20 @@ impl Leader {
         Ok(None)
     }
 
-    /// Whether an agreement got to the store although putting it there failed.
+    /// Whether an agreement reached the store although writing it failed.
     fn is_up(&self, open: &mut Open, named: &Agreement, rank_store: &mut dyn RankStore) -> io::Result<bool> {
-        // Until that is known it may be.
+        // Until that is known, it may have.
         open.named = Some(named.clone());
         let found = rank_store.leader_state()?.and_then(|text| serde_json::from_str::<LeaderState>(&text).ok());
         let found = found
             .filter(|leader_state| leader_state.session == self.session)
             .and_then(|leader_state| leader_state.agreed);
         open.named = None;
-        // Its number says enough: a plan's fractions may come back from JSON in another last digit.
+        // The number is sufficient: a plan's fractions may come back from JSON with another last digit.
         Ok(found.is_some_and(|found| (found.proposal.id, found.step) == (named.proposal.id, named.step)))
     }
 
-    /// Puts an agreement into the store and reads it back.
+    /// Writes an agreement to the store and reads it back.
     fn put_up_agreement(
         &mut self,
         open: &mut Open,
@@ -143,14 +145,14 @@ impl Leader {
         open.named = Some(agreement.clone());
         rank_store.put_leader_state(&text)?;
         if rank_store.leader_state()?.as_deref() != Some(text.as_str()) {
-            return Err(io::Error::other("what was put into the store is not what is read there"));
+            return Err(io::Error::other("the store returned a different text than was written"));
         }
         open.named = None;
         self.put_up = Some(leader_state);
         Ok(())
     }
 
-    /// A step that no rank reaches before the news does.
+    /// A step that no rank reaches before it learns about the agreement.
     fn step_ahead(&self, open: &Open, own: u64, now: Instant) -> u64 {
         let slowest =
             open.answers.values().map(|answer| answer.at.duration_since(open.since)).max().unwrap_or_default();
@@ -166,12 +168,12 @@ impl Leader {
         let paces = open.answers.values().map(|answer| answer.seconds_per_step).chain([own_pace]);
         let fastest = paces.filter(|&pace| pace > 0.0).fold(f64::INFINITY, f64::min);
         let steps_in = |seconds: f64| if fastest.is_finite() { (seconds / fastest).ceil() as u64 } else { 0 };
-        // Where the others are by now: they went on since they answered.
+        // The estimated current step of the others, which continued after their answer.
         let by_now = |answer: &Answer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
         open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(LEAST_STEPS)
     }
 
-    /// A step is run again where every rank keeps it; elsewhere the next one is captured.
+    /// Keeps the replay if every rank keeps the step; if not, the next step is captured.
     fn settle_replay(&self, open: &mut Open) {
         let Some(capture) = open.proposal.capture.as_deref_mut().filter(|capture| capture.replay.is_some()) else {
             return;
@@ -184,7 +186,7 @@ impl Leader {
         }
     }
 
-    /// Makes a change void.
+    /// Withdraws a change.
     pub(super) fn withdraw(&mut self, mut progress: Progress, why: String) {
         progress.stage = Stage::Withdrawn;
         progress.why = Some(why.clone());
@@ -198,16 +200,16 @@ impl Leader {
         let unheard: Vec<u32> =
             silent.iter().copied().filter(|rank| self.members.rank_state(*rank).is_none()).collect();
         match unreadable {
-            Some((rank, trouble)) => format!("the state of rank {rank} cannot be read: {trouble}"),
+            Some((rank, trouble)) => format!("cannot read the state of rank {rank}: {trouble}"),
             None if unheard.is_empty() => format!("no answer within {} s from {}", PATIENCE.as_secs(), names(silent)),
             None => format!(
-                "{} never came to the store: is trainmon on there, with the same control directory?",
+                "no contact with {}; check that trainmon runs there with the same control directory",
                 names(&unheard)
             ),
         }
     }
 
-    /// Which ranks have switched, and when.
+    /// Records which ranks have switched, and when.
     fn take_reports(&mut self, open: &mut Open, step: u64) {
         let id = open.proposal.id;
         let mut waiting_for = Vec::new();
@@ -221,7 +223,7 @@ impl Leader {
         open.progress.waiting_for = waiting_for;
     }
 
-    /// Says so if a rank did not switch at the step agreed upon.
+    /// Reports a rank that switched at another step than agreed.
     fn check_step(&mut self, open: &mut Open, agreed: u64, rank: u32, step: u64) {
         let late = LateSwitch { rank, step };
         if step != agreed && !open.progress.late.contains(&late) {

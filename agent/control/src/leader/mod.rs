@@ -1,11 +1,12 @@
-//! The part of rank 0: propose, wait for every rank's answer, name a step that no rank has reached, watch it happen.
+//! The part of rank 0: propose a plan, wait for every rank's answer, choose a step that no rank has reached, and check
+//! the switch.
 //!
-//! What is guaranteed: a plan takes effect only after every rank has answered that it knows it; a rank that does not answer
-//! makes the proposal void, and nothing changes anywhere. Rank 0 itself goes by what it has read back from the store, so it
-//! never switches alone. The step named lies ahead of every rank by at least three times
-//! the slowest answer to this proposal, and by two seconds. A rank that learns of it later all the same (its file system
-//! slept longer than ever before) switches at once and reports that, and it is said and shown: with ranks that never
-//! wait for each other no protocol can do more.
+//! Guarantee: a plan takes effect only after every rank has answered that it knows it. A rank that does not answer
+//! makes the proposal void, and nothing changes anywhere. Rank 0 itself acts on what it has read back from the store,
+//! so it never switches alone. The chosen step lies ahead of every rank by at least three times the slowest answer to
+//! this proposal, and by two seconds. A rank that learns about it later nevertheless (its file system stalled for
+//! longer than ever before) switches at once and reports the delay. With ranks that never wait for each other, no
+//! protocol can guarantee more.
 
 mod agreement;
 
@@ -26,43 +27,43 @@ use crate::progress::{LateSwitch, Progress, ProgressBook, Stage};
 use crate::rank_store::{Agreement, LeaderState, Proposal, RankState, RankStore};
 use crate::stop::StopRequest;
 
-/// Steps of rank 0 after which its step time tells that of those to come: the first ones are slower. A capture that a rank learns of
-/// too late lacks that rank's files, so it is not agreed upon before.
+/// The number of rank 0's steps after which its step time is representative, because the first ones are slower. A rank
+/// that learns about a capture too late lacks its files, so no capture is agreed on before.
 const STEPS_BEFORE_CAPTURES: u64 = 5;
 
-/// Something rank 0 has to say.
+/// An event to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeaderEvent {
-    /// A change is agreed upon.
+    /// The ranks agreed on a change.
     Agreed { what: String, step: u64 },
     /// A change never took effect.
     Withdrawn { what: String, why: String },
-    /// A capture that nobody ordered by hand is not made.
+    /// A capture that was not requested by hand is declined.
     Declined { what: String, why: String },
-    /// The rank states of these ranks cannot be read.
+    /// The states of these ranks cannot be read.
     Unreadable { ranks: String, why: String },
     /// A rank switched later than agreed.
     LateSwitch { what: String, step: u64, late: LateSwitch },
 }
 
-/// What a rank answered to a proposal.
+/// A rank's answer to a proposal.
 struct Answer {
-    /// When it was seen.
+    /// When it was received.
     at: Instant,
     step: u64,
-    /// Its running step time; 0 before that is known.
+    /// Its average step time; 0 before it is known.
     seconds_per_step: f64,
-    /// Whether it keeps the step that is to be run again.
+    /// Whether it keeps the step to replay.
     keeps_step: bool,
 }
 
-/// A change under way.
+/// A change in progress.
 struct Open {
     proposal: Proposal,
     progress: Progress,
     since: Instant,
     answers: BTreeMap<u32, Answer>,
-    /// What was put into the store and is not known to be there.
+    /// An agreement that was written to the store but not confirmed.
     named: Option<Agreement>,
     agreed: Option<u64>,
     /// When rank 0 itself switched.
@@ -73,12 +74,12 @@ struct Open {
 pub(super) struct Leader {
     session: String,
     world: u32,
-    /// Rank 0's step when it began to lead.
+    /// Rank 0's step when it started to lead.
     began: u64,
     config: Arc<Config>,
     live: Arc<Live>,
     book: ProgressBook,
-    /// The plan agreed upon last.
+    /// The last agreed plan.
     plan: Plan,
     /// The proposal's number, from 1.
     last_id: u64,
@@ -87,13 +88,13 @@ pub(super) struct Leader {
     queue: VecDeque<ChangeRequest>,
     stop: StopRequest,
     captures: CaptureRequests,
-    /// Whoever takes the messages of other ranks.
+    /// The receiver of the other ranks' messages.
     relay: Option<Arc<dyn Relay>>,
-    /// What became of them, by the ranks that have some.
+    /// The receipts for them, by rank.
     receipts: BTreeMap<u32, Receipt>,
     open: Option<Open>,
     agreed: Option<Agreement>,
-    /// The state as last put up.
+    /// The last published state.
     put_up: Option<LeaderState>,
     said: Vec<LeaderEvent>,
 }
@@ -122,39 +123,38 @@ impl Leader {
         }
     }
 
-    /// Listens for alerts that ask the training to end.
+    /// Sets the source of requests to end the training.
     pub(super) fn listening_for(mut self, stop: StopRequest) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Follows requests for captures.
+    /// Sets the capture requests.
     pub(super) fn capturing(mut self, captures: CaptureRequests) -> Self {
         self.captures = captures;
         self
     }
 
-    /// Carries the messages of other ranks.
+    /// Sets the relay for messages of other ranks.
     pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
         self.relay = relay;
         self
     }
 
-    /// Takes a request. It is fulfilled after those before it; where too many wait, the oldest of them gives way.
+    /// Queues a request after earlier ones. If too many are waiting, the oldest is withdrawn.
     pub(super) fn push(&mut self, request: ChangeRequest) {
         if self.queue.len() >= MAX_WAITING_CHANGES
             && let Some(place) = self.queue.iter().position(|waiting| waiting.change != Change::Stop)
             && let Some(oldest) = self.queue.remove(place)
         {
-            let why =
-                format!("it waited while {MAX_WAITING_CHANGES} later changes were ordered: the latest ones count");
+            let why = format!("replaced by {MAX_WAITING_CHANGES} later changes");
             self.withdraw(Progress::new(oldest.id, &oldest.what), why);
         }
         self.book.put(Progress::new(request.id, &request.what));
         self.queue.push_back(request);
     }
 
-    /// Goes on as far as is possible now.
+    /// Proceeds as far as possible now.
     pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Vec<LeaderEvent>> {
         self.look_for_rank_states(now, rank_store)?;
         self.take_messages();
@@ -162,14 +162,14 @@ impl Leader {
             && let Some(request) = self.stop.request(now, self.members.wanting_stop())
         {
             self.book.put(Progress::new(request.id, &request.what));
-            // It cannot wait for what is to be measured next.
+            // It cannot wait for changes of the plan.
             self.queue.push_front(request);
         }
         self.look_for_captures();
         if self.open.is_none() && !self.live.is_over() {
             self.propose_next(now);
         }
-        // What is not agreed upon when the monitor ends never is.
+        // A change that is not agreed on when the monitor ends never will be.
         if let Some(mut open) = self.open.take_if(|open| open.agreed.is_some() || !self.live.is_over()) {
             let is_over = self.advance(&mut open, now, rank_store);
             if !matches!(is_over, Ok(true)) {
@@ -181,7 +181,7 @@ impl Leader {
         Ok(std::mem::take(&mut self.said))
     }
 
-    /// What signals, alerts and the config of the start ask to be captured; and what became of captures elsewhere.
+    /// Handles the capture requests of signals, alerts and the config, and the results of captures on other ranks.
     fn look_for_captures(&mut self) {
         let (live, is_capture) = (Arc::clone(&self.live), |change: &Change| matches!(change, Change::Capture(_)));
         let is_open = self.open.as_ref().is_some_and(|open| open.proposal.capture.is_some())
@@ -213,11 +213,11 @@ impl Leader {
         1..self.world
     }
 
-    /// Reads the rank states of ranks that owe an answer or a report; of the others now and then.
+    /// Reads the states of ranks that owe an answer or a report, and from time to time those of the others.
     fn look_for_rank_states(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<()> {
         let mut ranks = self.members.roll_call(now, self.others());
         if self.live.is_over() && self.relay.is_some() {
-            // Their last messages: there is no time to look at some after the others.
+            // Their last messages: there is no time to poll them in turn.
             ranks.extend(self.members.rank_states().map(|(rank, _)| rank));
         }
         if let Some(open) = &self.open {
@@ -279,7 +279,7 @@ impl Leader {
         !is_capture || self.world == 1 || self.live.step().0 >= self.began.saturating_add(STEPS_BEFORE_CAPTURES)
     }
 
-    /// Why a proposal makes no sense now.
+    /// Checks that a proposal is valid now. The error is the reason.
     fn why_not(&self, proposal: &Proposal) -> Result<(), String> {
         let step = self.live.step().0;
         match &proposal.capture {
@@ -308,7 +308,7 @@ impl Leader {
     }
 }
 
-/// Whether a rank's state is awaited: its answer, or its report.
+/// Whether an answer or a report of the rank is expected.
 fn owes(open: &Open, rank: u32) -> bool {
     match open.agreed {
         None => !open.answers.contains_key(&rank),

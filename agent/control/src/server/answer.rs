@@ -1,4 +1,4 @@
-//! One request, one answer in JSON.
+//! Answers one request in JSON.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -15,33 +15,33 @@ use tokio::time::{sleep, timeout};
 use crate::service::{ControlService, Refusal};
 use crate::token::Token;
 
-/// A change of what is measured has a few hundred bytes; this is thousands of target names.
+/// The maximum size of a request: a change has a few hundred bytes; this is thousands of target names.
 const MAX_BODY_BYTES: usize = 64 << 10;
-/// A client slower with its body is not one of ours.
+/// The time limit for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long `flush` waits for the exporters.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A status this young answers the next one too.
+/// A status younger than this is reused for the next request.
 const STATUS_KEPT: Duration = Duration::from_millis(20);
 
 type Answer = Response<Full<Bytes>>;
 
-/// Which door somebody came in by.
+/// The listener that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The unix socket: the file's mode and the kernel said who it is.
+    /// The unix socket: file mode and kernel identify the user.
     Socket,
-    /// HTTP: the token says.
+    /// HTTP: the token identifies the user.
     Http,
 }
 
-/// What answering needs.
+/// The state for answering requests.
 pub(super) struct ServerState {
     service: ControlService,
     token: Token,
-    /// What a `Host` header may say: names of this machine with our port. Any other comes from a page whose name was made
-    /// to point here.
+    /// The allowed `Host` headers: names of this host with the server's port. Others come from a page whose name was
+    /// redirected to this address.
     hosts: Vec<String>,
     status: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -55,7 +55,7 @@ impl ServerState {
         Self { service, token, hosts: address.map(names).into_iter().flatten().collect(), status: Mutex::default() }
     }
 
-    /// The status as text: made at most every few milliseconds.
+    /// The status as text, generated at most every few milliseconds.
     fn status(&self) -> Bytes {
         let mut kept = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = kept.as_ref().filter(|(made, _)| made.elapsed() < STATUS_KEPT) {
@@ -66,7 +66,7 @@ impl ServerState {
         text
     }
 
-    /// Why somebody stays outside.
+    /// Refuses a request from another origin or without the token.
     fn refuse(&self, origin: Origin, request: &Request<Incoming>) -> Option<Answer> {
         if origin == Origin::Socket {
             return None;
@@ -74,12 +74,12 @@ impl ServerState {
         let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
         let is_ours = header(HOST).is_some_and(|host| self.hosts.iter().any(|name| name.as_bytes() == host));
         if !is_ours {
-            let hint = format!("ask for http://{}", self.hosts.first().map_or("127.0.0.1", String::as_str));
-            return Some(error(StatusCode::MISDIRECTED_REQUEST, "the `Host` header names another machine", &hint));
+            let hint = format!("use http://{}", self.hosts.first().map_or("127.0.0.1", String::as_str));
+            return Some(error(StatusCode::MISDIRECTED_REQUEST, "the `Host` header names another host", &hint));
         }
         if !header(AUTHORIZATION).is_some_and(|given| self.token.is_in(given)) {
-            let hint = "send `Authorization: Bearer TOKEN` with the text of the token file; `trainmon ctl` does so";
-            let mut refusal = error(StatusCode::UNAUTHORIZED, "no token, or a wrong one", hint);
+            let hint = "send `Authorization: Bearer TOKEN` with the contents of the token file, or use `trainmon ctl`";
+            let mut refusal = error(StatusCode::UNAUTHORIZED, "the token is missing or wrong", hint);
             refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return Some(refusal);
         }
@@ -87,7 +87,7 @@ impl ServerState {
     }
 }
 
-/// Answers. No path and no name out of a request ever reaches the file system.
+/// Answers a request. No path or name in a request ever reaches the file system.
 pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request<Incoming>) -> Answer {
     if let Some(refusal) = state.refuse(origin, &request) {
         return refusal;
@@ -96,12 +96,12 @@ pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request
         "/status" => Method::GET,
         "/set" | "/dump" | "/pause" | "/resume" | "/flush" => Method::POST,
         _ => {
-            let hint = "there is GET /status, POST /set, /dump, /pause, /resume and /flush";
-            return error(StatusCode::NOT_FOUND, "no such thing here", hint);
+            let hint = "use GET /status, or POST /set, /dump, /pause, /resume or /flush";
+            return error(StatusCode::NOT_FOUND, "no such path", hint);
         }
     };
     if *request.method() != wanted {
-        let mut refusal = error(StatusCode::METHOD_NOT_ALLOWED, "the wrong method", &format!("use {wanted}"));
+        let mut refusal = error(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &format!("use {wanted}"));
         if let Ok(allowed) = HeaderValue::from_str(wanted.as_str()) {
             refusal.headers_mut().insert(ALLOW, allowed);
         }
@@ -124,7 +124,11 @@ pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request
 async fn text_of(body: Incoming) -> Result<String, Answer> {
     let too_large = || {
         let message = format!("the request has more than {MAX_BODY_BYTES} bytes");
-        error(StatusCode::PAYLOAD_TOO_LARGE, &message, "name fewer targets; a target stands for all names it begins")
+        error(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &message,
+            "set fewer targets; a target covers all names that begin with it",
+        )
     };
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(too_large());
@@ -132,8 +136,10 @@ async fn text_of(body: Incoming) -> Result<String, Answer> {
     let collected = match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
         Ok(Ok(collected)) => collected,
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-        Ok(Err(_)) => return Err(error(StatusCode::BAD_REQUEST, "the request broke off", "send it again")),
-        Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "the request took too long", "send it at once")),
+        Ok(Err(_)) => return Err(error(StatusCode::BAD_REQUEST, "the request is incomplete", "send it again")),
+        Err(_) => {
+            return Err(error(StatusCode::REQUEST_TIMEOUT, "the request took too long", "send the whole body at once"));
+        }
     };
     String::from_utf8(collected.to_bytes().into())
         .map_err(|_not_text| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
@@ -145,7 +151,7 @@ async fn flush(service: &ControlService) -> Answer {
     while !service.is_delivered(mark) {
         if Instant::now() >= deadline {
             let message = format!("not everything was delivered within {} s", FLUSH_TIMEOUT.as_secs());
-            return error(StatusCode::GATEWAY_TIMEOUT, &message, "`status` shows which exporter lags behind");
+            return error(StatusCode::GATEWAY_TIMEOUT, &message, "`status` shows the queue of each exporter");
         }
         sleep(FLUSH_LOOK_EVERY).await;
     }

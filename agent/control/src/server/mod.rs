@@ -1,4 +1,4 @@
-//! The server: a unix socket, and HTTP on this machine if asked for. One thread of low priority, everything bounded.
+//! The server: a unix socket and, if configured, HTTP on this host. One low-priority thread, with limits on everything.
 
 mod answer;
 mod unix_socket;
@@ -22,18 +22,19 @@ use self::unix_socket::{BoundSocket, bind_socket, is_own_user};
 use super::service::ControlService;
 use super::token::Token;
 
-/// A few people and scripts; the next one waits in the system's backlog. A crowd at one door leaves the other one free.
+/// The maximum number of concurrent connections per listener; further ones wait in the system's backlog. Separate
+/// limits keep one listener available when the other is full.
 const PLACES_PER_DOOR: usize = 16;
 const LIMITS: Limits = Limits {
-    // A client slower with its request line and headers is not one of ours.
+    // A slower client is none of trainmon's.
     headers: Duration::from_secs(5),
-    // One connection serves one request; `flush` may take a while.
+    // A connection serves one request; `flush` may take a while.
     whole: Duration::from_secs(30),
 };
-/// Between two requests taken up: a flood costs a bounded share of one core, the rest waits outside.
+/// The interval between accepting two requests, which limits a flood to a small share of one core.
 const SPACING: Duration = Duration::from_millis(2);
 
-/// Where to listen.
+/// The addresses to listen on.
 pub(super) struct Listeners<'a> {
     pub(super) socket: &'a Path,
     pub(super) address: Option<SocketAddr>,
@@ -48,22 +49,26 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens and serves on a thread of its own. A door that does not open is said; the other one serves.
+    /// Listens and serves on its own thread. If one listener fails, the failure is reported and the other one serves.
     pub(super) fn start(listeners: Listeners<'_>, service: ControlService, notices: &Notices) -> io::Result<Self> {
         let Listeners { socket: path, address, token } = listeners;
         let unix = bind_socket(path);
         if let Err(error) = &unix {
-            let hint = "name one in a directory of this machine's own disk with `control.socket`";
-            notices.warn(format!("no control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
+            let hint = "set `control.socket` to a path on a local disk";
+            notices
+                .warn(format!("cannot create the control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
         }
         let tcp = address.map(std::net::TcpListener::bind).transpose();
         if let (Err(error), Some(address)) = (&tcp, address) {
-            let hint = "choose another with `control.port`; 0 lets the system choose";
-            notices.warn(format!("no control port at {address}: {error}"), Some(hint.to_owned()));
+            let hint = "set another port with `control.port`; 0 lets the system choose one";
+            notices.warn(format!("cannot listen on control address {address}: {error}"), Some(hint.to_owned()));
         }
         let (unix, tcp) = (unix.ok(), tcp.ok().flatten());
         if unix.is_none() && tcp.is_none() {
-            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no door could be opened"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "neither the control socket nor the control port is available",
+            ));
         }
         let address = tcp.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
         let runtime = http::runtime()?;
@@ -85,26 +90,26 @@ impl Server {
         Ok(Self { socket, address, thread })
     }
 
-    /// Where the unix socket is.
+    /// The path of the unix socket.
     pub(super) fn socket(&self) -> Option<&Path> {
         self.socket.as_ref().map(BoundSocket::path)
     }
 
-    /// Where HTTP is, the port chosen by the system included.
+    /// The HTTP address, with the port that the system chose.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Ends it, and waits no longer than the deadline.
+    /// Stops the server, waiting at most until the deadline.
     pub(super) fn stop(mut self, deadline: Instant) {
         self.thread.stop(deadline, Duration::ZERO);
     }
 }
 
-/// Serves at both doors.
+/// Serves on both listeners.
 async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, state: Arc<ServerState>) -> Infallible {
     let at_socket = async || match &unix {
-        // Whoever else may connect has no business here.
+        // Connections of other users are refused.
         Some(listener) => listener.accept().await.map(|(stream, _)| Some(stream).filter(is_own_user)),
         None => std::future::pending().await,
     };
@@ -117,7 +122,7 @@ async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, state: Arc<
     never
 }
 
-/// Takes requests at one door, one at a time and not too many.
+/// Accepts requests on one listener, one at a time and up to the limit.
 async fn keep_door<S>(
     accept: impl AsyncFn() -> io::Result<Option<S>>,
     origin: Origin,

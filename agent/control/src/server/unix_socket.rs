@@ -1,4 +1,4 @@
-//! The unix socket: its owner's alone, from the moment it exists.
+//! The unix socket, accessible only to its owner from its creation on.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use crate::rank_store::draw_word;
 
-/// The path of a socket that is listened on; removed when dropped by the process that made it.
+/// The path of a listening socket, removed when dropped by the process that created it.
 pub(super) struct BoundSocket {
     path: PathBuf,
-    /// A forked child has this too, and its end is not the end of the socket.
+    /// The creator: a forked child also has this value, and its end must not remove the socket.
     owner: u32,
 }
 
@@ -25,7 +25,7 @@ impl BoundSocket {
 impl Drop for BoundSocket {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
-            // Somebody else may have removed it.
+            // Another process may have removed it.
             drop(fs::remove_file(&self.path));
         }
     }
@@ -33,23 +33,22 @@ impl Drop for BoundSocket {
 
 /// Listens on a socket of mode 0600.
 ///
-/// It is made in a directory that nobody else can enter, and moved to its place when it has its mode: between its making
-/// and its mode nobody can connect. A socket that lies there is taken away: whoever listened on it lost its claim to the
-/// directory.
+/// The socket is created in a private directory and moved to its place once it has its mode, so no connection is
+/// possible before that. An existing socket is replaced: its listener has lost the lock on the directory.
 pub(super) fn bind_socket(path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let word = draw_word()?;
     let hidden = parent.join(format!(".{}", &word[..6]));
     fs::DirBuilder::new().mode(0o700).create(&hidden)?;
     let made = bind_in(&hidden, path);
-    // Empty by now, or else the error is more telling.
+    // The directory is empty by now; if not, the error is more informative.
     drop(fs::remove_dir_all(&hidden));
     made
 }
 
 fn bind_in(hidden: &Path, path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
     let first = hidden.join("s");
-    // An address has 107 bytes at most, a path may have more: the directory's descriptor stands for it.
+    // An address has at most 107 bytes and a path may have more, so the directory's descriptor replaces it.
     let listener = match UnixListener::bind(&first) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             let directory = File::open(hidden)?;

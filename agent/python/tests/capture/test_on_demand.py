@@ -103,7 +103,7 @@ def test_the_command_orders_waits_and_says_where_the_files_are(tmp_path: Path) -
     said, failed = waiting.communicate()
     (step,) = steps_in(training.captures)
     assert waiting.returncode == 0, failed
-    assert str(training.captures / f"step{step}/rank0") in said and "asked for by trainmon ctl: done" in said
+    assert str(training.captures / f"step{step}/rank0") in said and "requested by trainmon ctl: done" in said
     assert set(captured(training.captures, step).entries) == {
         "Module.head.Linear.forward.0",
         "Module.head.Linear.backward.0",
@@ -132,7 +132,7 @@ def test_what_makes_no_sense_is_refused_and_captures_nothing(tmp_path: Path) -> 
         ({"steps": 0}, "key `steps`"),
         ({"dump_path": "/tmp"}, "key `dump_path`"),
         ({"scope": ["a", "b"]}, "key `scope[0]`: expected an entry's full name"),
-        ({"at": 2}, "step 2 has begun or is over: the step in progress is 4"),
+        ({"at": 2}, "step 2 has already begun: the current step is 4"),
     ]:
         _, said, hint = refusal_of(training.control, request)
         assert words in said and hint, f"{request}: {said}"
@@ -156,7 +156,7 @@ def test_a_request_for_a_step_that_another_has_is_withdrawn(tmp_path: Path) -> N
         return [one for one in training.status()["changes"] if one["id"] == second and one["stage"] == "withdrawn"]
 
     (change,) = training.until(withdrawn)
-    assert "steps 500 to 504 are captured already" in change["why"]
+    assert "steps 500 to 504 are already being captured" in change["why"]
     # One that names no step goes before it, and other changes are made meanwhile.
     assert training.dump()["first"] < 500
     control.ask(training.control, "POST", "/pause")
@@ -318,7 +318,7 @@ def test_without_a_word_about_captures_nobody_asks_and_nothing_is_there(tmp_path
     training.make_step()
     training.watch.close()
     off = Training(tmp_path / "off", {"control": {}, "capture": {"enabled": False}})
-    assert "captures are switched off" in refusal_of(off.control, {})[1]
+    assert "captures are disabled" in refusal_of(off.control, {})[1]
     off.watch.close()
 
 

@@ -167,7 +167,7 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
         tiny.train(net, optimizer, 3)
         report = watch.close()
     said = capfd.readouterr().err
-    assert said.count("tags are beyond the most of 100") == 1, said
+    assert said.count("tags beyond the limit of 100") == 1, said
     assert "tensorboard.max_tags" in said
     line = next(line for line in report.splitlines() if "tensorboard" in line)
     run = runs.run_directory(tmp_path, 0)

@@ -32,13 +32,13 @@ class Expected:
 N = r"[-+.\de]+"
 EXPECTED = {
     "batch": Expected(
-        rf"Spike: (loss|gradient norm) {N} at step 130 on rank 0 .*; moved first: "
+        rf"Spike: (loss|gradient norm) is {N} times its usual value at step 130 on rank 0 .*; moved first: "
         r"actv of the model's input at step 130 \(norm 0, ",
         r"One (alert|incident \(2 alerts\)): Spike: .* at step 130 on rank 0 .* actv of the model's input at step 130",
     ),
     "log_of_zero": Expected(
-        r"NonFinite: loss inf at step 130 on rank 0; moved first: loss at step 130 \(inf, usually ",
-        r"One alert: NonFinite: loss inf at step 130 on rank 0",
+        r"NonFinite: loss is inf at step 130 on rank 0; moved first: loss at step 130 \(inf, usually ",
+        r"One alert: NonFinite: loss is inf at step 130 on rank 0",
     ),
     "group_rate": Expected(
         r"Spike: update norm .* at step 130 on rank 0 .*; moved first: learning rate at step 130 ",
@@ -51,14 +51,14 @@ EXPECTED = {
         r"h\.\*\.fc\.weight",
     ),
     "fp16_overflow": Expected(
-        r"NonFinite: actv norm (NaN|inf) at step 130 on rank 0; moved first: actv of h\.2\.proj\.input at step 130 ",
+        r"NonFinite: actv norm is (NaN|inf) at step 130 on rank 0; moved first: actv of `h\.2\.proj\.input` at step 130 ",
         r"One incident \(\d+ alerts\): NonFinite: actv .*It is certain that actv norm of h\.2\.proj\.input "
         r"is not finite at step 130",
     ),
     "dead_head": Expected(
-        r"Dead: gradient norm of head\.weight exactly 0 for 10 steps, up to step 139 on rank 0; moved first: "
+        r"Dead: gradient norm of `head\.weight` has been exactly 0 for 10 steps, up to step 139 on rank 0; moved first: "
         r"actv of the model's output at step 130 \(norm 0, ",
-        r"2 incidents \(\d+ alerts\), the first: Dead: gradient norm of head\.weight "
+        r"2 incidents \(\d+ alerts\), the first: Dead: gradient norm of `head\.weight` "
         r".*actv norm of the model's output falls at step 130",
     ),
     "frozen_layer": Expected(
@@ -67,7 +67,7 @@ EXPECTED = {
     ),
     "loader_stall": Expected(None, rf"No alert. Step 130 took {N} s on rank 0, {N} times the median step"),
     "loss_scale": Expected(
-        r"Spike: loss 1\d\d at step 130 on rank 0 .*; moved first: loss at step 130 ",
+        rf"Spike: loss is {N} times its usual value at step 130 on rank 0 \(1\d\d, .*; moved first: loss at step 130 ",
         r"One incident \(2 alerts\): Spike: loss .*It is very likely .* that loss rises at step 130 on rank 0",
     ),
     "warm_up": Expected(
@@ -81,12 +81,12 @@ EXPECTED = {
 #: Of a fault on rank 1 alone: what a job of two ranks sends when it begins and when it is over.
 FIRST_MESSAGE_OF_A_JOB = {
     "nan_on_one_rank": (
-        r"NonFinite: loss NaN at step 130 on rank 1; moved first: loss at step 130 .*; also on rank 0$",
+        r"NonFinite: loss is NaN at step 130 on rank 1; moved first: loss at step 130 .*; also on rank 0$",
         None,
     ),
     "spike_on_one_rank": (
-        rf"Spike: loss {N} at step 130 on rank 1 .*; moved first: loss at step 130 .*; also on rank 0$",
-        r"Spike: loss back to normal since step \d+ on rank 1.*; rank 0 back to normal too$",
+        rf"Spike: loss is {N} times its usual value at step 130 on rank 1 .*; moved first: loss at step 130 .*; also on rank 0$",
+        r"Spike: loss has been back to normal since step \d+ on rank 1.*; also back to normal: rank 0$",
     ),
 }
 
@@ -148,14 +148,14 @@ def test_the_ranks_of_a_job_send_one_message_for_an_incident(job: Job) -> None:
 def test_what_only_one_rank_computes_is_told_of_that_rank(job: Job) -> None:
     run = job.run
     of_rank = {rank: [message for message in sent(run) if f"on rank {rank}" in message] for rank in range(2)}
-    assert re.match(r"NonFinite: loss NaN at step 130 on rank 1; moved first: loss at step 130 ", of_rank[1][0]), (
+    assert re.match(r"NonFinite: loss is NaN at step 130 on rank 1; moved first: loss at step 130 ", of_rank[1][0]), (
         of_rank
     )
     # Rank 0 says that it came to it through the reduction.
-    other = r"NonFinite: gradient norm NaN at step 130 on rank 0; moved first: gradient of \S+ after reduction"
+    other = r"NonFinite: gradient norm is NaN at step 130 on rank 0; moved first: gradient of \S+ after reduction"
     assert re.match(other, of_rank[0][0]), of_rank
     assert re.match(
-        r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss NaN at step 130 on rank 1", headline(run)
+        r"One incident \(\d+ alerts on 2 ranks\): NonFinite: loss is NaN at step 130 on rank 1", headline(run)
     ), headline(run)
 
 

@@ -18,7 +18,7 @@ use crate::ExportError;
 use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
 
-/// A channel that connects when a request is made, and again after it broke.
+/// A channel that connects for a request, and again after the connection broke.
 pub(crate) struct GrpcTransport {
     signal: Signal,
     endpoint: Endpoint,
@@ -55,7 +55,7 @@ impl GrpcTransport {
         Ok(Self { signal: *signal, channel: endpoint.connect_lazy(), endpoint, headers, compression })
     }
 
-    /// Forgets the connection.
+    /// Drops the connection.
     pub(super) fn reconnect(&mut self) {
         self.channel = self.endpoint.connect_lazy();
     }
@@ -80,7 +80,7 @@ impl GrpcTransport {
     }
 }
 
-/// What a response says was rejected. One that cannot be read rejected nothing: it is a success all the same.
+/// The number of rejected points in a response. An unreadable response rejects nothing: it is a success.
 pub(super) fn taken(signal: Signal, body: Bytes) -> Answer {
     let (rejected, message) = match signal {
         Signal::Metrics => {
@@ -95,7 +95,7 @@ pub(super) fn taken(signal: Signal, body: Bytes) -> Answer {
     Answer::Taken { rejected: u64::try_from(rejected).unwrap_or(0), message: quoted(&message) }
 }
 
-/// The protocol's table of codes.
+/// Classifies a status, following the protocol's table of codes.
 fn judge(status: &Status) -> Answer {
     let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let is_broken_connection = std::error::Error::source(status).is_some();
@@ -106,9 +106,9 @@ fn judge(status: &Status) -> Answer {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        // The receiver says when it has room again, or it never will.
+        // Either the receiver says when it has capacity again, or it never will.
         Code::ResourceExhausted => after.is_some(),
-        // Not the receiver's word: the connection broke under the request.
+        // Not from the receiver: the connection broke during the request.
         Code::Unknown | Code::Internal => is_broken_connection,
         _ => false,
     };
@@ -119,9 +119,9 @@ fn judge(status: &Status) -> Answer {
     let hint = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => "check `otlp.headers` or OTEL_EXPORTER_OTLP_HEADERS",
         Code::Unimplemented => {
-            "the receiver does not know this service or compression: check `otlp.protocol`, the port and `otlp.compression`"
+            "the receiver does not support this service or compression: check `otlp.protocol`, the port and `otlp.compression`"
         }
-        _ => "look into the receiver's log",
+        _ => "check the receiver's log",
     };
     let for_content = matches!(
         status.code(),
@@ -130,7 +130,7 @@ fn judge(status: &Status) -> Answer {
     Answer::Refused { why: said(status), hint, for_content }
 }
 
-/// Whether there was no connection to send anything over.
+/// Whether there was no connection.
 fn is_unreachable(status: &Status) -> bool {
     let first: Option<&dyn std::error::Error> = std::error::Error::source(status);
     let mut causes = std::iter::successors(first, |&cause| cause.source());
@@ -142,7 +142,7 @@ fn said(status: &Status) -> String {
     if status.message().is_empty() { format!("{code:?}") } else { format!("{code:?}: {}", quoted(status.message())) }
 }
 
-/// Messages are encoded already: a retry sends the same bytes.
+/// A codec for encoded messages: a retry sends the same bytes.
 #[derive(Clone, Copy, Debug)]
 struct RawCodec;
 

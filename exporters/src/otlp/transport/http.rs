@@ -21,16 +21,16 @@ use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
 
 const PROTOBUF: &str = "application/x-protobuf";
-/// An answer is some hundred bytes; more is not read.
+/// The maximum size of a response that is read; usual ones have a few hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// The quickest level: points compress thirtyfold even so.
+/// The fastest level; points still compress thirtyfold.
 const ZSTD_LEVEL: i32 = 1;
 
 /// A client that keeps its connection between requests.
 pub(crate) struct HttpTransport {
     signal: Signal,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Of the latest request.
+    /// The connection of the latest request.
     connection: Option<CaptureConnection>,
     address: Uri,
     headers: HeaderMap,
@@ -72,8 +72,8 @@ impl HttpTransport {
         Ok(Self { signal, client, connection: None, address, headers, compression })
     }
 
-    /// Whether the latest request had a connection to go over: a name that is not resolved, or a handshake that hangs, is
-    /// a receiver that was not reached.
+    /// Whether the latest request had a connection. If not (an unresolved name, a hanging handshake), the receiver was
+    /// not reached.
     pub(super) fn was_connected(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.connection_metadata().is_some())
     }
@@ -97,7 +97,7 @@ impl HttpTransport {
         }
     }
 
-    /// The protocol's table of status codes.
+    /// Classifies a response, following the protocol's table of status codes.
     async fn judge(&self, response: Response<Incoming>) -> Answer {
         let (parts, body) = response.into_parts();
         let after = retry_after(&parts.headers, SystemTime::now());
@@ -105,7 +105,7 @@ impl HttpTransport {
         let body = body.map(http_body_util::Collected::to_bytes);
         let is_protobuf = parts.headers.get(header::CONTENT_TYPE).is_some_and(is_protobuf);
         match parts.status {
-            // The status line came: whatever became of the body, the receiver has the points.
+            // The status line arrived: whatever happened to the body, the receiver has the points.
             status if status.is_success() => taken(self.signal, body.ok().filter(|_| is_protobuf).unwrap_or_default()),
             status => {
                 let why = said(status, &body.unwrap_or_default(), is_protobuf);
@@ -129,7 +129,7 @@ fn is_temporary(status: StatusCode) -> bool {
     )
 }
 
-/// Whether the receiver speaks of what is in the request, not of who sends it where.
+/// Whether the status is about the contents of the request, not about its sender or address.
 fn is_for_content(status: StatusCode) -> bool {
     matches!(
         status,
@@ -140,7 +140,7 @@ fn is_for_content(status: StatusCode) -> bool {
     )
 }
 
-/// Whatever parameters follow the type.
+/// Ignores parameters after the type.
 fn is_protobuf(content_type: &HeaderValue) -> bool {
     let kind = content_type.to_str().ok().and_then(|text| text.split(';').next()).unwrap_or_default();
     kind.trim().eq_ignore_ascii_case(PROTOBUF)
@@ -150,14 +150,14 @@ fn hint(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "check `otlp.headers` or OTEL_EXPORTER_OTLP_HEADERS",
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            "check the path of `otlp.endpoint`; a receiver without logs wants `\"logs\": false`"
+            "check the path of `otlp.endpoint`; if the receiver has no logs, set `\"logs\": false`"
         }
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => "the receiver does not know this compression: set `otlp.compression`",
-        _ => "look into the receiver's log",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "the receiver does not support this compression: set `otlp.compression`",
+        _ => "check the receiver's log",
     }
 }
 
-/// The status and what stands in the body: the protocol's own message, or the beginning of a text.
+/// The status and the body: the protocol's own message, or the beginning of a text.
 fn said(status: StatusCode, body: &Bytes, is_protobuf: bool) -> String {
     let message = if is_protobuf {
         tonic_types::Status::decode(body.clone()).map(|status| status.message).unwrap_or_default()
@@ -167,7 +167,7 @@ fn said(status: StatusCode, body: &Bytes, is_protobuf: bool) -> String {
     if message.trim().is_empty() { status.to_string() } else { format!("{status}: {}", quoted(&message)) }
 }
 
-/// Seconds, or a date.
+/// Parses seconds, or a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

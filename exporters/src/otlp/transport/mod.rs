@@ -1,4 +1,4 @@
-//! One request and what became of it, over either protocol.
+//! One request and its outcome, over either protocol.
 
 mod grpc;
 mod http;
@@ -14,34 +14,34 @@ use self::http::HttpTransport;
 use super::settings::Settings;
 use crate::ExportError;
 
-/// How our requests introduce themselves.
+/// The user agent of the requests.
 const USER_AGENT: &str = concat!("trainmon-otlp-rust/", env!("CARGO_PKG_VERSION"));
-/// A receiver's words are quoted up to here.
+/// The maximum number of quoted characters of a receiver's message.
 const MAX_QUOTED_CHARS: usize = 200;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was taken, but for so many points.
+    /// Accepted, except for this many points.
     Taken { rejected: u64, message: String },
-    /// It will never be taken. `for_content`: another request might.
+    /// Refused for good. `for_content`: another request may be accepted.
     Refused { why: String, hint: &'static str, for_content: bool },
-    /// It may be taken later, after this time if the receiver says so. `reached`: the receiver had it, as far as can be
-    /// told, or had the time to.
+    /// Deferred, for `after` if the receiver sets a time. `reached`: the receiver got the request, as far as is known,
+    /// or had the time to.
     Later { why: String, after: Option<Duration>, reached: bool },
 }
 
-/// A connection to a receiver, made when it is needed.
+/// A connection to a receiver, created on demand.
 pub(crate) enum Transport {
     Grpc(Box<GrpcTransport>),
     Http(Box<HttpTransport>),
 }
 
 impl Transport {
-    /// Reads certificates; connects to nothing. To be called inside the runtime.
+    /// Reads certificates without connecting. Call it inside the runtime.
     ///
     /// # Errors
-    /// A certificate cannot be read, or a header cannot be sent.
+    /// A certificate cannot be read, or a header is invalid.
     pub(crate) fn new(settings: &Settings) -> Result<Self, ExportError> {
         Ok(match settings.protocol {
             OtlpProtocol::Grpc => Self::Grpc(Box::new(GrpcTransport::new(settings)?)),
@@ -57,7 +57,7 @@ impl Transport {
         };
         answer.unwrap_or_else(|_elapsed| {
             let reached = match self {
-                // A connection that swallows requests would swallow the next one too.
+                // A connection that lost this request would lose the next one, too.
                 Self::Grpc(grpc) => {
                     grpc.reconnect();
                     true
@@ -69,12 +69,12 @@ impl Transport {
     }
 }
 
-/// A connection that is not there by then is none: the rest of the time is for the answer.
+/// The time for connecting; the rest is for the answer.
 fn connect_timeout(timeout: Duration) -> Duration {
     timeout.mul_f64(0.8)
 }
 
-/// The beginning of what a receiver said, in one line.
+/// The beginning of a receiver's message, on one line.
 fn quoted(text: &str) -> String {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(MAX_QUOTED_CHARS) {

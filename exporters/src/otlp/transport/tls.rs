@@ -26,12 +26,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ExportError
     let pem = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| unusable(path, error))?;
-    if found.is_empty() { Err(unusable(path, "there is no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(unusable(path, "it contains no certificate")) } else { Ok(found) }
 }
 
 /// For HTTP.
 pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, ExportError> {
-    // Named, not the process's default: the host may have installed another one, or none.
+    // Set explicitly, because the host process may have installed another default provider, or none.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let system = Path::new("the system's certificates");
     let builder = ClientConfig::builder_with_provider(provider)
@@ -52,12 +52,12 @@ pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, ExportError> {
     builder.with_client_auth_cert(certificates(certificate)?, own_key).map_err(|error| unusable(certificate, error))
 }
 
-/// For HTTP without encryption: it trusts nobody, and is never asked.
+/// For HTTP without encryption: contains no roots, and is never used.
 pub(super) fn without_roots() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring speaks the default versions")
+        .expect("ring supports the default versions")
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth()
 }

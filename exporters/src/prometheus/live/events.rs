@@ -1,4 +1,4 @@
-//! Server-sent events: what came since the reader's cursor, as it comes.
+//! Server-sent events with the changes since the reader's cursor.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use trainmon_history::Cursor;
 use super::{LiveRun, json};
 use crate::prometheus::page::PageSource;
 
-/// Three times a second: smooth for an eye, and a run of 1,000 steps a second costs no more than one of three.
+/// Three times a second looks smooth, and a run of 1,000 steps per second costs no more than one of three.
 const PERIOD: Duration = Duration::from_millis(333);
-/// Without a step the reader is told that all is well otherwise, and how long ago the last one was.
+/// The interval of status events while there are no steps.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The body of an answer that does not end. It is asked for an event when the one before is written: a reader who does not read
-/// has nothing waiting here.
+/// The body of an endless response. The next event is created when the previous one is written, so nothing accumulates
+/// for a slow reader.
 #[derive(Debug)]
 pub(crate) struct Events {
     page: Arc<PageSource>,
@@ -35,14 +35,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// From a reader's cursor on. Call it within the server's runtime.
+    /// Starts at a reader's cursor. Call it within the server's runtime.
     pub(crate) fn new(page: Arc<PageSource>, live: Arc<LiveRun>, cursor: Cursor) -> Self {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { page, live, ticks, cursor, changes: 0, last: None, is_over: false }
     }
 
-    /// An event, if there is news or the reader has heard nothing for too long.
+    /// The next event, if something changed or the heartbeat is due.
     fn next(&mut self, now: Instant) -> Option<Bytes> {
         let changes = self.live.changes();
         if changes != self.changes {
@@ -83,7 +83,7 @@ impl Body for Events {
     }
 }
 
-/// JSON has no line ends outside its texts, and escapes them there: one line of data is all of it.
+/// Formats an event. JSON has no line ends outside its texts and escapes them there, so it is one line of data.
 fn event_text(name: &str, data: &impl Serialize) -> Bytes {
     let mut text = format!("event: {name}\ndata: ").into_bytes();
     text.extend(json(data));

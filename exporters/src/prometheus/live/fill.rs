@@ -1,4 +1,4 @@
-//! From step batches to the history: on the exporter's thread.
+//! Fills the history from step batches, on the exporter's thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ impl HistoryWriter {
         Self { live, filler: HistoryFiller::of_training(|kind| measured.of(kind)), budget }
     }
 
-    /// Takes a step in.
+    /// Adds a step.
     pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, figures: &StepFigures, now: Instant) {
         let Self { live, filler, budget } = self;
         live.change(|state| {
@@ -32,7 +32,7 @@ impl HistoryWriter {
         });
     }
 
-    /// Takes an alert in.
+    /// Adds an alert.
     pub(crate) fn alert(&self, alert: &Alert) {
         self.live.change(|state| state.history.alert(alert.clone()));
     }

@@ -16,12 +16,12 @@ pub(crate) use self::events::Events;
 pub(crate) use self::fill::HistoryWriter;
 use super::page::PageSource;
 
-/// What both threads share.
+/// The state that both threads share.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
-    /// Held while a step is put in, and while a document is read from it. Neither the training thread nor a scrape takes it.
+    /// Locked while a step is added, and while a document is read. Neither the training thread nor a scrape takes it.
     state: Mutex<LiveState>,
-    /// Goes up with every step and alert: whoever waits for news looks here, without the lock.
+    /// Incremented with every step and alert, so that event streams can detect changes without the lock.
     changes: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct LiveState {
     newest: Option<(u64, Instant)>,
 }
 
-/// What `/api/events` sends after each step.
+/// The event that `/api/events` sends after steps.
 #[derive(Debug, Serialize)]
 struct TailEvent {
     tail: Tail,
@@ -59,7 +59,7 @@ impl LiveRun {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `/api/overview`: everything but the heat maps.
+    /// `/api/overview`: everything except the heat maps.
     pub(crate) fn overview(&self, page: &PageSource, now: Instant) -> Vec<u8> {
         let state = self.lock();
         let (overview, cost, newest) = (state.history.overview(), state.cost, state.newest);
@@ -68,13 +68,13 @@ impl LiveRun {
         json(&RunDocument { version: VERSION, overview, status, heat_maps: Vec::new() })
     }
 
-    /// `/api/heatmap`; `None` if there is none such.
+    /// `/api/heatmap`; `None` if the heat map does not exist.
     pub(crate) fn heat_map(&self, kind: &str, statistic: &str, from: usize) -> Option<Vec<u8>> {
         let map = self.lock().history.heat_map(kind, statistic, from)?;
         Some(json(&map))
     }
 
-    /// The kinds and statistics of which there are heat maps, for whoever asked for another.
+    /// The kinds and statistics with heat maps, for the error message.
     pub(crate) fn heat_maps(&self) -> String {
         let kinds = self.lock().history.overview().tables.kinds;
         let kinds: Vec<String> =
@@ -82,7 +82,7 @@ impl LiveRun {
         if kinds.is_empty() { "none yet".to_owned() } else { kinds.join(", ") }
     }
 
-    /// What came since the cursor; `None` if the reader has to begin anew.
+    /// The changes since the cursor; `None` if the reader has to start over.
     fn since(&self, cursor: Cursor, page: &PageSource, now: Instant) -> Option<TailEvent> {
         let state = self.lock();
         let (tail, cost, newest) = (state.history.since(cursor), state.cost, state.newest);
@@ -101,7 +101,7 @@ impl LiveRun {
 impl LiveState {
     fn add_cost(&mut self, batch: &StepBatch, budget: Option<f64>) {
         let cost = &mut self.cost;
-        // The first step has no duration: its cost has nothing to be held against.
+        // The first step has no duration, so its cost has no reference.
         if let Some(duration) = batch.duration {
             cost.steps += 1;
             cost.step_seconds += duration.as_secs_f64();
@@ -119,6 +119,6 @@ impl LiveState {
 pub(crate) type SharedLiveRun = Arc<LiveRun>;
 
 fn json(document: &impl Serialize) -> Vec<u8> {
-    // Maps with keys that are no texts are what fails, and the documents have none.
+    // Only maps with keys other than texts fail, and the documents have none.
     serde_json::to_vec(document).unwrap_or_default()
 }

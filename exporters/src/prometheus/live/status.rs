@@ -1,4 +1,4 @@
-//! Who the run is, and what the monitor says of itself: read from the live books.
+//! The identity of the run and the monitor's status, from the live counters.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use trainmon_history::{CollectiveDocument, CostDocument, LedgerDocument, QueueDo
 use crate::prometheus::page::PageSource;
 use crate::{QueueGauge, SinkSource, Sources};
 
-/// As of `now`.
+/// The status at `now`.
 pub(super) fn status(page: &PageSource, cost: CostDocument, newest: Option<(u64, Instant)>, now: Instant) -> Status {
     Status {
         run: page.run.run.clone(),

@@ -13,7 +13,7 @@ fn report_says_what_was_read_and_has_the_alerts_of_the_default_rules() {
     assert_eq!(said.code, Some(1), "{}", said.err);
     for text in [
         "# Run `a`",
-        "Spike: loss 5.97 at step 150 on rank 0",
+        "Spike: loss is 2.9 times its usual value at step 150 on rank 0",
         "## What was read",
         "- loss: `ce`",
         "the alerts come from the default rules",

@@ -194,7 +194,7 @@ fn a_capture_and_a_monitored_run_are_told_apart() {
     put(&workspace.path().join("monitored/param_origin_0-0.csv"), rows);
     for (target, golden, said) in [
         ("captured", "monitored", "`monitored` is a monitor's output, the other path is none"),
-        ("monitored", "captured", "`captured` is no monitored run: it holds dumps"),
+        ("monitored", "captured", "`captured` is not a monitored run: it contains dumps"),
     ] {
         let found = trainmon(workspace.path(), &["compare", target, golden]);
         assert_eq!(found.code, Some(2), "{}", found.out);
