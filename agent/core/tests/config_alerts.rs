@@ -199,9 +199,9 @@ fn what_makes_no_sense_is_refused_with_its_place() {
         &["alert.rules[0].on.scope", "one number of the run"],
     );
     assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "gradient"}}"#), &["alert.rules[0].on.signal"]);
-    assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["`step_time` only"]);
-    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["a rule of its own"]);
-    assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["nothing describes"]);
+    assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["checks only `step_time`"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["has its own rule"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["is not configured"]);
     assert_refused(r#"{"webhook": {"url": "localhost:80"}}"#, &["alert.webhook.url", "an http or https address"]);
     assert_refused(r#"{"command": {"run": []}}"#, &["alert.command.run", "a program and its arguments"]);
 }

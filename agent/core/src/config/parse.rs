@@ -43,9 +43,9 @@ pub struct Parsed {
 impl Config {
     /// Reads a config file's text: JSON with comments and trailing commas, in either dialect.
     ///
-    /// `file` is the name used in messages. `env` looks an environment variable up: V1 asks for its dynamic mode
-    /// ([`DYNAMIC_VARIABLE`](super::DYNAMIC_VARIABLE)). A missing output directory stays missing, for the caller to choose. [`Config::default`] is
-    /// the config of a run without a file.
+    /// `file` is the name used in messages. `env` reads an environment variable: V1's dynamic mode needs
+    /// [`DYNAMIC_VARIABLE`](super::DYNAMIC_VARIABLE). A missing output directory stays missing, for the caller to choose.
+    /// [`Config::default`] is the config of a run without a file.
     ///
     /// # Errors
     ///
