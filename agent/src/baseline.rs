@@ -1,5 +1,5 @@
-//! The rule `Baseline`: the run held against golden ones, on a thread and behind a queue of its own. A golden run on a slow disk
-//! keeps nobody back; a step for which there is no room is passed over.
+//! The rule `Baseline`: compares the run with golden runs, on its own thread with its own queue. A golden run on a slow disk
+//! delays nothing; if the queue is full, a step is skipped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use trainmon_service::Notices;
 use crate::books::{Output, SinkShared};
 use crate::run_place::RunPlace;
 
-/// The name of its thread and books.
+/// The name of its thread and counters.
 const BASELINE: &str = "baseline";
 
-/// The books of the sink, if a config asks for it and this rank measures.
+/// The counters of the sink, if a config requests it and this rank measures.
 pub(crate) fn baseline_books(config: &Config, rank_measures: bool) -> Option<Arc<SinkShared>> {
     let is_asked_for = config.alert.rules.iter().any(|rule| rule.rule == AlertRule::Baseline);
     (rank_measures && is_asked_for).then(|| Arc::new(SinkShared::new(BASELINE, config.pipeline.queue_steps)))
 }
 
-/// Holds each step against the golden runs, and raises the alerts.
+/// Compares each step with the golden runs and raises the alerts.
 pub(crate) struct BaselineSink {
     golden: Vec<PathBuf>,
     config: Config,
     rank: Rank,
-    /// Where this run's own files are.
+    /// The location of this run's own files.
     own: Option<PathBuf>,
-    /// `None` where there is nothing to hold the run against, or no more.
+    /// `None` if there is nothing (more) to compare with.
     watch: Option<BaselineWatch>,
     manager: Arc<AlertManager>,
     notices: Notices,
 }
 
 impl BaselineSink {
-    /// For a config with such a rule. The golden runs are opened on the sink's own thread.
+    /// Creates the output for a config with such a rule. The sink's own thread opens the golden runs.
     pub(crate) fn output(
         config: &Config,
         rank: Rank,
@@ -83,7 +83,7 @@ impl BaselineSink {
         self.tell(news);
         let rank = self.rank;
         if let Some(departure) = departure {
-            let message = format!("Baseline: beyond the golden run on rank {rank}: {departure}");
+            let message = format!("Baseline: differs from the golden run on rank {rank}: {departure}");
             self.raise(AlertPhase::Begins, 1, &departure, step, time, message);
         } else if findings > 0 {
             self.manager.count(AlertRule::Baseline);
@@ -91,11 +91,11 @@ impl BaselineSink {
         if let Some(Over { departure, findings, still_wrong, for_want_of_golden }) = over {
             let series = self.series(&departure);
             let how = match (for_want_of_golden, still_wrong) {
-                (true, _) => "the golden run is over".to_owned(),
-                (false, 0) => "nothing more is beyond the golden run".to_owned(),
-                (false, 1) => "nothing new is beyond the golden run; what was told still differs".to_owned(),
+                (true, _) => "the golden run has ended".to_owned(),
+                (false, 0) => "no difference from the golden run remains".to_owned(),
+                (false, 1) => "no new difference from the golden run; 1 reported number still differs".to_owned(),
                 (false, still) => {
-                    format!("nothing new is beyond the golden run; {still} numbers that were told still differ")
+                    format!("no new difference from the golden run; {still} reported numbers still differ")
                 }
             };
             let message = format!(
@@ -125,7 +125,7 @@ impl BaselineSink {
         self.manager.raise(Raised { rule, phase, findings, step, time, series, value, expected, message });
     }
 
-    /// What departs, as other alerts say it.
+    /// The series of a departure, as other alerts name it.
     fn series(&self, departure: &Departure) -> AlertSeries {
         let TensorKey { kind, name, vpp_stage, micro_step } = &departure.tensor;
         let Some(kind) = Kind::from_name(kind) else {
@@ -166,14 +166,14 @@ impl Exporter for BaselineSink {
             Ok(looked) => self.act(looked, batch.step, batch.time),
             Err(error) => {
                 self.watch = None;
-                let message = format!("Baseline: {}; nothing is held against it from here on", with_causes(&error));
+                let message = format!("Baseline: {}; no further comparison with it", with_causes(&error));
                 self.notices.warn(message, Some(error.hint().to_owned()));
             }
         }
         Ok(())
     }
 
-    /// They are of its own making, or of no concern to it.
+    /// False: alerts are its own or do not concern it.
     fn takes_alerts(&self) -> bool {
         false
     }
@@ -183,6 +183,6 @@ impl Exporter for BaselineSink {
     }
 
     fn whereabouts(&self) -> Vec<String> {
-        self.golden.iter().map(|path| format!("held against {}", path.display())).collect()
+        self.golden.iter().map(|path| format!("compared with {}", path.display())).collect()
     }
 }

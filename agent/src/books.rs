@@ -1,4 +1,4 @@
-//! An exporter's books and queue, as everyone but its own thread sees them.
+//! An exporter's counters and queue state, as visible to other threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use trainmon_exporters::Exporter;
 
 use crate::queue_loss::QueueCounts;
 
-/// An exporter and the books it will be run with.
+/// An exporter and its counters.
 pub(crate) struct Output {
     pub(crate) exporter: Box<dyn Exporter>,
     pub(crate) shared: Arc<SinkShared>,
@@ -23,13 +23,13 @@ impl Output {
         Self { exporter, shared }
     }
 
-    /// Its books, and where what it writes is.
+    /// Its counters and the locations of its output.
     pub(crate) fn whereabouts(&self) -> (Arc<SinkShared>, Vec<String>) {
         (Arc::clone(&self.shared), self.exporter.whereabouts())
     }
 }
 
-/// What outlives the sink's thread: its books, and the word that nobody waits any more.
+/// The part of a sink that outlives its thread: its counters, and the flag that waiting has ended.
 #[derive(Debug, Default)]
 pub(crate) struct SinkShared {
     pub(crate) name: &'static str,
@@ -37,64 +37,64 @@ pub(crate) struct SinkShared {
     pub(crate) capacity: usize,
     /// Batches in the queue.
     pub(crate) queued: Arc<AtomicUsize>,
-    /// Steps offered to the queue, and those it had no room for.
+    /// Steps offered to the queue, and steps that it dropped.
     pub(crate) steps: QueueCounts,
-    /// Steps that came by the queue, or were to, and have their fate.
+    /// Steps that were offered to the queue and whose outcome is known.
     steps_done: AtomicU64,
     /// Whether the exporter failed the last step that came by the queue.
     pub(crate) is_failing: AtomicBool,
-    /// Records that the exporter has and the worker never took: the queue to it was full.
+    /// Records that the exporter has although the worker never accepted them, because its queue was full.
     kept_alone: AtomicU64,
-    /// What was queued and is not dealt with yet.
+    /// Deliveries that are queued or in progress.
     pub(crate) pending: PendingDeliveries,
-    /// Alerts in the queue and in the exporter's hands.
+    /// Alerts that are queued or in progress.
     pub(crate) alerts_waiting: AtomicU64,
-    /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
-    /// is written into the ledger, so that no batch gets two.
+    /// Set when shutdown's deadline has passed: undelivered records are then abandoned. Locked while a batch's outcome is entered
+    /// into the ledger, so that no batch gets two.
     given_up: Mutex<bool>,
-    /// When the waiting ends, once shutdown has begun.
+    /// The end of waiting, once shutdown has begun.
     deadline: OnceLock<Instant>,
 }
 
 impl SinkShared {
-    /// Empty books for an exporter whose queue holds `capacity` batches.
+    /// Empty counters for an exporter whose queue holds `capacity` batches.
     pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
         Self { name, capacity: capacity.max(1), ..Self::default() }
     }
 
-    /// Says when the waiting ends.
+    /// Sets the end of waiting.
     pub(crate) fn close_by(&self, deadline: Instant) {
         self.deadline.get_or_init(|| deadline);
     }
 
-    /// When the waiting ends; `None` before shutdown.
+    /// The end of waiting; `None` before shutdown.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }
 
-    /// A step that came by the queue, or was to, has its fate.
+    /// Counts a step whose outcome is known.
     pub(crate) fn add_step_done(&self) {
-        // Whoever sees it sees what was done with the step.
+        // A reader of this count also sees the step's effects.
         self.steps_done.fetch_add(1, Ordering::Release);
     }
 
-    /// How many steps that came by the queue, or were to, have their fate.
+    /// The number of steps offered to the queue whose outcome is known.
     pub(crate) fn steps_done(&self) -> u64 {
         self.steps_done.load(Ordering::Acquire)
     }
 
-    /// The exporter has these records, and the worker never took them.
+    /// Counts records that the exporter has although the worker never accepted them.
     pub(crate) fn add_kept_alone(&self, records: u64) {
         self.kept_alone.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Locks the word that nobody waits any more.
+    /// Locks the flag that waiting has ended.
     pub(crate) fn given_up(&self) -> MutexGuard<'_, bool> {
         self.given_up.lock()
     }
 
-    /// Stops waiting: what has no fate yet is abandoned, and counted; what comes later is not written into the books any
-    /// more. Gives the records abandoned.
+    /// Stops waiting: abandons and counts everything without an outcome, and ignores later outcomes. Returns the number of
+    /// abandoned records.
     pub(crate) fn give_up(&self, alerts: &AlertTotals) -> u64 {
         let mut given_up = self.given_up();
         if std::mem::replace(&mut *given_up, true) {
@@ -107,8 +107,7 @@ impl SinkShared {
         left
     }
 
-    /// Counts records that were meant for this exporter and never reached its queue as abandoned, after
-    /// [`give_up`](Self::give_up).
+    /// Counts records for this exporter that never reached its queue as abandoned, after [`give_up`](Self::give_up).
     pub(crate) fn abandon_unseen(&self, worker_accepted: u64) -> u64 {
         let by_worker = self.ledger.snapshot().accepted.saturating_sub(self.kept_alone.load(Ordering::Relaxed));
         let unseen = worker_accepted.saturating_sub(by_worker);
@@ -118,7 +117,7 @@ impl SinkShared {
     }
 }
 
-/// How many deliveries an exporter was given and has not dealt with.
+/// The number of deliveries that an exporter has not finished.
 #[derive(Debug, Default)]
 pub(crate) struct PendingDeliveries {
     count: Mutex<usize>,
@@ -142,7 +141,7 @@ impl PendingDeliveries {
         }
     }
 
-    /// Waits until everything is dealt with, at most so long.
+    /// Waits until all deliveries are finished, at most `patience`.
     pub(crate) fn wait_until_empty(&self, patience: Duration) {
         self.emptied.wait_while_for(&mut self.count.lock(), |count| *count > 0, patience);
     }

@@ -1,7 +1,7 @@
-//! Captures on demand, as a front makes them: which step is due, where its files go, how it went.
+//! Captures on demand for a front: the due step, the directory of its files, and the outcome.
 //!
-//! `trainmon-control` agrees on a capture with the other ranks; a front asks [`Monitor::due_capture`] when a step begins,
-//! captures it, and tells how it went.
+//! `trainmon-control` agrees on a capture with the other ranks. A front calls [`Monitor::due_capture`] when a step begins,
+//! captures the step, and reports the outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::run_place::ranks_here;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// A step that is to be captured.
+/// A step to capture.
 #[derive(Debug)]
 pub struct CaptureTicket {
-    /// The step: of one that is run again its own number.
+    /// The step; for a replayed step, its original number.
     pub step: Step,
     /// The step in progress.
     at: Step,
-    /// This rank, whose number the directory has.
+    /// This rank, as in the directory's name.
     pub rank: u32,
-    /// The config of the capture, as a text: level, task, scope, directory, how much it may write.
+    /// The config of the capture as text: level, task, scope, directory, size limit.
     pub config: String,
     capture: Arc<AgreedCapture>,
     /// The directory of this rank's files of the step.
@@ -43,60 +43,59 @@ impl CaptureTicket {
         &self.place
     }
 
-    /// The number of the capture, the same on every rank.
+    /// The number of the capture, equal on all ranks.
     pub fn number(&self) -> u64 {
         self.capture.id
     }
 
-    /// Who asked for what, in few words.
+    /// A short description of the capture and its requester.
     pub fn in_words(&self) -> String {
-        format!("{}, asked for by {}", self.capture.order.in_words(), self.capture.asked)
+        format!("{}, requested by {}", self.capture.order.in_words(), self.capture.asked)
     }
 }
 
 impl Monitor {
-    /// Tells that the front captures steps when [`due_capture`](Self::due_capture) says so. Without it requests for captures are
+    /// Declares that the front captures steps on [`due_capture`](Self::due_capture). Without it, requests for captures are
     /// refused.
     pub fn offer_captures(&self) {
         self.inner().live.captures().offer();
     }
 
-    /// Whether captures may be asked for while the training runs.
+    /// Whether captures can be requested during training.
     pub fn has_captures(&self) -> bool {
         self.inner().config.capture.is_some()
     }
 
-    /// Asks for a capture of the next step that all ranks can agree upon, as a signal does. One add: a signal's handler may call
-    /// it.
+    /// Requests a capture of the next step that all ranks can reach, as a signal does. Safe in a signal handler: one atomic add.
     pub fn ask_for_capture(&self) {
         self.inner().live.captures().ask_by_signal();
     }
 
-    /// The capture that the step in progress belongs to. One load where none is near.
+    /// The capture that includes the step in progress. Costs one load if none is near.
     #[inline]
     pub fn due_capture(&self) -> Option<Arc<AgreedCapture>> {
         if self.inner().fork.is_child() { None } else { self.inner().live.captures().due(self.step()) }
     }
 
-    /// Every capture on demand that is remembered, oldest first.
+    /// All captures on demand that are remembered, oldest first.
     pub fn captures(&self) -> Vec<CaptureState> {
         self.inner().live.captures().states()
     }
 
-    /// The front keeps the step in progress, so that it can be run again. Gives the step that the front forgets for it.
+    /// Registers that the front keeps the step in progress for a replay. Returns the step that the front can discard for it.
     pub fn keep_step(&self) -> Option<Step> {
         let inner = self.inner();
         let most = inner.config.capture.as_ref().map_or(0, CaptureOnDemand::kept_steps);
         inner.live.captures().kept().keep(self.step().0, most as usize).map(Step)
     }
 
-    /// The front keeps no step any more.
+    /// Registers that the front keeps no steps any more.
     pub fn forget_steps(&self) {
         self.inner().live.captures().kept().forget_all();
     }
 
-    /// The step in progress is captured, or one that is over and run again. `None`: it cannot be, the user was told, and the
-    /// capture is over.
+    /// Begins capturing the step in progress, or a replay of an earlier one. `None` if this is impossible; the user was informed
+    /// and the capture has ended.
     pub fn begin_capture(&self, capture: &Arc<AgreedCapture>) -> Option<CaptureTicket> {
         let inner = self.inner();
         let (at, rank) = (self.step(), inner.ranks.rank.0);
@@ -119,9 +118,9 @@ impl Monitor {
         Some(CaptureTicket { step, at, rank, config, capture, place, began })
     }
 
-    /// The captured step is over, with so many bytes of files, or none if its directory could not be had (it may be another
-    /// capture's); `why`: it is not whole; `replayed`: what a step that was run again came to. After the last step of a capture,
-    /// and after one that is not whole, it is over.
+    /// Ends a captured step. `bytes`: the size of its files, or none if its directory was unavailable (it may belong to another
+    /// capture). `why`: the reason if it is incomplete. `replayed`: the outcome of a replay. The capture ends after its last step
+    /// or an incomplete one.
     pub fn end_capture(
         &self,
         ticket: CaptureTicket,
@@ -154,12 +153,12 @@ impl Monitor {
 }
 
 impl Inner {
-    /// An alert wanted its step run again, and not every rank can.
+    /// Reports that an alert requested a replay that not every rank can do.
     fn tell_what_is_captured_instead(&self, capture: &AgreedCapture) {
         if let (Some(wanted), None) = (capture.asked.replay(), capture.replay) {
             self.notices.warn(
-                format!("step {wanted} cannot be run again: step {} is captured instead", capture.first),
-                Some("a step is kept where the loop calls it through `watch.step_fn` (docs/capture.md)".to_owned()),
+                format!("cannot replay step {wanted}; capturing step {} instead", capture.first),
+                Some("to keep steps for a replay, call them through `watch.step_fn` (docs/capture.md)".to_owned()),
             );
         }
     }
@@ -167,37 +166,36 @@ impl Inner {
     fn end_capture(&self, capture: &AgreedCapture, why: Option<String>, replayed: Option<ReplayOutcome>) {
         let (words, first) = (capture.order.in_words(), capture.first);
         let root = root(self);
-        let what = capture.replay.map(|step| format!("of step {step}, run again before step {first},"));
+        let what = capture.replay.map(|step| format!("of step {step}, replayed before step {first},"));
         match &why {
             None if self.ranks.rank.0 == 0 => {
-                let hint = format!("`trainmon compare` and msprobe's tools read it: {}", root.display());
+                let hint = format!("open it with `trainmon compare` or msprobe's tools: {}", root.display());
                 let asked = &capture.asked;
                 let message = match capture.replay {
                     Some(step) => format!(
-                        "captured step {step}, run again before step {first}: {words}, asked for by {asked}{}",
+                        "captured step {step}, replayed before step {first}: {words}, requested by {asked}{}",
                         replayed.map(ReplayOutcome::in_words).unwrap_or_default()
                     ),
-                    None => format!("captured from step {first} on: {words}, asked for by {asked}"),
+                    None => format!("captured from step {first} on: {words}, requested by {asked}"),
                 };
                 self.notices.say(&Notice { severity: Severity::Info, message, hint: Some(hint) });
             }
             None => {}
             Some(why) => {
                 let what = what.unwrap_or_else(|| format!("from step {first} on"));
-                let message = format!("the capture {what} is not whole: {why}");
-                self.notices.warn(message, Some("the training goes on; what was written is kept".to_owned()));
+                let message = format!("the capture {what} is incomplete: {why}");
+                self.notices.warn(message, Some("training continues; the files written so far are kept".to_owned()));
             }
         }
         self.live.captures().end(capture.id, why);
     }
 
-    /// How many MiB the step may write: what is left of the run's budget, and this rank's part of half of
-    /// what is free.
+    /// The size limit of the step in MiB: the rest of the run's budget, and this rank's share of half of the free space.
     fn disk_budget_mib(&self, root: &Path) -> Result<u64, String> {
         let budget = self.config.capture.as_ref().map_or(0, |capture| capture.budget_mib);
         let left = budget.saturating_sub(self.live.captures().bytes() / MIB);
         if left == 0 {
-            return Err(format!("the run's captures have filled their {budget} MiB (`capture.budget_mib`)"));
+            return Err(format!("the run's captures have used their budget of {budget} MiB (`capture.budget_mib`)"));
         }
         // The ranks of a machine write at the same time.
         let ranks = u64::from(ranks_here(self.ranks.world_size));
@@ -209,7 +207,7 @@ impl Inner {
     }
 }
 
-/// Where the steps' directories are: for all ranks the same where the run has a directory of its own.
+/// The parent directory of the steps: shared by all ranks if the run has its own directory.
 fn root(inner: &Inner) -> PathBuf {
     let Config { capture, csv_layout, .. } = &inner.config;
     if let Some(given) = capture.as_ref().and_then(|capture| capture.dump_path.clone()) {
@@ -221,13 +219,13 @@ fn root(inner: &Inner) -> PathBuf {
     }
 }
 
-/// What is no letter, digit, dash or dot would not make one directory.
+/// Replaces characters other than letters, digits, dashes and dots, for use as a directory name.
 fn as_word(text: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     text.chars().map(letter).collect()
 }
 
-/// What is free on the disk of a directory that may not be there yet; `None` where the system does not tell.
+/// The free space on the disk of a directory that may not exist yet; `None` if the system does not report it.
 fn free_mib(directory: &Path) -> Option<u64> {
     let there = directory.ancestors().find(|place| place.is_dir() || place.as_os_str().is_empty())?;
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };

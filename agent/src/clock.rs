@@ -1,4 +1,4 @@
-//! The step counter and the decision whether a step is measured.
+//! The step counter, which decides whether a step is measured.
 
 use trainmon_core::Step;
 use trainmon_core::config::Window;
@@ -9,7 +9,7 @@ pub(crate) struct StepClock {
     window: Window,
     /// Whether this rank measures at all.
     rank_measures: bool,
-    /// Whether measuring is interrupted; the steps go on.
+    /// Whether measuring is paused; steps still count.
     paused: bool,
     step: Step,
     collected: u64,
@@ -29,12 +29,12 @@ impl StepClock {
         self.rank_measures && !self.paused && self.window.includes(self.step, self.collected)
     }
 
-    /// Interrupts measuring, or takes it up again.
+    /// Pauses or resumes measuring.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// Other steps are measured from the current one on. `restart`: steps measured before do not count any more.
+    /// Changes the measured steps from the current one on. `restart`: steps measured before no longer count.
     pub(crate) fn set_window(&mut self, window: Window, rank_measures: bool, restart: bool) {
         (self.window, self.rank_measures) = (window, rank_measures);
         if restart {
@@ -42,7 +42,7 @@ impl StepClock {
         }
     }
 
-    /// The how-manieth step of the window this is, measured or not; the same on every rank.
+    /// The index of this step in the window, measured or not; equal on all ranks.
     pub(crate) fn turn(&self) -> u64 {
         self.step.0.saturating_sub(self.window.start_step) / self.window.step_interval.max(1)
     }

@@ -1,4 +1,4 @@
-//! What the monitor itself costs: time per phase and step, bytes read.
+//! The monitor's own cost: time per phase and step, bytes read.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ struct Costs {
     bytes_read: u64,
 }
 
-/// What the monitor cost over a run.
+/// The monitor's cost over a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CostSummary {
     /// Steps with a known duration.
@@ -35,7 +35,7 @@ pub struct CostSummary {
     pub phases: Vec<(Phase, Duration, Duration)>,
     /// The training thread's time spent in the monitor, as a share of the step, 0 to 1; NaN without a known duration.
     pub share_of_step: f64,
-    /// Tensor memory read.
+    /// The bytes of tensor memory read.
     pub bytes_read: u64,
 }
 

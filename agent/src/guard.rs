@@ -1,11 +1,11 @@
-//! No panic of a hook reaches the host: the hook is disabled, and says so once.
+//! Keeps panics of hooks away from the host: trainmon disables the hook and reports it once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trainmon_service::Notices;
 
-/// The hooks that are off: [`Monitor::guard`](crate::Monitor::guard) runs the others.
+/// The disabled hooks; [`Monitor::guard`](crate::Monitor::guard) runs the others.
 #[derive(Debug)]
 pub(crate) struct HookGuard {
     /// Whether any hook is disabled: keeps the common path free of the lock.
@@ -19,13 +19,13 @@ impl HookGuard {
         Self { any_disabled: AtomicBool::new(false), disabled: Mutex::default(), notices }
     }
 
-    /// Whether a hook is off.
+    /// Whether a hook is disabled.
     pub(crate) fn is_disabled(&self, hook: &str) -> bool {
         // Relaxed: a hook that runs once more on another thread does no harm.
         self.any_disabled.load(Ordering::Relaxed) && self.lock().contains(&hook)
     }
 
-    /// The hook failed: it is off from now on.
+    /// Disables a hook that failed.
     pub(crate) fn disable(&self, hook: &'static str, why: &str) {
         let mut disabled = self.lock();
         if disabled.contains(&hook) {
@@ -36,7 +36,7 @@ impl HookGuard {
         self.any_disabled.store(true, Ordering::Relaxed);
         self.notices.warn(
             format!("hook `{hook}` failed and is off from now on; training goes on: {why}"),
-            Some("please report this with the lines above; what was collected before is kept".to_owned()),
+            Some("please report this with the lines above; earlier measurements are kept".to_owned()),
         );
     }
 

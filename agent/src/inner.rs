@@ -1,4 +1,4 @@
-//! What every clone of a monitor shares, and the way of a batch out of the training thread.
+//! The state that all clones of a monitor share, and the path of a batch out of the training thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
 
-/// What every clone shares.
+/// The state that all clones share.
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) ranks: Ranks,
@@ -39,12 +39,12 @@ pub(crate) struct Inner {
     pub(crate) place: RunPlace,
     pub(crate) tensors: TensorTable,
     pub(crate) requests: Requests,
-    /// The step in progress, the plan in force, and the way in for a new one.
+    /// The step in progress, the active plan, and the channel for a new plan.
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Mutex<Recorder>,
     pub(crate) captures: CaptureDesk,
-    /// `None` where live control is off, and once shut down.
+    /// `None` if live control is off or the monitor is shut down.
     pub(crate) control: Mutex<Option<Control>>,
     pub(crate) alerts: Arc<AlertManager>,
     /// `None` once shut down, and in an inert monitor.
@@ -60,18 +60,18 @@ pub(crate) struct Inner {
     pub(crate) notices: Notices,
 }
 
-/// What has happened to a monitor so far: at its start nothing.
+/// The history of a monitor; empty at its start.
 #[derive(Default)]
 pub(crate) struct SoFar {
     /// Whether shutting down is over.
     pub(crate) is_shut_down: AtomicBool,
-    /// Steps offered to the worker, and those its queue had no room for.
+    /// Steps offered to the worker, and steps that its queue dropped.
     steps: QueueCounts,
-    /// Numbers that steps left without.
+    /// Numbers missing from delivered steps.
     missing: MissingCounts,
-    /// Whether the user was told that a step does not end.
+    /// Whether the user was warned that a step does not end.
     full_step_told: AtomicBool,
-    /// Whether the user was told how the training begins, and is to be told how it ends.
+    /// Whether the user was told about the start, and is to be told about the end.
     pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) scalars: Mutex<ScalarNames>,
@@ -82,17 +82,17 @@ impl Inner {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is this tensor's turn. What a script shows of its own accord always has one.
+    /// Whether this tensor is measured in this step. Tensors from the script always are.
     pub(crate) fn admits(&self, tensor: TensorId, kind: Kind) -> bool {
         kind == Kind::Adhoc || self.rotation.admits(tensor)
     }
 
-    /// Books a record and says what became of it.
+    /// Counts a record and reports its outcome.
     pub(crate) fn book(&self, pushed: Pushed) {
         self.book_all(1, u64::from(pushed == Pushed::Kept), pushed);
     }
 
-    /// Books records of which so many were kept, and says what became of the others.
+    /// Counts records, of which `kept` were kept, and reports the outcome of the others.
     fn book_all(&self, records: u64, kept: u64, pushed: Pushed) {
         self.ledger.observe(records);
         if kept < records {
@@ -100,13 +100,13 @@ impl Inner {
         }
         if pushed == Pushed::StepFull && !self.so_far.full_step_told.swap(true, Ordering::Relaxed) {
             self.notices.warn(
-                format!("the step has {MAX_STEP_RECORDS} records; more are counted, not kept, until it ends"),
-                Some("does the loop end its steps (`Watch::step`, `Monitor::end_step`)?".to_owned()),
+                format!("the step has {MAX_STEP_RECORDS} records; further ones are only counted until it ends"),
+                Some("end each step with `Watch::step` or `Monitor::end_step`".to_owned()),
             );
         }
     }
 
-    /// Ends the step in progress and sends what may leave.
+    /// Ends the step in progress and sends the batches that are ready.
     pub(crate) fn end_step(&self, facts: StepFacts) {
         let start = Instant::now();
         let mut recorder = self.recorder();
@@ -124,7 +124,7 @@ impl Inner {
         self.rotation.set(recorder.sampling_stride(), recorder.clock.turn());
         self.live.begin_step(recorder.clock.step(), recorder.collecting(), recorder.sampling_stride());
         let notices = self.send(&mut recorder, false);
-        // The batch is gone: its own handing over is booked on the next one.
+        // The batch is gone, so its own handover is counted in the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
         let budget = recorder.throttle.as_ref().map_or(1.0, Throttle::budget);
         drop(recorder);
@@ -132,10 +132,9 @@ impl Inner {
         self.tell_throttling(verdict, budget);
     }
 
-    /// Lets a plan rule from the step that begins now.
+    /// Applies a plan to the step that begins now.
     fn switch(&self, recorder: &mut Recorder, switch: &Switch) {
-        // Where the training is asked to end, or steps are to be captured, what is measured stays as it is, with what the
-        // script has set itself.
+        // For a requested end or captures, the plan is unchanged, including settings made by the script.
         if !switch.keeps_plan {
             recorder.switch(switch, self.ranks.rank.0);
             self.requests.take_up(&self.config.with_plan(&switch.plan));
@@ -148,28 +147,28 @@ impl Inner {
         match verdict {
             Verdict::Keep => {}
             Verdict::Less(stride) => self.notices.warn(
-                format!("measuring took more than {percent} % of the step: one layer in {stride} is measured per step"),
+                format!("measuring took more than {percent} % of the step; trainmon now measures one layer in {stride} per step"),
                 Some(
                     "measure less, or raise `overhead_budget` or `step_interval`; `sampling_ratio` shows it".to_owned(),
                 ),
             ),
-            Verdict::More(1) => self.notices.info("measuring keeps its budget again: every layer is measured"),
+            Verdict::More(1) => self.notices.info("measuring is within its budget again; trainmon measures every layer"),
             Verdict::More(stride) => {
-                self.notices.info(format!("measuring has room again: one layer in {stride} is measured per step"));
+                self.notices.info(format!("measuring is below its budget; trainmon now measures one layer in {stride} per step"));
             }
             Verdict::Exhausted => self.notices.warn(
-                format!("measuring takes more than {percent} % of the step however little is measured"),
+                format!("measuring exceeds {percent} % of the step even at the lowest sampling ratio"),
                 Some("raise `overhead_budget` or `step_interval`".to_owned()),
             ),
         }
     }
 
-    /// Sends every closed batch that nothing holds back any longer.
+    /// Sends all closed batches that are ready.
     pub(crate) fn send_ready(&self) {
         if self.fork.is_child() {
             return;
         }
-        // The lock is taken for each anew: the training thread does not wait for all that waited.
+        // The lock is taken for each batch, so that the training thread does not wait for all of them.
         loop {
             let sent = self.send_oldest(&mut self.recorder(), false);
             let Some(notices) = sent else { return };
@@ -177,14 +176,14 @@ impl Inner {
         }
     }
 
-    /// Sends what may leave: to the journal before anything else. What there is to say is said later: the lock is held, and
-    /// a listener may do anything.
+    /// Sends the batches that are ready, first to the journal. Returns the notices for later: the lock is held, and a listener
+    /// may do anything.
     #[must_use]
     fn send(&self, recorder: &mut Recorder, by_force: bool) -> Vec<Notice> {
         std::iter::from_fn(|| self.send_oldest(recorder, by_force)).flatten().collect()
     }
 
-    /// Sends the oldest batch; `None` if it may not leave.
+    /// Sends the oldest batch; `None` if it is not ready.
     #[must_use]
     fn send_oldest(&self, recorder: &mut Recorder, by_force: bool) -> Option<Vec<Notice>> {
         let Leaving { batch, missing, is_overdue } = recorder.next_ready(by_force)?;
@@ -218,8 +217,8 @@ impl Inner {
         }
     }
 
-    /// Measures other statistics: from now on if nothing of the step in progress is measured yet, else both until it
-    /// ends and only the new ones from the next step on. So all records of a batch hold its columns.
+    /// Changes the statistics: at once if nothing of the step in progress is measured yet. Otherwise both sets are measured until
+    /// it ends, and only the new one from the next step on. All records of a batch therefore have its columns.
     pub(crate) fn set_ops(&self, ops: &[Statistic]) {
         let set: StatisticSet = ops.iter().copied().collect();
         let mut recorder = self.recorder();
@@ -235,12 +234,12 @@ impl Inner {
         self.book_all(kept + lost, kept, pushed);
     }
 
-    /// Whether it measures and delivers: not an inert monitor, and not one that is shut down.
+    /// Whether it measures and delivers: neither inert nor shut down.
     pub(crate) fn is_running(&self) -> bool {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// How live control is reached.
+    /// The addresses of live control.
     pub(crate) fn ways_in(&self) -> Option<Vec<String>> {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         control.as_ref().map(|control| control.whereabouts().to_vec()).filter(|ways| !ways.is_empty())
@@ -268,7 +267,7 @@ impl Inner {
     }
 
     pub(crate) fn shutdown(&self) {
-        // The threads exist in the parent only, and a lock may have been held when it forked.
+        // Only the parent has the threads, and a lock may have been held during the fork.
         if self.fork.is_child() {
             return;
         }
@@ -288,7 +287,7 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.notices);
         self.alerts.hand_over(deadline);
-        // Not before: alerts of the last steps go to rank 0.
+        // Not earlier: alerts of the last steps go to rank 0.
         if let Some(control) = control {
             control.stop(deadline);
         }
@@ -303,12 +302,12 @@ impl Inner {
 
 fn overflow(news: LossNews) -> Notice {
     let message = match news {
-        LossNews::First => "the worker cannot keep up: this step's records are dropped and counted".to_owned(),
-        LossNews::Share(loss) => format!("the worker cannot keep up: {loss} are dropped so far, and counted"),
+        LossNews::First => "the worker is too slow: it dropped and counted this step's records".to_owned(),
+        LossNews::Share(loss) => format!("the worker is too slow: {loss} dropped and counted so far"),
     };
     Notice {
         severity: Severity::Warning,
-        message: format!("{message}, training goes on"),
+        message: format!("{message}; training continues"),
         hint: Some(WORKER_HINT.to_owned()),
     }
 }

@@ -1,8 +1,8 @@
-//! Which record a measurement becomes.
+//! The record that a measurement becomes.
 
 use trainmon_core::{Kind, MicroStep, Reading, Record, TensorId};
 
-/// Which record a measurement becomes.
+/// The record that a measurement becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The tensor.
@@ -14,7 +14,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// Of a tensor that is shown once per step.
+    /// The label of a tensor that is measured once per step.
     pub fn new(tensor: TensorId, kind: Kind) -> Self {
         Self { tensor, kind, micro_step: MicroStep(0) }
     }

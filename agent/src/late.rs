@@ -1,4 +1,4 @@
-//! Numbers of a step that are told after its end, and those that never were.
+//! Numbers of a step that arrive after its end, or never.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,26 +10,25 @@ use trainmon_service::{Notice, Severity};
 const COUNT: Ordering = Ordering::Relaxed;
 
 trainmon_core::named_enum! {
-    /// A number of a step that a [`PendingStep`](crate::PendingStep) may tell after the step's end. Its name is what a user
-    /// calls it.
+    /// A number of a step that a [`PendingStep`](crate::PendingStep) may provide after the step's end. Messages use its name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum LateNumber: name {
-        /// The global gradient norm, whose parts other ranks have.
+        /// The global gradient norm, combined from the parts of several ranks.
         GradNorm = "global gradient norm",
-        /// The global gradient norm as the framework reports it.
+        /// The global gradient norm of the framework.
         FrameworkGradNorm = "framework's gradient norm",
-        /// The loss, which a device computes.
+        /// The loss, computed by a device.
         Loss = "loss",
     }
 }
 
 impl LateNumber {
-    /// What can be done where it comes too late.
+    /// The suggested fix if it comes too late.
     fn hint(self) -> &'static str {
         match self {
             Self::GradNorm => {
                 "a step waits for its norm for three quarters of `queue_steps` later steps, at most 32: raise \
-                 `queue_steps`, and see that every rank is watched"
+                 `queue_steps`, and watch every rank"
             }
             Self::Loss | Self::FrameworkGradNorm => {
                 "the device is several steps behind: measure less, or raise `step_interval`"
@@ -38,7 +37,7 @@ impl LateNumber {
     }
 }
 
-/// Which numbers of one step are still to be told.
+/// The numbers of one step that are still expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Awaited([bool; LateNumber::ALL.len()]);
 
@@ -52,22 +51,22 @@ impl Awaited {
     }
 }
 
-/// How many steps lack a number that was to come. Its `Display` is a part of a sentence.
+/// The number of steps that lack an expected number. `Display` gives a part of a sentence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingNumbers([u64; LateNumber::ALL.len()]);
 
 impl MissingNumbers {
-    /// How many steps lack this number.
+    /// The number of steps that lack this number.
     pub fn of(self, number: LateNumber) -> u64 {
         self.0[number as usize]
     }
 
-    /// How many numbers are missing.
+    /// The total of missing numbers.
     pub fn total(self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// What can be done about the first of those that are missing.
+    /// The suggested fix for the first missing number.
     pub(crate) fn hint(self) -> &'static str {
         let missing = LateNumber::ALL.into_iter().find(|&number| self.of(number) > 0);
         missing.unwrap_or(LateNumber::GradNorm).hint()
@@ -85,7 +84,7 @@ impl fmt::Display for MissingNumbers {
     }
 }
 
-/// The counters behind [`MissingNumbers`], and what the user was told of them.
+/// The counters behind [`MissingNumbers`], and the messages already given.
 #[derive(Debug, Default)]
 pub(crate) struct MissingCounts {
     counts: [AtomicU64; LateNumber::ALL.len()],
@@ -93,8 +92,8 @@ pub(crate) struct MissingCounts {
 }
 
 impl MissingCounts {
-    /// A step leaves without these numbers. What there is to say is said once for each. Who gave up a sum over ranks
-    /// before its time was up has said why.
+    /// Counts a step that is delivered without these numbers. Returns a notice once per number; a sum over ranks that was
+    /// abandoned early was already reported.
     pub(crate) fn leave_without(&self, step: Step, awaited: Awaited, is_overdue: bool) -> Vec<Notice> {
         let mut notices = Vec::new();
         for number in LateNumber::ALL.into_iter().filter(|&number| awaited.contains(number)) {
@@ -104,7 +103,7 @@ impl MissingCounts {
                 notices.push(Notice {
                     severity: Severity::Warning,
                     message: format!(
-                        "step {} is delivered without its {}, which did not come in time; such steps are counted, \
+                        "step {} is delivered without its {}, which came too late; such steps are counted,  \
                          training goes on",
                         step.0,
                         number.name()

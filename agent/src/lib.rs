@@ -71,7 +71,7 @@ mod throttle;
 mod unmatched;
 mod worker;
 
-/// The guide's example compiles.
+/// Compiles the guide's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/collectives.md")]
 struct CollectivesGuide;

@@ -1,4 +1,4 @@
-//! The public face: show it tensors, end steps, shut it down. `start` opens it.
+//! The public interface: pass tensors, end steps, shut down. `start` opens it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,22 +24,21 @@ use crate::recorder::Pushed;
 use crate::report::Report;
 use crate::step_facts::StepFacts;
 
-/// Different reasons why a tensor is not measured that are said; more are only counted.
+/// The maximum number of different reasons reported for unmeasured tensors; further ones are only counted.
 const MAX_REASONS_TOLD: usize = 32;
 
 /// A running monitor. Cheap to clone; every clone is the same monitor.
 ///
-/// No method panics, blocks on I/O or changes what it is shown. Methods may be called from any thread. Dropping the
-/// last clone shuts the monitor down within its deadline; [`Monitor::shutdown`] does so at a moment of your choice and
-/// tells how it went.
+/// No method panics, blocks on I/O or changes its inputs. Methods may be called from any thread. Dropping the last clone shuts
+/// the monitor down within its deadline; [`Monitor::shutdown`] does so at a chosen moment and returns the report.
 #[derive(Clone)]
 pub struct Monitor {
     inner: Arc<Inner>,
 }
 
 impl Drop for Monitor {
-    /// In a forked child nothing is taken apart: the other ends of its queues are with threads that the parent alone has, and one
-    /// of them may have held a queue's lock when the process forked, which nobody gives back here.
+    /// Leaks the state in a forked child: the other ends of its queues belong to threads of the parent, and one of them may have
+    /// held a queue's lock during the fork.
     fn drop(&mut self) {
         if self.inner.fork.is_child() {
             std::mem::forget(Arc::clone(&self.inner));
@@ -71,26 +70,26 @@ impl Monitor {
         &self.inner.run
     }
 
-    /// The directory of this run, which in the layout `run` holds those of all its ranks and is called like the run, with
-    /// a number behind it if an earlier run has the name. In msprobe's layout it is the rank's. `None` if nothing is
-    /// written there; in msprobe's layout it is made with the first step.
+    /// The directory of this run. In the layout `run`, it holds the directories of all ranks and has the run's name, with a
+    /// number appended if an earlier run has that name. In msprobe's layout it is the rank's own and is created in the first
+    /// step. `None` if nothing is written there.
     pub fn run_directory(&self) -> Option<&Path> {
         self.inner.place.run_directory.as_deref()
     }
 
-    /// The directory of this rank's files; as [`run_directory`](Self::run_directory).
+    /// The directory of this rank's files; see [`run_directory`](Self::run_directory).
     pub fn rank_directory(&self) -> Option<&Path> {
         self.inner.place.rank_directory.as_deref()
     }
 
-    /// Where each exporter's output is, by exporter; and how live control is reached, as `control`: the unix socket or the
-    /// address first, then the file that describes both.
+    /// The locations of each exporter's output, by exporter. `control` lists the Unix socket or address of live control, then the
+    /// file that describes both.
     pub fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
         let sinks = self.inner.sinks.iter().map(|(shared, places)| (shared.name, places.clone()));
         sinks.chain(self.inner.ways_in().map(|ways| ("control", ways))).collect()
     }
 
-    /// Gives a tensor its id. Call once per tensor, when the hook is installed.
+    /// Assigns an id to a tensor. Call it once per tensor, when installing the hook.
     pub fn register(&self, name: &str, vpp_stage: u32) -> TensorId {
         let info = TensorInfo { name: name.into(), vpp_stage };
         let id = self.inner.tensors.register(info.clone());
@@ -108,61 +107,59 @@ impl Monitor {
         self.inner.live.step()
     }
 
-    /// Whether the step in progress is measured on this rank. A front that asks first can skip its own work.
+    /// Whether the step in progress is measured on this rank. A front can check it to skip its own work.
     pub fn collecting(&self) -> bool {
         self.inner.live.is_collecting() && !self.inner.fork.is_child()
     }
 
-    /// What runs until [`resume`](Self::resume) is none of the step in progress: nothing of it is measured. Called by the training
-    /// thread alone.
+    /// Excludes everything until [`resume`](Self::resume) from the step in progress. Only the training thread may call it.
     pub fn suspend(&self) {
         self.inner.live.suspend();
     }
 
-    /// The step in progress goes on.
+    /// Continues the step in progress.
     pub fn resume(&self) {
         self.inner.live.resume();
     }
 
-    /// What is measured of a kind, nothing for a feature that the front computes; `None` if the config does not ask for
-    /// it.
+    /// The request for a kind, empty for a feature that the front computes; `None` if the config does not measure it.
     pub fn request(&self, kind: Kind) -> Option<Request> {
         self.inner.requests.get(kind)
     }
 
-    /// What is measured at the moment: the config's wishes, or those of live control.
+    /// The current plan: the config's, or that of live control.
     pub fn plan(&self) -> Arc<Plan> {
         self.inner.live.plan()
     }
 
-    /// How often the plan changed. A front that finds another number when a step begins asks the
-    /// [`plan`](Self::plan) for its targets and kinds anew. One load.
+    /// The number of changes of the plan. If it changed when a step begins, a front reads targets and kinds from the
+    /// [`plan`](Self::plan) again. One load.
     pub fn plan_version(&self) -> u64 {
         self.inner.live.version()
     }
 
-    /// Tells that the front asks the [`plan`](Self::plan) for its targets whenever
-    /// [`plan_version`](Self::plan_version) changes: live control may change them then.
+    /// Declares that the front reads the targets of the [`plan`](Self::plan) when [`plan_version`](Self::plan_version) changes,
+    /// so that live control may change them.
     pub fn follow_targets(&self) {
         self.inner.live.follow_targets();
     }
 
-    /// Whether a tensor is measured in the step in progress: its kind is asked for, and the overhead budget leaves it its
-    /// turn. [`observe`](Self::observe) and [`record`](Self::record) ask themselves; a front that asks first can skip
-    /// its own work, and then tells [`leave_out`](Self::leave_out). A few loads.
+    /// Whether a tensor is measured in the step in progress: its kind is requested, and the overhead budget includes it.
+    /// [`observe`](Self::observe) and [`record`](Self::record) check it too. A front that checks first can skip its own work, and
+    /// then calls [`leave_out`](Self::leave_out). A few loads.
     pub fn wants(&self, tensor: TensorId, kind: Kind) -> bool {
         self.collecting() && self.inner.requests.get(kind).is_some() && self.inner.admits(tensor, kind)
     }
 
-    /// Counts a tensor that was shown and is not measured because it is not wanted.
+    /// Counts a tensor that was passed but not measured because it was not requested.
     pub fn leave_out(&self, kind: Kind) {
         if self.inner.requests.get(kind).is_some() {
             self.inner.book(Pushed::NotItsTurn);
         }
     }
 
-    /// One layer in this many is measured in the step in progress, to keep the overhead budget; 1 measures all. A front
-    /// that puts a norm together over tensors has none while it is above 1.
+    /// The sampling factor of the step in progress: one layer in this many is measured, to keep the overhead budget; 1 means all.
+    /// Above 1, a front cannot combine a norm over tensors.
     pub fn sampling_stride(&self) -> u32 {
         self.inner.rotation.stride()
     }
@@ -205,7 +202,7 @@ impl Monitor {
         self.record_read(label, request, cost, |request| measure(view, request)).map(|(reading, _)| reading)
     }
 
-    /// What is measured of a tensor that is shown now. One that is not measured in this step is counted here.
+    /// The request for a tensor that is passed now. Counts one that is not measured in this step.
     pub fn request_now(&self, label: Label) -> Option<Request> {
         let request = self.request(label.kind)?;
         let why_not = if !self.collecting() {
@@ -232,7 +229,7 @@ impl Monitor {
         let (reading, pushed) = loop {
             let reading = read(request);
             let mut recorder = self.inner.recorder();
-            // The statistics change under this lock only: a reading of others would stand under the wrong columns.
+            // The statistics change only under this lock: other readings would get into the wrong columns.
             let now = self.request(label.kind)?;
             if now == request {
                 // Another thread may have ended the step meanwhile.
@@ -249,21 +246,21 @@ impl Monitor {
         Some((reading, request))
     }
 
-    /// Records that a hook was given no tensor where it expected one (an output without gradient).
+    /// Records that a hook received no tensor where it expected one (an output without gradient).
     pub fn observe_missing(&self, tensor: TensorId, kind: Kind, micro_step: MicroStep) {
         if self.request(kind).is_some() {
             self.record(Record { tensor, kind, micro_step, reading: None }, Duration::ZERO, 0);
         }
     }
 
-    /// Counts a tensor that cannot be measured (sparse, quantised, without memory) and says why, once per reason; two
-    /// reasons that differ in numbers only are one.
+    /// Counts a tensor that cannot be measured (sparse, quantised, without memory) and reports each reason once. Reasons that
+    /// differ only in numbers count as one.
     pub fn observe_unsupported(&self, tensor: TensorId, kind: Kind, why: &str) {
         if self.request(kind).is_none() {
             return;
         }
         self.inner.book(Pushed::TooLate);
-        // The text may hold an address or a size: what is left without digits tells one reason from another.
+        // The text may hold an address or a size; the rest identifies the reason.
         let reason: String = why.chars().filter(|letter| !letter.is_ascii_hexdigit()).collect();
         let mut told = self.inner.so_far.unsupported_told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MAX_REASONS_TOLD || told.contains(&reason) {
@@ -275,8 +272,8 @@ impl Monitor {
         self.inner.notices.warn(format!("{kind} of `{name}` is not measured: {why}"), None);
     }
 
-    /// Records a reading made elsewhere: derived from another, or computed by the front. `time` is what it cost the
-    /// training thread, `bytes_read` the memory it read.
+    /// Records a reading made elsewhere: derived from another, or computed by the front. `time` is its cost in the training
+    /// thread, `bytes_read` the memory read for it.
     pub fn record(&self, record: Record, time: Duration, bytes_read: u64) {
         let pushed = if !self.inner.admits(record.tensor, record.kind) {
             Pushed::NotItsTurn
@@ -288,7 +285,7 @@ impl Monitor {
         self.inner.book(pushed);
     }
 
-    /// Adds time the training thread spent for the monitor outside of [`Monitor::observe`].
+    /// Adds time that the training thread spent for the monitor outside of [`Monitor::observe`].
     pub fn add_cost(&self, phase: Phase, time: Duration) {
         if !self.inner.fork.is_child() {
             self.inner.recorder().add_cost(phase, time, 0);
@@ -310,13 +307,13 @@ impl Monitor {
             return;
         }
         if self.guard("end_step", || self.inner.end_step(facts)).is_none() {
-            // Steps that never end would pile up in one batch.
+            // Without this, steps that never end would accumulate in one batch.
             self.inner.live.stop_collecting();
         }
     }
 
-    /// The optimizer left the step in progress out (a loss scaler found an overflow, say): what was measured for it is
-    /// discarded and counted as not sampled, the skip is counted, and the step keeps its number.
+    /// Counts a skipped step: the optimizer did not apply it (for example, a loss scaler found an overflow). Its measurements are
+    /// discarded and counted as not sampled; the step keeps its number.
     pub fn skip_step(&self) {
         if !self.inner.fork.is_child() {
             let records = self.inner.recorder().skip_step();
@@ -324,9 +321,9 @@ impl Monitor {
         }
     }
 
-    /// The loop gave up the step in progress and begins it anew (a backward pass that ran out of memory, gradients that
-    /// were thrown away): what was measured for it is discarded and counted as not sampled. A step is counted as skipped if
-    /// its gradients held NaN or infinities, which is what is returned: the loop left it out by hand.
+    /// Restarts the step in progress, which the loop abandoned (a backward pass that ran out of memory, discarded gradients). Its
+    /// measurements are discarded and counted as not sampled. Returns true, and counts the step as skipped, if its gradients held
+    /// NaN or infinities.
     pub fn restart_step(&self) -> bool {
         if self.inner.fork.is_child() {
             return false;
@@ -336,16 +333,15 @@ impl Monitor {
         is_skipped
     }
 
-    /// Counts a step as skipped of whose gradients it was found out later, by a device, that they held NaN or infinities.
+    /// Counts a step as skipped whose gradients a device later reported as having NaN or infinities.
     pub fn count_skipped_step(&self) {
         if !self.inner.fork.is_child() {
             self.inner.recorder().count_skipped();
         }
     }
 
-    /// Takes back what was recorded of tensors of one kind in the step in progress, but for the last record of each if
-    /// `keep_last`: later ones took their place, or it shows that they are not what they were taken for. Counted as not
-    /// sampled. One pass over the step's records.
+    /// Withdraws the step's records of these tensors and kind, except the last of each if `keep_last`: later records replaced
+    /// them, or they turned out to be of another kind. Counts them as not sampled. One pass over the step's records.
     pub fn retract(&self, kind: Kind, tensors: &[TensorId], keep_last: bool) {
         if !tensors.is_empty() && !self.inner.fork.is_child() {
             let records = self.inner.recorder().retract(kind, tensors, keep_last);
@@ -353,33 +349,32 @@ impl Monitor {
         }
     }
 
-    /// Whether the training is asked to end: an alert whose rule has the action `stop` has begun. Ending it is the loop's
-    /// business. One load.
+    /// Whether training is asked to end, because an alert with the action `stop` began. The loop must end it. One load.
     ///
-    /// With several ranks it turns true on all of them when the same step begins, some seconds after the alert: they agree
-    /// on it as on a change by live control. Until every rank has answered nobody is asked to end.
+    /// With several ranks, it becomes true on all ranks when the same step begins, some seconds after the alert: they agree on it
+    /// like on a change by live control. Until every rank has answered, it stays false.
     pub fn stop_requested(&self) -> bool {
         if self.inner.ranks.world_size > 1 { self.inner.live.is_stopped() } else { self.inner.alerts.stop_requested() }
     }
 
-    /// What the alerts amount to so far.
+    /// The totals of all alerts so far.
     pub fn alert_totals(&self) -> AlertBookSnapshot {
         self.inner.alerts.book().snapshot()
     }
 
-    /// Raises an alert that the front found itself, on a thread of its own. Never panics; a forked child raises none.
+    /// Raises an alert that the front found, on the front's own thread. Never panics; does nothing in a forked child.
     pub fn raise(&self, raised: Raised) {
         if !self.inner.fork.is_child() {
             self.inner.alerts.raise(raised);
         }
     }
 
-    /// Tells what the run hangs in, for `trainmon ctl status`; `None` once it goes on.
+    /// Sets the description of a hang for `trainmon ctl status`; `None` once the run continues.
     pub fn set_hang(&self, sentence: Option<String>) {
         self.inner.live.set_hang(sentence);
     }
 
-    /// Counts a finding more of an alert that was raised and goes on.
+    /// Counts another finding of an alert that is active.
     pub fn count_finding(&self, rule: AlertRule) {
         self.inner.alerts.count(rule);
     }
@@ -411,23 +406,23 @@ impl Monitor {
         self.inner.alerts.load(state)
     }
 
-    /// The monitor's notices, for what is said beside it.
+    /// The monitor's notices, for further messages.
     pub fn notices(&self) -> Notices {
         self.inner.notices.clone()
     }
 
-    /// Says something good to know through the monitor's notices.
+    /// Logs information through the monitor's notices.
     pub fn info(&self, message: impl Into<String>, hint: Option<String>) {
         self.inner.notices.say(&Notice { severity: Severity::Info, message: message.into(), hint });
     }
 
-    /// Warns through the monitor's notices: something is not measured or not delivered.
+    /// Warns through the monitor's notices that something is not measured or not delivered.
     pub fn warn(&self, message: impl Into<String>, hint: Option<String>) {
         self.inner.notices.warn(message, hint);
     }
 
-    /// Runs a hook so that nothing it does reaches the host. A hook that panics is disabled and says so once; `None`
-    /// then and from then on.
+    /// Runs a hook and keeps its panics away from the host. A hook that panics is disabled and reported once; the result is then
+    /// `None`, also for all later calls.
     pub fn guard<R>(&self, hook: &'static str, body: impl FnOnce() -> R) -> Option<R> {
         if self.inner.guard.is_disabled(hook) {
             return None;
@@ -435,18 +430,18 @@ impl Monitor {
         catch_unwind(AssertUnwindSafe(body)).map_err(|panic| self.inner.guard.disable(hook, &panic_text(&*panic))).ok()
     }
 
-    /// What the monitor cost so far.
+    /// The monitor's cost so far.
     pub fn cost(&self) -> CostSummary {
         self.inner.costs.summary()
     }
 
-    /// The account so far; final once the monitor is shut down.
+    /// The report so far; final once the monitor is shut down.
     pub fn report(&self) -> Report {
         self.inner.report()
     }
 
-    /// Whether nothing is left to deliver: a [`shutdown`](Self::shutdown) that another thread began may still be at it.
-    /// A forked child has nothing.
+    /// Whether all deliveries are finished. A [`shutdown`](Self::shutdown) on another thread may still be in progress. True in a
+    /// forked child.
     pub fn is_shut_down(&self) -> bool {
         self.inner.so_far.is_shut_down.load(Ordering::Relaxed) || self.inner.fork.is_child()
     }

@@ -1,4 +1,4 @@
-//! What a monitor says when a training begins: what is measured, where it goes, how to look at it.
+//! The message at the start of a training: the measurements, the output locations and the next commands.
 
 use std::fmt;
 use std::path::Path;
@@ -11,9 +11,8 @@ use crate::monitor::Monitor;
 use crate::rank::Ranks;
 
 impl Monitor {
-    /// Says, on the first rank, how the training begins: what is measured of so many parameters (`watched` of all
-    /// `parameters` of the model), and where it goes. The closing account is then said too, when the monitor has shut
-    /// down. Once: later calls do nothing.
+    /// Logs the start of the training on the first rank, once: the measurements of `watched` of all `parameters` of the model,
+    /// and the output locations. The closing report is then logged at shutdown.
     pub fn announce(&self, watched: usize, parameters: usize) {
         let inner = self.inner();
         let is_silent = inner.ranks.rank.0 != 0 || inner.fork.is_child() || !inner.is_running();
@@ -28,26 +27,26 @@ impl Monitor {
     }
 }
 
-/// Each exporter's name with the places of its output, and how live control is reached (`control`).
+/// The output locations of each exporter, and the addresses of live control (`control`).
 pub(crate) type Whereabouts = [(&'static str, Vec<String>)];
 
-/// The words a training begins with. Its `Display` is a line of what is measured, and one for each place to look at.
+/// The opening message. `Display` gives one line for the measurements, and one for each location.
 pub(crate) struct Opening<'a> {
     pub(crate) config: &'a Config,
-    /// What is measured of it from the first step on.
+    /// The plan from the first step on.
     pub(crate) plan: &'a Plan,
     pub(crate) ranks: Ranks,
     pub(crate) whereabouts: &'a Whereabouts,
-    /// The directory of the run, of all its ranks.
+    /// The directory of the run, for all ranks.
     pub(crate) run: Option<String>,
-    /// The parameters that the targets ask for.
+    /// The number of parameters selected by the targets.
     pub(crate) watched: usize,
-    /// All of the model's.
+    /// The number of the model's parameters.
     pub(crate) parameters: usize,
 }
 
 impl Opening<'_> {
-    /// What is measured, without statistics and steps.
+    /// The measured subjects, without statistics and steps.
     fn subjects(&self) -> Vec<String> {
         let signals = &self.plan.signals;
         let of_parameters = [
@@ -75,7 +74,7 @@ impl Opening<'_> {
         subjects
     }
 
-    /// The statistics of all signals, each once, in the order of the columns.
+    /// The statistics of all signals, each once, in column order.
     fn statistics(&self) -> String {
         let signals = &self.plan.signals;
         let activations = signals.activations.as_ref().map(|wanted| &wanted.signal);
@@ -91,7 +90,7 @@ impl Opening<'_> {
         names.join(" ")
     }
 
-    /// Whether the live page is served: its address is the first.
+    /// Whether the live page is served; its address is the first.
     fn has_page(&self) -> bool {
         self.config.prometheus.as_ref().is_some_and(|page| page.page)
     }
@@ -128,7 +127,7 @@ impl fmt::Display for Opening<'_> {
             write!(f, "\n  files: {run}")?;
         }
         for (exporter, places) in self.whereabouts {
-            // What lies in the run's directory need not be named one by one.
+            // Outputs in the run's directory are not listed one by one.
             let is_in_run =
                 |place: &&String| self.run.as_ref().is_none_or(|run| !Path::new(place.as_str()).starts_with(run));
             let elsewhere: Vec<&str> = places.iter().filter(is_in_run).map(String::as_str).collect();
@@ -140,17 +139,17 @@ impl fmt::Display for Opening<'_> {
         if let Some(target) =
             self.place("prometheus").filter(|_| self.has_page()).or(self.place("csv").and(self.run.as_deref()))
         {
-            write!(f, "\n  to see it now: trainmon top {}", shell_word(target))?;
+            write!(f, "\n  to watch it: trainmon top {}", shell_word(target))?;
         }
         if let Some(run) = self.run.as_ref().filter(|_| self.place("csv").is_some()) {
             write!(f, "\n  to compare it with another run: trainmon compare {} OTHER_RUN", shell_word(run))?;
         }
         match (self.place("control"), &self.run) {
             (None, _) => Ok(()),
-            (Some(_), Some(run)) => write!(f, "\n  to ask how it is: trainmon ctl {} status", shell_word(run)),
+            (Some(_), Some(run)) => write!(f, "\n  to query its status: trainmon ctl {} status", shell_word(run)),
             (Some(way), None) if way.starts_with("http://") => write!(f, "\n  live control: {way}"),
             (Some(way), None) => {
-                write!(f, "\n  to ask how it is: trainmon ctl --socket {} status", shell_word(way))
+                write!(f, "\n  to query its status: trainmon ctl --socket {} status", shell_word(way))
             }
         }
     }

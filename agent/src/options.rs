@@ -1,4 +1,4 @@
-//! What a monitor is told besides its config.
+//! A monitor's options besides its config.
 
 use std::path::PathBuf;
 
@@ -9,42 +9,42 @@ use trainmon_service::{Notices, environment};
 
 use crate::rank::Ranks;
 
-/// What a monitor is told besides its config. `Options::default()` asks the environment for the rest.
+/// A monitor's options besides its config. `Options::default()` takes the rest from the environment.
 #[derive(Clone, Debug, SmartDefault)]
 pub struct Options {
-    /// The rank, if the caller knows it; torchrun's, OpenMPI's or Slurm's variables otherwise.
+    /// The rank, if the caller knows it; by default, the variables of torchrun, OpenMPI or Slurm.
     pub ranks: Option<Ranks>,
-    /// The run's name, the same on every rank: the `run` label, and in the layout `run` its directory. A name that no
-    /// directory can have is an error of the start. Otherwise `TRAINMON_RUN_NAME`, torchrun's or Slurm's job id, or
+    /// The run's name, equal on all ranks: the `run` label, and in the layout `run` its directory. A name that is not valid for a
+    /// directory is an error at the start. By default, `TRAINMON_RUN_NAME`, torchrun's or Slurm's job id, or
     /// [`program`](Self::program) and the time.
     pub run: Option<String>,
-    /// What a run is called that nobody named, before its time: the program's file name without its ending otherwise.
+    /// The first part of the name of a run without a name, before the time; by default, the program's file name without
+    /// extension.
     pub program: Option<String>,
-    /// How files are laid out where the config does not say: `run`, unless a front keeps msprobe's habits.
+    /// The file layout if the config has none: `run`, unless a front follows msprobe.
     #[default(FileLayout::Run)]
     pub layout: FileLayout,
     /// The number of the first step; not 0 after a resume.
     pub start_iteration: u64,
-    /// Where output goes if the config does not say; `MONITOR_OUTPUT_DIR` or `./monitor_output` otherwise.
+    /// The output directory if the config has none; by default, `MONITOR_OUTPUT_DIR` or `./monitor_output`.
     pub output_dir: Option<PathBuf>,
-    /// What the front does beside showing tensors: a task the config asks for and that is not listed here is warned of.
-    // Guards are ours, whatever the front.
+    /// The front's tasks besides passing tensors. trainmon warns of a task in the config that is not listed here.
+    // Every front uses the monitor's guards.
     #[default(&[FrontTask::Collectives])]
     pub front_tasks: &'static [FrontTask],
-    /// The file the config was read from: watched in msprobe's dynamic mode.
+    /// The config file, watched in msprobe's dynamic mode.
     pub config_file: Option<ConfigFile>,
-    /// How the ranks agree on a change while the training runs; files in the control directory otherwise.
+    /// The store through which the ranks agree on a change; by default, files in the control directory.
     pub rank_store: Option<SharedRankStore>,
-    /// Who hears the monitor's notices.
+    /// The receiver of the monitor's notices.
     #[default(Notices::stderr())]
     pub notices: Notices,
-    /// Says warnings only: neither how the training begins and ends, nor what is good to know. `TRAINMON_QUIET=1` in the
-    /// environment does the same.
+    /// Log warnings only, without start, end and information. `TRAINMON_QUIET=1` in the environment does the same.
     pub quiet: bool,
 }
 
 impl Options {
-    /// These options, with a notices that leaves out what is only good to know where quiet is asked for.
+    /// These options with notices that omit information if `quiet` is set.
     pub(crate) fn with_quiet_heeded(self) -> Self {
         let notices = if self.quiet || environment::is_quiet() { self.notices.warnings_only() } else { self.notices };
         Self { notices, ..self }

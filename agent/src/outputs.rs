@@ -1,4 +1,4 @@
-//! Which exporters a config asks for, and how each is opened.
+//! The exporters of a config, and how they are opened.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use crate::run_place::RunPlace;
 #[cfg(feature = "csv")]
 use crate::run_place::ranks_here;
 
-/// What a config asks for, opened.
+/// The opened outputs of a config.
 pub(crate) struct Outputs {
     pub(crate) exporters: Vec<Output>,
     pub(crate) journal: Option<OpenJournal>,
 }
 
 impl Outputs {
-    /// Everyone's books, and where what they write is.
+    /// The counters of all outputs, and the locations of their files.
     pub(crate) fn whereabouts(&self) -> Vec<(Arc<SinkShared>, Vec<String>)> {
         let exporters = self.exporters.iter().map(Output::whereabouts);
         let journal = self.journal.iter().map(|journal| (Arc::clone(&journal.shared), journal.whereabouts()));
@@ -44,30 +44,29 @@ impl Outputs {
     }
 }
 
-/// What exporters are opened with.
+/// The settings for opening exporters.
 pub(crate) struct Opening<'a> {
     pub(crate) config: &'a Config,
     pub(crate) options: &'a Options,
     pub(crate) run: &'a RunInfo,
-    /// Where the files go; an earlier run's directory that is continued becomes this run's.
+    /// The run's directories; a continued earlier directory becomes this run's.
     pub(crate) place: &'a mut RunPlace,
-    /// Whether this rank measures: one that does not writes no files.
+    /// Whether this rank measures; otherwise it writes no files.
     pub(crate) rank_measures: bool,
     pub(crate) ledger: &'a Arc<Ledger>,
-    /// Batches waiting for the worker.
+    /// The number of batches waiting for the worker.
     pub(crate) waiting: Arc<AtomicUsize>,
-    /// What is measured of each kind.
+    /// The requests of each kind.
     pub(crate) requests: &'a Requests,
     pub(crate) alerts: &'a Arc<AlertTotals>,
     pub(crate) collectives: &'a Arc<CollectiveTotals>,
     pub(crate) parts: &'a Arc<PartTable>,
-    /// The books of what holds the run against a golden one, if anything does.
+    /// The counters of the baseline comparison, if there is one.
     pub(crate) baseline: Option<&'a Arc<SinkShared>>,
 }
 
 impl Opening<'_> {
-    /// Opens what the config asks for, besides the caller's own exporters. One that cannot be opened is reported and
-    /// left out.
+    /// Opens the exporters of the config and the caller's own. Reports and skips one that cannot be opened.
     pub(crate) fn open(mut self, own: Vec<Box<dyn Exporter>>) -> Outputs {
         let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
         let csv = self.config.csv.as_ref().filter(|_| self.rank_measures);
@@ -82,22 +81,22 @@ impl Opening<'_> {
         Outputs { exporters: outputs, journal }
     }
 
-    /// Says that the config asks for an exporter that was not compiled in.
+    /// Warns that the config requests an exporter that was not compiled in.
     #[cfg(not(all(feature = "csv", feature = "otlp", feature = "prometheus", feature = "tensorboard")))]
     fn not_built<T>(&self, feature: &str) -> Option<T> {
-        let message = format!("no {feature}: this build has no such exporter; everything else goes on");
+        let message = format!("no {feature}: this build lacks the exporter; all else continues");
         self.options.notices.warn(message, Some(format!("build trainmon with the feature `{feature}`")));
         None
     }
 
-    /// Says that an exporter cannot be opened.
+    /// Warns that an exporter cannot be opened.
     fn without<T>(&self, what: &str, error: &dyn Error, hint: &str) -> Option<T> {
-        let message = format!("no {what}: {}; everything else goes on", with_causes(error));
+        let message = format!("no {what}: {}; all else continues", with_causes(error));
         self.options.notices.warn(message, Some(hint.to_owned()));
         None
     }
 
-    /// The scrape page, or a word why there is none. Its own books are on its page too, so they exist before it does.
+    /// Opens the scrape page, or warns. Its own counters are on its page too, so they exist before it.
     #[cfg(feature = "prometheus")]
     fn prometheus(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let prometheus = self.config.prometheus.as_ref()?;
@@ -118,14 +117,14 @@ impl Opening<'_> {
         self.config.otlp.as_ref().filter(|_| self.rank_measures).and_then(|_| self.not_built("otlp"))
     }
 
-    /// The OTLP export, or a word why there is none. A rank that does not measure has nothing to say.
+    /// Opens the OTLP export, or warns. A rank that does not measure has no data to send.
     #[cfg(feature = "otlp")]
     fn otlp(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let settings = self.config.otlp.as_ref().filter(|_| self.rank_measures)?;
         let notices = &self.options.notices;
         let (is_disabled, warning) = otlp::is_disabled(&environment::variable);
         if is_disabled {
-            notices.info("no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on".to_owned());
+            notices.info("no OTLP export: `OTEL_SDK_DISABLED` is true; all else continues".to_owned());
             return None;
         }
         let shared = Arc::new(SinkShared::new("otlp", self.config.pipeline.queue_steps));
@@ -147,7 +146,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The journal, or a word why there is none.
+    /// Opens the journal, or warns.
     fn journal(&self, settings: &JournalSettings, has_csv: bool) -> Option<OpenJournal> {
         let JournalSettings { dir, size_mb, keep, .. } = settings;
         let csv = &self.config.csv_layout;
@@ -173,7 +172,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The oldest journals of earlier runs are taken away before the new one needs the space.
+    /// Reports the deletion of the oldest journals, which frees their space for the new one.
     fn tell_pruned(&self, Pruned { removed, failed }: Pruned) {
         let notices = &self.options.notices;
         if let [.., newest] = &removed[..] {
@@ -218,7 +217,7 @@ impl Opening<'_> {
         self.not_built("tensorboard")
     }
 
-    /// The exporter that appends to an earlier run, where that is asked for and there is one; else it says why not.
+    /// Opens the exporter that appends to an earlier run if requested, or warns.
     #[cfg(feature = "csv")]
     fn continued_csv(&self, csv: &Csv) -> Option<CsvExporter> {
         let window = csv.append_output.filter(|_| !self.place.is_of_layout_run())?;
@@ -237,12 +236,12 @@ impl Opening<'_> {
             ),
             Err(error) => (with_causes(&error), error.hint()),
         };
-        let message = format!("`append_output`: {why}; a new run directory is made");
+        let message = format!("`append_output`: {why}; trainmon creates a new run directory");
         self.options.notices.warn(message, Some(hint.to_owned()));
         None
     }
 
-    /// What an exporter tells of the monitor: `own` are its own books.
+    /// The monitor's state that an exporter reads: `own` are its own counters.
     #[cfg_attr(
         not(any(feature = "otlp", feature = "prometheus")),
         expect(dead_code, reason = "only OTLP and the scrape page tell of the monitor")
@@ -250,7 +249,7 @@ impl Opening<'_> {
     fn sources(&self, others: &[Output], own: &Arc<SinkShared>, journal: Option<&OpenJournal>) -> Sources {
         let kept = journal.map(|journal| &journal.shared);
         let sinks = others.iter().map(|output| &output.shared).chain([own]).chain(kept).chain(self.baseline);
-        // Live control may switch on what the config does not ask for.
+        // Live control may enable measurements that the config does not request.
         let is_live = self.config.control.is_some() || self.config.dynamic_on.is_some();
         let switched_on = if is_live { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
         let measured = |kind: Kind| {

@@ -1,4 +1,4 @@
-//! Which part of each parameter this rank holds, as the front tells.
+//! The part of each parameter that this rank holds, as reported by the front.
 
 use trainmon_core::{ParameterParts, TensorInfo};
 

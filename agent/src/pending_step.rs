@@ -1,4 +1,4 @@
-//! Readings that arrive after their step has ended: a device computes them meanwhile.
+//! Readings that arrive after their step has ended, because a device computes them meanwhile.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::inner::Inner;
 use crate::late::LateNumber;
 use crate::recorder::PendingCount;
 
-/// Keeps one step's batch from leaving until its late readings are in. Dropping it lets the batch go.
+/// Keeps one step's batch until its late readings have arrived. Dropping it releases the batch.
 ///
-/// A batch that waits for more than four steps, or longer for a number that was [announced](Self::expect), is sent
-/// without what is missing; readings later than that are counted as not sampled.
+/// A batch that waits for more than four steps, or longer for an [announced](Self::expect) number, is sent without the missing
+/// readings; later readings are counted as not sampled.
 pub struct PendingStep {
     inner: Arc<Inner>,
     step: Step,
@@ -24,7 +24,7 @@ impl PendingStep {
         Self { inner, step, count }
     }
 
-    /// The step the readings belong to.
+    /// The step of the readings.
     pub fn step(&self) -> Step {
         self.step
     }
@@ -39,14 +39,14 @@ impl PendingStep {
         self.inner.record_late(self.step, records);
     }
 
-    /// Announces a number that this hold will tell. A step that leaves without it is counted
-    /// ([`Report::missing`](crate::Report::missing)), and said once where it could wait no longer. For its global gradient
-    /// norm a step waits longer than for anything else: for three quarters of `queue_steps` later steps, at most 32.
+    /// Announces a number that will arrive. A step sent without it is counted ([`Report::missing`](crate::Report::missing)), and
+    /// reported once if it could wait no longer. A step waits longest for its global gradient norm: three quarters of
+    /// `queue_steps` later steps, at most 32.
     pub fn expect(&self, number: LateNumber) {
         self.await_number(number, true);
     }
 
-    /// Takes an announcement back: the number is left out on purpose.
+    /// Withdraws an announcement: the number is omitted on purpose.
     pub fn forgo(&self, number: LateNumber) {
         self.await_number(number, false);
     }
@@ -57,18 +57,18 @@ impl PendingStep {
         }
     }
 
-    /// Tells the step's loss, once a device has delivered it. False, and without effect, when the batch has left.
+    /// Sets the step's loss, once a device has delivered it. Returns false, without effect, if the batch has been sent.
     pub fn set_loss(&self, loss: f64) -> bool {
         self.set(LateNumber::Loss, |batch| batch.loss = Some(loss))
     }
 
-    /// Tells the step's global gradient norm, once every rank's part is in. False, and without effect, when the batch has
-    /// left.
+    /// Sets the step's global gradient norm, once every rank's part has arrived. Returns false, without effect, if the batch has
+    /// been sent.
     pub fn set_grad_norm(&self, norm: f64) -> bool {
         self.set(LateNumber::GradNorm, |batch| batch.grad_norm = GradNorm::Known(norm))
     }
 
-    /// Tells the global gradient norm as the framework reports it. False, and without effect, when the batch has left.
+    /// Sets the framework's global gradient norm. Returns false, without effect, if the batch has been sent.
     pub fn set_framework_grad_norm(&self, norm: f64) -> bool {
         self.set(LateNumber::FrameworkGradNorm, |batch| batch.framework_grad_norm = Some(norm))
     }
@@ -85,7 +85,7 @@ impl PendingStep {
 impl Drop for PendingStep {
     fn drop(&mut self) {
         if self.inner.fork.is_child() {
-            // As of a monitor.
+            // As in a monitor.
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }

@@ -1,4 +1,4 @@
-//! The bounded way from the training thread to the worker, and the batches that come back empty.
+//! The bounded queue from the training thread to the worker, and the emptied batches that return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use trainmon_core::{DropReason, StepBatch};
 #[derive(Debug)]
 pub(crate) struct QueuedStep {
     pub(crate) batch: StepBatch,
-    /// Whether the journal has it already.
+    /// Whether the journal already has it.
     pub(crate) in_journal: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct BatchSource {
 }
 
 impl BatchSource {
-    /// The next batch, waited for until the deadline, or for ever without one.
+    /// The next batch; waits until the deadline, or forever without one.
     pub(crate) fn next_before(&self, deadline: Option<Instant>) -> Arrival {
         let received = match deadline {
             Some(deadline) => self.batches.recv_deadline(deadline),
@@ -47,17 +47,17 @@ impl BatchSource {
         }
     }
 
-    /// How many batches wait, for whoever watches the queue. Holding it keeps nothing open.
+    /// The number of waiting batches, for observers of the queue. Holding it keeps nothing open.
     pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.waiting)
     }
 }
 
-/// What came of waiting for a batch.
+/// The result of waiting for a batch.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once; a box would be an allocation per step")]
 pub(crate) enum Arrival {
-    /// It is here.
+    /// A step arrived.
     Step(QueuedStep),
     /// The deadline has passed.
     Late,
@@ -65,12 +65,12 @@ pub(crate) enum Arrival {
     Closed,
 }
 
-/// Where an emptied batch goes, to be filled again.
+/// The return path of emptied batches, to be filled again.
 #[derive(Clone)]
 pub(crate) struct BatchReturns(Sender<StepBatch>);
 
 impl BatchReturns {
-    /// Gives a batch back; if enough are waiting it is freed.
+    /// Returns a batch; frees it if enough are waiting.
     pub(crate) fn give_back(&self, mut batch: StepBatch) {
         batch.reset();
         // Full or closed: the batch is dropped, which is right in both cases.
@@ -90,14 +90,14 @@ pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
 }
 
 impl BatchQueue {
-    /// How many steps it has room for.
+    /// The capacity in steps.
     pub(crate) fn capacity(&self) -> usize {
         self.full.capacity().unwrap_or(usize::MAX)
     }
 
-    /// Hands a step over without waiting. The batch of one that is not taken goes back for reuse.
+    /// Offers a step without waiting. The batch of a rejected step returns for reuse.
     pub(crate) fn offer(&self, step: QueuedStep) -> Result<(), DropReason> {
-        // Counted before it is sent: the worker may take it at once.
+        // Counted before sending: the worker may take it at once.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let (step, reason) = match self.full.try_send(step) {
             Ok(()) => return Ok(()),
@@ -109,7 +109,7 @@ impl BatchQueue {
         Err(reason)
     }
 
-    /// An empty batch: a used one if any came back.
+    /// An empty batch: a used one if available.
     pub(crate) fn empty_batch(&self) -> StepBatch {
         self.empty.try_recv().unwrap_or_default()
     }

@@ -1,20 +1,20 @@
-//! How many steps a full queue cost, and when that is worth a word.
+//! Counts the steps dropped by a full queue, and decides when to report them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counters publish no other memory.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// Steps offered to one queue and those it had no room for. Its `Display` is a part of a sentence.
+/// The steps offered to one queue, and those it dropped. `Display` gives a part of a sentence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLoss {
-    /// Steps that were to go into the queue.
+    /// Steps offered to the queue.
     pub offered: u64,
-    /// Of these, steps the queue had no room for.
+    /// Steps dropped by the full queue.
     pub dropped: u64,
 }
 
-/// A share above which a queue's losses are no hiccup.
+/// The share of dropped steps above which they are worth a second report.
 const NOTABLE_PERCENT: u64 = 1;
 
 impl QueueLoss {
@@ -32,7 +32,7 @@ impl std::fmt::Display for QueueLoss {
     }
 }
 
-/// The counters behind a [`QueueLoss`], and what the user was told of them.
+/// The counters behind a [`QueueLoss`], and the messages already given.
 #[derive(Debug, Default)]
 pub(crate) struct QueueCounts {
     offered: AtomicU64,
@@ -41,22 +41,22 @@ pub(crate) struct QueueCounts {
     is_share_told: AtomicBool,
 }
 
-/// What there is to say of a dropped step: each is said once.
+/// The report on a dropped step; each is given once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossNews {
-    /// It is the first.
+    /// The first dropped step.
     First,
-    /// It is more than 1 % now.
+    /// More than 1 % dropped.
     Share(QueueLoss),
 }
 
 impl QueueCounts {
-    /// A step is to go into the queue.
+    /// Counts a step offered to the queue.
     pub(crate) fn offer(&self) {
         self.offered.fetch_add(1, COUNT);
     }
 
-    /// The queue had no room for a step that was [offered](Self::offer).
+    /// Counts a step that the queue dropped after its [offer](Self::offer).
     pub(crate) fn drop_one(&self) -> Option<LossNews> {
         self.dropped.fetch_add(1, COUNT);
         let loss = self.loss();

@@ -1,11 +1,11 @@
-//! Which rank this process is: from the caller, or from the launcher's environment.
+//! The rank of this process: from the caller, or from the launcher's environment.
 
 use trainmon_core::Rank;
 
 /// This process's place in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranks {
-    /// Over all machines.
+    /// Among all machines.
     pub rank: Rank,
     /// On this machine.
     pub local_rank: Rank,
@@ -18,7 +18,7 @@ impl Ranks {
     pub const SINGLE: Self = Self { rank: Rank(0), local_rank: Rank(0), world_size: 1 };
 }
 
-/// A launcher's variable does not make sense.
+/// A launcher's variable has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RankError {
@@ -26,7 +26,7 @@ pub enum RankError {
     #[error("environment variable `{variable}`: expected a rank or size, found `{found}`")]
     NotANumber { variable: &'static str, found: String },
     /// A rank outside the job.
-    #[error("environment variable `{variable}` says rank {rank}, yet the job has {world_size} processes")]
+    #[error("environment variable `{variable}`: rank {rank} is outside the job of {world_size} processes")]
     OutsideWorld { variable: &'static str, rank: u32, world_size: u32 },
 }
 
@@ -37,7 +37,7 @@ struct Launcher {
     world_size: &'static str,
 }
 
-/// Asked in this order: torchrun's variables are also set by hand, and inside Slurm or MPI jobs they are the nearer word.
+/// In order of precedence: torchrun's variables are also set by hand, and are more specific inside Slurm or MPI jobs.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher { rank: "RANK", local_rank: "LOCAL_RANK", world_size: "WORLD_SIZE" },
     Launcher {
@@ -49,8 +49,7 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl Ranks {
-    /// Reads torchrun's, OpenMPI's or Slurm's variables, whichever launcher names a rank first; a job of one process if
-    /// none does.
+    /// Reads the variables of torchrun, OpenMPI or Slurm, whichever gives a rank first; a job of one process if none does.
     ///
     /// # Errors
     /// The launcher's values are not numbers, or its rank lies outside its size.

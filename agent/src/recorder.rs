@@ -1,4 +1,4 @@
-//! The step in progress: its open batch, and closed batches that still wait for late readings.
+//! The step in progress: its open batch, and closed batches that wait for late readings.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,38 +18,37 @@ use crate::queue::BatchQueue;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 
-/// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
+/// Device readings arrive one step late; a batch that waits for more than this many steps is sent without them.
 const MAX_WAITING_STEPS: usize = 4;
 
-/// A norm that is put together over ranks takes milliseconds, which may be many steps. The keys that it is exchanged
-/// under are used again after twice as many (`_RING` of `exchange.py`).
+/// A norm combined over ranks takes milliseconds, which may be many steps. The keys of the exchange are reused after twice as
+/// many steps (`_RING` of `exchange.py`).
 const MAX_STEPS_FOR_NORM: usize = 32;
 
-/// For how many later steps a batch waits for its norm: those that waited leave all at once, and their queue is to have
-/// room for them and for what follows.
+/// The number of later steps for which a batch waits for its norm. The waiting batches leave together, and their queue must have
+/// room for them and for the next ones.
 fn steps_for_norm(queue: Option<&BatchQueue>) -> usize {
     let room = queue.map_or(0, BatchQueue::capacity);
     (room / 4 * 3).clamp(MAX_WAITING_STEPS, MAX_STEPS_FOR_NORM)
 }
 
-/// More records than any model gives in one step, 64 MiB of them: a loop that never ends its step must not eat the
-/// memory.
+/// More records than any model produces in one step, 64 MiB of them. It limits the memory of a loop that never ends its step.
 pub(crate) const MAX_STEP_RECORDS: usize = 1 << 18;
 
-/// What became of a record.
+/// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It is in its step's batch.
+    /// In its step's batch.
     Kept,
-    /// The monitor is shut down, or that batch is gone.
+    /// Too late: the monitor is shut down, or the batch has been sent.
     TooLate,
-    /// The open step holds as many as it may.
+    /// Refused: the open step is full.
     StepFull,
-    /// It is not this tensor's turn: see [`Rotation`](crate::rotation::Rotation).
+    /// Not sampled in this step: see [`Rotation`](crate::rotation::Rotation).
     NotItsTurn,
 }
 
-/// How many holds keep a batch open.
+/// The number of holds that keep a batch open.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCount(AtomicUsize);
 
@@ -75,31 +74,31 @@ struct Waiting {
     awaited: Awaited,
 }
 
-/// A batch that leaves.
+/// A batch that is being sent.
 pub(crate) struct Leaving {
     pub(crate) batch: StepBatch,
-    /// The numbers it leaves without.
+    /// The numbers it lacks.
     pub(crate) missing: Awaited,
-    /// Whether something still holds it: its time is up.
+    /// Whether it is still held although its time is up.
     pub(crate) is_overdue: bool,
 }
 
-/// Everything that changes while a step runs; lives behind one lock that is held for nanoseconds.
+/// The state that changes during a step, behind one lock that is held for nanoseconds.
 pub(crate) struct Recorder {
     pub(crate) clock: StepClock,
     batch: StepBatch,
-    /// What the script told of the step in progress under names of its own, each name once.
+    /// The custom scalars of the step in progress, each name once.
     scalars: Vec<Record>,
-    /// Where each of them stands.
+    /// The index of each custom scalar.
     scalar_places: HashMap<TensorId, usize>,
     holds: Arc<PendingCount>,
-    /// The numbers that holds are to tell of the open batch.
+    /// The numbers announced for the open batch.
     awaited: Awaited,
-    /// For how many later steps a batch waits for its norm.
+    /// The number of later steps for which a batch waits for its norm.
     steps_for_norm: usize,
     waiting: VecDeque<Waiting>,
     last_end: Option<Instant>,
-    /// Attempts at a step that were given up, over the run.
+    /// The number of abandoned attempts at a step, over the run.
     abandoned: u64,
     /// Steps the caller skipped since the last batch was closed.
     skipped_steps: u64,
@@ -107,15 +106,15 @@ pub(crate) struct Recorder {
     ops: Option<Arc<[Statistic]>>,
     /// The columns from the next batch on, if they change with it.
     next_ops: Option<Arc<[Statistic]>>,
-    /// What the open batch measures; `None` until that is changed.
+    /// The plan of the open batch; `None` until it changes.
     plan: Option<Arc<Plan>>,
-    /// One layer and group in this many is measured in the open batch.
+    /// The sampling factor of the open batch: one layer and group in this many is measured.
     sampling_stride: u32,
     /// Keeps the cost within its budget, if there is one.
     pub(crate) throttle: Option<Throttle>,
     /// `None` once the monitor is shut down.
     pub(crate) queue: Option<BatchQueue>,
-    /// Where a step goes before it returns to the host; `None` without a journal, or where that could hang.
+    /// The journal's writer for the training thread; `None` without a journal, or if it could block.
     pub(crate) journal: Option<InStepJournal>,
 }
 
@@ -170,8 +169,8 @@ impl Recorder {
         Pushed::Kept
     }
 
-    /// Notes a custom scalar of the step in progress, whether tensors are measured in it or not. `None` if it takes the
-    /// place of one told before, which is booked already.
+    /// Stores a custom scalar of the step in progress, even if no tensors are measured in it. `None` if it replaces an earlier
+    /// value, which is already counted.
     pub(crate) fn set_scalar(&mut self, tensor: TensorId, value: f64, time: Duration) -> Option<Pushed> {
         self.add_cost(Phase::Measure, time, 0);
         let reading = Some(Reading::of_values(&[value]));
@@ -192,7 +191,7 @@ impl Recorder {
         self.batch.bytes_read += bytes_read;
     }
 
-    /// Tells one attempt at a step from another: it grows with each that is given up.
+    /// Identifies an attempt at a step: it increases with each abandoned one.
     pub(crate) fn attempt(&self) -> u64 {
         self.abandoned
     }
@@ -202,7 +201,8 @@ impl Recorder {
         Arc::clone(&self.holds)
     }
 
-    /// Adds late records to the batch of `step`. Gives how many were kept and how many not, and the fate of these.
+    /// Adds late records to the batch of `step`. Returns the numbers of kept and rejected records, and the outcome of the
+    /// rejected ones.
     pub(crate) fn push_late(&mut self, step: Step, mut records: impl Iterator<Item = Record>) -> (u64, u64, Pushed) {
         if self.clock.step() == step {
             let mut kept = 0;
@@ -216,13 +216,13 @@ impl Recorder {
         }
         let Some((batch, _)) = self.closed_batch(step) else { return (0, records.count() as u64, Pushed::TooLate) };
         let before = batch.records.len();
-        // At once: a vector that grows is copied as it does.
+        // Reserved at once, because a growing vector is copied repeatedly.
         batch.records.reserve(records.size_hint().1.unwrap_or(0));
         batch.records.extend(records);
         ((batch.records.len() - before) as u64, 0, Pushed::Kept)
     }
 
-    /// The batch of `step`, and what it awaits, while something may still be added to it: open or waiting.
+    /// The batch of `step` and its expected numbers, if it is open or waiting.
     pub(crate) fn batch_of(&mut self, step: Step) -> Option<(&mut StepBatch, &mut Awaited)> {
         if self.clock.step() == step { Some((&mut self.batch, &mut self.awaited)) } else { self.closed_batch(step) }
     }
@@ -232,7 +232,7 @@ impl Recorder {
         Some((&mut waiting.batch, &mut waiting.awaited))
     }
 
-    /// Changes the columns: of the open batch while it is untouched, else of those after it. Whether they hold already.
+    /// Changes the columns: of the open batch while it is empty, else of the next. Returns whether they apply already.
     pub(crate) fn set_ops(&mut self, ops: Arc<[Statistic]>) -> bool {
         let is_untouched = self.batch.records.is_empty() && self.holds.is_free();
         if is_untouched {
@@ -243,7 +243,7 @@ impl Recorder {
         is_untouched
     }
 
-    /// Takes up another plan. Right after a step was closed: nothing of the open batch is measured yet.
+    /// Applies another plan. Call it right after closing a step: nothing of the open batch is measured yet.
     pub(crate) fn switch(&mut self, switch: &Switch, rank: u32) {
         let plan = &switch.plan;
         let rank_measures = plan.ranks.is_empty() || plan.ranks.contains(&rank);
@@ -253,7 +253,7 @@ impl Recorder {
         (self.ops, self.next_ops) = (None, None);
     }
 
-    /// Judges what the step that was just closed cost: see [`Throttle`].
+    /// Judges the cost of the step just closed: see [`Throttle`].
     pub(crate) fn judge_last_step(&mut self) -> Verdict {
         let (Some(throttle), Some(waiting)) = (&mut self.throttle, self.waiting.back()) else { return Verdict::Keep };
         let batch = &waiting.batch;
@@ -264,12 +264,12 @@ impl Recorder {
         verdict
     }
 
-    /// One layer and group in this many is measured in the step in progress.
+    /// The sampling factor of the step in progress: one layer and group in this many is measured.
     pub(crate) fn sampling_stride(&self) -> u32 {
         self.sampling_stride
     }
 
-    /// Closes the open batch and starts the next step. The columns from then on, if they change.
+    /// Closes the open batch and starts the next step. Returns the new columns, if they change.
     pub(crate) fn close(&mut self, books: LedgerSnapshot, facts: StepFacts) -> Option<Arc<[Statistic]>> {
         let now = Instant::now();
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
@@ -282,7 +282,7 @@ impl Recorder {
         batch.time = SystemTime::now();
         batch.duration = self.last_end.map(|last| now - last);
         batch.learning_rate = facts.learning_rate;
-        // A hold may have told loss and norms before the step's end: what it told stands.
+        // A hold may have set loss and norms before the step's end; these values take precedence.
         batch.loss = batch.loss.or(facts.loss);
         if batch.grad_norm == GradNorm::OfRecords {
             batch.grad_norm = facts.grad_norm;
@@ -292,7 +292,7 @@ impl Recorder {
         batch.plan.clone_from(&self.plan);
         batch.sampling_stride = self.sampling_stride;
         if self.sampling_stride > 1 && batch.grad_norm == GradNorm::OfRecords {
-            // A sum over a part of the gradients would pass for the whole.
+            // A sum over a part of the gradients would look like the total.
             batch.grad_norm = GradNorm::Unknown;
         }
         batch.books = books;
@@ -304,7 +304,7 @@ impl Recorder {
         self.ops.clone()
     }
 
-    /// The oldest closed batch, if nothing keeps it any longer. `by_force` takes it all the same.
+    /// The oldest closed batch, if nothing holds it. `by_force` takes it anyway.
     pub(crate) fn next_ready(&mut self, by_force: bool) -> Option<Leaving> {
         let oldest = self.waiting.front()?;
         let awaits_norm = oldest.awaited.contains(LateNumber::GradNorm);
@@ -317,7 +317,7 @@ impl Recorder {
         Some(Leaving { batch, missing, is_overdue: is_held })
     }
 
-    /// Empties the open batch and says how many records it held: a step that never ended.
+    /// Empties the open batch of a step that never ended, and returns its number of records.
     pub(crate) fn discard_open(&mut self) -> u64 {
         self.abandoned += 1;
         let records = (self.batch.records.len() + self.scalars.len()) as u64;
@@ -329,10 +329,10 @@ impl Recorder {
         records
     }
 
-    /// Takes back what the open batch holds of these tensors and this kind, but for the last record of each if
-    /// `keep_last`. How many records that were.
+    /// Withdraws the open batch's records of these tensors and kind, except the last of each if `keep_last`. Returns their
+    /// number.
     pub(crate) fn retract(&mut self, kind: Kind, tensors: &[TensorId], keep_last: bool) -> u64 {
-        // Looked up from the end: the last of each tensor is met first.
+        // Searched from the end, so that the last record of each tensor comes first.
         let mut wanted: HashMap<TensorId, bool> = tensors.iter().map(|&tensor| (tensor, keep_last)).collect();
         let before = self.batch.records.len();
         let mut kept: Vec<bool> = self
@@ -349,21 +349,20 @@ impl Recorder {
         (before - self.batch.records.len()) as u64
     }
 
-    /// The loop gave the step up and begins it anew: as [`discard_open`](Self::discard_open). Gradients with NaN or
-    /// infinities that no optimizer used are what a loop leaves a step out for: it is counted as skipped then. How many
-    /// records that were, and whether it was.
+    /// Discards a step that the loop restarts, like [`discard_open`](Self::discard_open). If its gradients had NaN or infinities
+    /// and no optimizer used them, the step counts as skipped. Returns the number of records, and whether it was skipped.
     pub(crate) fn restart_step(&mut self) -> (u64, bool) {
         let is_skipped = self.batch.records.iter().any(is_broken_gradient);
         self.skipped_steps += u64::from(is_skipped);
         (self.discard_open(), is_skipped)
     }
 
-    /// The step that was given up had gradients with NaN or infinities: that was found out later.
+    /// Counts an abandoned step whose gradients turned out to have NaN or infinities.
     pub(crate) fn count_skipped(&mut self) {
         self.skipped_steps += 1;
     }
 
-    /// The optimizer left this step out: what was measured for it is discarded, the step number stays.
+    /// Discards the measurements of a step that the optimizer skipped; the step number is unchanged.
     pub(crate) fn skip_step(&mut self) -> u64 {
         self.skipped_steps += 1;
         self.discard_open()

@@ -1,4 +1,4 @@
-//! The closing account: what was observed, delivered, lost, and what it cost.
+//! The closing report: records observed, delivered and lost, and the cost.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use crate::cost::CostSummary;
 use crate::late::MissingNumbers;
 use crate::queue_loss::QueueLoss;
 
-/// What can be done where the worker is too slow.
+/// The suggested fix for a slow worker.
 pub(crate) const WORKER_HINT: &str = "raise `step_interval`, measure less, or raise `queue_steps`";
-/// What can be done where an exporter is too slow.
+/// The suggested fix for a slow exporter.
 pub(crate) const SINK_HINT: &str = "look at why it is slow, raise `step_interval`, or raise `queue_steps`";
 
-/// The account of a run. Its `Display` is the closing lines a user reads.
+/// The report of a run. `Display` gives the closing lines for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The step that would have come next.
+    /// The step after the last one.
     pub next_step: Step,
-    /// The monitor's books.
+    /// The monitor's counters.
     pub books: LedgerSnapshot,
-    /// Steps the worker was to take, and those its queue had no room for.
+    /// Steps offered to the worker, and those its queue dropped.
     pub steps: QueueLoss,
-    /// Numbers that were to come after their step's end and did not, or too late.
+    /// Numbers expected after their step's end that never arrived, or too late.
     pub missing: MissingNumbers,
-    /// Each exporter's books, and where its output is.
+    /// The counters of each exporter, and the locations of its output.
     pub sinks: Vec<SinkReport>,
-    /// What collective operations amount to, by operation and group; empty where none was guarded.
+    /// The totals of collective operations, by operation and group; empty if none was guarded.
     pub collectives: Vec<CollectiveSummary>,
-    /// What the monitor cost.
+    /// The monitor's cost.
     pub cost: CostSummary,
 }
 
-/// One exporter's account.
+/// The report of one exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkReport {
     /// `csv`, `prometheus`.
     pub name: &'static str,
-    /// Its books.
+    /// Its counters.
     pub books: SinkSnapshot,
-    /// Steps it was to take from the worker, and those its queue had no room for.
+    /// Steps offered by the worker, and those its queue dropped.
     pub steps: QueueLoss,
-    /// Where its output is: a directory, an address.
+    /// The locations of its output: a directory, an address.
     pub whereabouts: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Report {
         self.books.balances() && self.sinks.iter().all(|sink| sink.books.balances())
     }
 
-    /// The account as what is said at the end of a training: indented below its first line.
+    /// The report as the closing message, indented below its first line.
     pub(crate) fn closing(&self) -> String {
         format!("ended before step {}: {self}", self.next_step).replace('\n', "\n  ")
     }
@@ -72,7 +72,7 @@ impl fmt::Display for Report {
             dropped.iter().sum::<u64>()
         )?;
         if self.steps.is_notable() {
-            writeln!(f, "  {} found the queue to the worker full: {WORKER_HINT}", self.steps)?;
+            writeln!(f, "  the queue to the worker dropped {}: {WORKER_HINT}", self.steps)?;
         }
         if self.missing.total() > 0 {
             writeln!(f, "  missing: {}: {}", self.missing, self.missing.hint())?;
@@ -87,7 +87,7 @@ impl fmt::Display for Report {
             }
             writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
             if sink.steps.is_notable() {
-                writeln!(f, "  {} found its queue full: {SINK_HINT}", sink.steps)?;
+                writeln!(f, "  its queue dropped {}: {SINK_HINT}", sink.steps)?;
             }
         }
         for series in &self.collectives {
@@ -109,7 +109,7 @@ impl fmt::Display for Report {
             self.cost.bytes_read as f64 / f64::from(1 << 20)
         )?;
         for (phase, median, late) in &self.cost.phases {
-            let whose = if phase.is_in_step() { "per step" } else { "per step and exporter, beside the training" };
+            let whose = if phase.is_in_step() { "per step" } else { "per step and exporter, in the background" };
             let (median, late) = (milliseconds(*median), milliseconds(*late));
             write!(f, "\n  {:<8}{median:.3} ms {whose} (99th percentile {late:.3} ms)", phase.name())?;
         }

@@ -1,4 +1,4 @@
-//! What is measured of each kind, changeable while the training runs.
+//! The requests of each kind, which can change during training.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,10 +7,10 @@ use trainmon_core::{Kind, Statistic, StatisticSet};
 use trainmon_exporters::SCRAPE_STATISTICS;
 use trainmon_stats::Request;
 
-/// The set in the low half says all there is to measure; without this bit it comes on top of the config's.
+/// Marks the set in the low half as the complete request; without this bit, it is added to the config's.
 const REPLACES: u32 = 1 << 16;
 
-/// A kind is measured at all: the top bit of its word. Below it the columns, then what our own series need.
+/// The top bit of a kind's word: it is measured. The columns follow, then the statistics for trainmon's own series.
 const MEASURED: u64 = 1 << 63;
 const OWN_SHIFT: u32 = 16;
 
@@ -22,7 +22,7 @@ pub(crate) struct Requests {
     live: AtomicU32,
 }
 
-/// What is measured of one kind: [`MEASURED`] and two sets, and the bits of `eps`.
+/// The request of one kind: [`MEASURED`] and two sets, and the bits of `eps`.
 #[derive(Debug, Default)]
 struct OfKind {
     word: AtomicU64,
@@ -36,12 +36,12 @@ impl Requests {
         requests
     }
 
-    /// Nothing of any kind.
+    /// No requests of any kind.
     pub(crate) fn none() -> Self {
         Self { by_kind: std::array::from_fn(|_| OfKind::default()), live: AtomicU32::new(0) }
     }
 
-    /// Measures what `config` says from now on. Between steps, or a step is measured by two rules.
+    /// Applies the requests of `config`. Call it between steps, so that no step has two sets of requests.
     pub(crate) fn take_up(&self, config: &Config) {
         for kind in Kind::ALL {
             let of_kind = &self.by_kind[kind as usize];
@@ -52,7 +52,7 @@ impl Requests {
         self.live.store(0, Ordering::Relaxed);
     }
 
-    /// What is measured of a kind now.
+    /// The current request of a kind.
     pub(crate) fn get(&self, kind: Kind) -> Option<Request> {
         let of_kind = &self.by_kind[kind as usize];
         let word = of_kind.word.load(Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Requests {
         self.live.store(REPLACES | u32::from(ops.bits()), Ordering::Relaxed);
     }
 
-    /// Measures `ops` beside what is measured anyway, until [`replace`](Self::replace).
+    /// Adds `ops` to the measurements, until [`replace`](Self::replace).
     pub(crate) fn add(&self, ops: StatisticSet) {
         self.live.fetch_or(u32::from(ops.bits()), Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Requests {
 /// A kind's word and `eps`.
 fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
     let Some(signal) = config.signal(kind) else {
-        // A feature is computed by the front: there is nothing to read for it here.
+        // The front computes a feature, so nothing is read for it here.
         return (if config.measures(kind) { MEASURED } else { 0 }, 0.0);
     };
     let has_series = config.prometheus.is_some() || config.otlp.is_some();

@@ -7,21 +7,21 @@ use crate::CALL_MARK;
 use crate::config::Dialect;
 
 trainmon_record::named_enum! {
-    /// Which end of a module a tensor stands at.
+    /// An end of a module: its inputs or its outputs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ModuleEnd: name, from_name {
-        /// What goes into the module.
+        /// The module's inputs.
         Input = "input",
-        /// What comes out of it.
+        /// The module's outputs.
         Output = "output",
     }
 }
 
 /// The name of the `index`-th of `of` tensors at one end of `module`.
 ///
-/// V1: `fc1.input`, or `attn.input_1` where there are several; gradients have the same names. V2: `fc1.input.0`, and
-/// `fc1.grad_input.0` for gradients. The root module's name is empty, so its input is `.input`. `earlier` calls of the
-/// module in the same micro-batch make a name of its own for the next: `fc1.input@2`.
+/// V1: `fc1.input`, or `attn.input_1` if there are several; gradients have the same names. V2: `fc1.input.0`, and
+/// `fc1.grad_input.0` for gradients. The root module's name is empty, so its input is `.input`. The number of `earlier` calls of
+/// the module in the same micro-batch makes the name unique: `fc1.input@2`.
 pub fn activation_name(
     dialect: Dialect,
     module: &str,
@@ -44,19 +44,19 @@ pub fn activation_name(
     name
 }
 
-/// What the name of an activation says, in either dialect's spelling.
+/// The parts of an activation's name, in either dialect's spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivationName<'n> {
     /// The module; empty for the root.
     pub module: &'n str,
-    /// At which end of it.
+    /// The end of the module.
     pub end: ModuleEnd,
-    /// Which call of it, as the name has it; empty for the first.
+    /// The number of the call, as in the name; empty for the first.
     pub call: &'n str,
 }
 
 impl<'n> ActivationName<'n> {
-    /// Takes a name apart; `None` for one that [`activation_name`] does not give, and for V2's gradients.
+    /// Parses a name. `None` for names that [`activation_name`] does not produce, and for V2's gradients.
     pub fn parse(name: &'n str) -> Option<Self> {
         let (bare, call) = name.split_once(CALL_MARK).unwrap_or((name, ""));
         let (rest, last) = bare.rsplit_once('.')?;
@@ -67,13 +67,13 @@ impl<'n> ActivationName<'n> {
     }
 }
 
-/// Calls of modules, and whether all that comes out of each is finite. What such a call is given may be infinite: a mask,
-/// of which an attention makes zeros. `K` tells apart what names do not: model chunks, micro-batches.
+/// Calls of modules, and whether all outputs of each are finite. Inputs of a call may be infinite: attention turns the infinities
+/// of a mask into zeros. `K` distinguishes calls of the same name: model chunks, micro-batches.
 #[derive(Debug)]
 pub struct FiniteCalls<'n, K>(HashMap<(&'n str, &'n str, K), bool>);
 
 impl<'n, K: Eq + Hash> FiniteCalls<'n, K> {
-    /// Of activations: the name of each, its key, whether it is finite.
+    /// Collects activations: the name of each, its key, whether it is finite.
     pub fn of(activations: impl Iterator<Item = (&'n str, K, bool)>) -> Self {
         let mut calls = HashMap::new();
         for (name, key, is_finite) in activations {
@@ -84,7 +84,7 @@ impl<'n, K: Eq + Hash> FiniteCalls<'n, K> {
         Self(calls)
     }
 
-    /// Whether this is given to a call that gives out finite values alone. False where none of them was measured.
+    /// Whether this is an input of a call whose outputs are all finite. False if none of them was measured.
     pub fn are_given(&self, name: &'n str, key: K) -> bool {
         ActivationName::parse(name).is_some_and(|ActivationName { module, end, call }| {
             end == ModuleEnd::Input && self.0.get(&(module, call, key)) == Some(&true)

@@ -9,7 +9,7 @@ use crate::config::{Config, Plan};
 use crate::{GradNormCheck, Kind, LedgerSnapshot, Record, Statistic, Step, TensorId};
 
 trainmon_record::named_enum! {
-    /// What the monitor's own work is split into, for its cost figures.
+    /// The parts of the monitor's own work, for its cost figures.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Phase: name {
         /// In the training thread: reading tensor memory.
@@ -61,9 +61,9 @@ pub enum GradNorm {
     /// The step's own records hold every gradient: see [`StepBatch::grad_norm_of_records`].
     #[default]
     OfRecords,
-    /// The front put it together, over ranks that each hold a part.
+    /// Combined by the front over ranks that each hold a part.
     Known(f64),
-    /// The records hold a part only, and the rest is not known.
+    /// The records hold only a part, and the rest is unknown.
     Unknown,
 }
 
@@ -79,31 +79,31 @@ pub struct StepBatch {
     pub duration: Option<Duration>,
     /// Whether tensors were measured in this step, or only the clock advanced.
     pub collected: bool,
-    /// Steps the optimizer left out since the last batch (loss scaling, say), as the caller told it.
+    /// Steps that the optimizer skipped since the last batch (loss scaling, for example), as reported by the caller.
     pub skipped_steps: u64,
-    /// The loss, if the caller told it.
+    /// The loss, if the caller reported it.
     pub loss: Option<f64>,
-    /// The learning rate, if the caller told it.
+    /// The learning rate, if the caller reported it.
     pub learning_rate: Option<f64>,
     /// Where the global gradient norm comes from; [`StepBatch::grad_norm`] is the norm.
     pub grad_norm: GradNorm,
-    /// The global gradient norm as the framework reports it, if the caller told it.
+    /// The global gradient norm of the framework, if the caller reported it.
     pub framework_grad_norm: Option<f64>,
-    /// The statistics asked for while the training ran, in column order: every reading of this batch holds them. `None`:
-    /// those of the config.
+    /// The statistics requested during training, in column order: every reading of this batch has them. `None`: those of the
+    /// config.
     pub ops: Option<Arc<[Statistic]>>,
-    /// What was measured, once that was changed while the training ran. `None`: what the config says. `ops` outranks it.
+    /// The plan in force, if it was changed during training. `None`: the config's. `ops` takes precedence.
     pub plan: Option<Arc<Plan>>,
-    /// One in this many layers and groups was measured, to keep the overhead budget; 1 where all were.
+    /// The sampling factor that keeps the overhead budget: one in this many layers and groups was measured; 1 if all were.
     #[default(1)]
     pub sampling_stride: u32,
     /// The readings, in the order the hooks fired.
     pub records: Vec<Record>,
-    /// What the step cost the training thread.
+    /// The step's cost in the training thread.
     pub cost: PhaseTimes,
-    /// Tensor memory read.
+    /// The bytes of tensor memory read.
     pub bytes_read: u64,
-    /// The monitor's books at the step's end, this batch not yet offered.
+    /// The monitor's counters at the step's end, without this batch.
     pub books: LedgerSnapshot,
 }
 
@@ -116,15 +116,15 @@ impl StepBatch {
         *self = Self { records, ..Self::default() };
     }
 
-    /// The statistics of a kind of tensor in this batch, in column order: what was set last while the training ran, else
-    /// the config's. Empty for a kind that is not measured.
+    /// The statistics of a kind of tensor in this batch, in column order: those set last during training, else the config's.
+    /// Empty for a kind that is not measured.
     #[inline]
     pub fn ops_of<'a>(&'a self, config: &'a Config, kind: Kind) -> &'a [Statistic] {
         if let Some(ops) = &self.ops {
             return ops;
         }
         let signal = match &self.plan {
-            // What no plan holds is as the config says.
+            // A plan covers only a part of the config.
             Some(plan) => plan
                 .signal(kind)
                 .or_else(|| config.signal(kind).filter(|_| matches!(kind, Kind::Adhoc | Kind::Comm | Kind::CommTime))),
@@ -133,15 +133,15 @@ impl StepBatch {
         signal.map_or(&[], |signal| &signal.ops)
     }
 
-    /// The share of layers and groups that was measured to keep the overhead budget: 1 where all were.
+    /// The share of layers and groups measured to keep the overhead budget: 1 if all were.
     #[inline]
     pub fn sampling_ratio(&self) -> f64 {
         1.0 / f64::from(self.sampling_stride.max(1))
     }
 
-    /// The global gradient norm, before clipping where that was measured. `None` when it is not known.
+    /// The global gradient norm, before clipping if that was measured. `None` if it is unknown.
     ///
-    /// Cost: that of [`grad_norm_of_records`](Self::grad_norm_of_records), unless the front knows it.
+    /// Cost: that of [`grad_norm_of_records`](Self::grad_norm_of_records), unless the front provides the norm.
     #[inline]
     pub fn grad_norm(&self) -> Option<f64> {
         match self.grad_norm {
@@ -151,15 +151,15 @@ impl StepBatch {
         }
     }
 
-    /// Our gradient norm beside the framework's. `None` unless both are known.
+    /// trainmon's gradient norm and the framework's. `None` unless both are known.
     #[inline]
     pub fn grad_norm_check(&self) -> Option<GradNormCheck> {
         let framework = self.framework_grad_norm?;
         Some(GradNormCheck { ours: self.grad_norm()?, framework })
     }
 
-    /// The gradient norm over this step's records, before clipping where that was measured: of each tensor its `GradUnreduced` record of
-    /// the last micro-batch it took part in, else its `GradReduced` one. `None` when no gradient was measured.
+    /// The gradient norm over this step's records, before clipping if that was measured. It uses each tensor's `GradUnreduced`
+    /// record of its last micro-batch, else its `GradReduced` record. `None` if no gradient was measured.
     ///
     /// Cost: one sort of the step's gradient records.
     #[inline]

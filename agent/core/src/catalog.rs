@@ -1,6 +1,6 @@
-//! Every metric, once: exporters, dashboards, rules and `docs/metrics.md` take names, types and units from here.
+//! All metrics, defined once: exporters, dashboards, rules and `docs/metrics.md` take names, types and units from here.
 //!
-//! Target labels (`run`, `rank`) are no labels of ours: service discovery or the OpenTelemetry resource adds them.
+//! Target labels (`run`, `rank`) are not defined here: service discovery or the OpenTelemetry resource adds them.
 
 use std::fmt::Write as _;
 
@@ -22,9 +22,9 @@ trainmon_record::named_enum! {
 pub enum Status {
     /// Served.
     Available,
-    /// Sent over OpenTelemetry when asked for; too many series for a page.
+    /// Sent over OpenTelemetry on request; too many series for a page.
     Pushed,
-    /// Named, so that rules and dashboards can be written; not served yet.
+    /// Reserved for rules and dashboards; not served yet.
     Planned,
 }
 
@@ -39,7 +39,7 @@ pub struct Metric {
     pub unit: &'static str,
     /// Gauge, counter or histogram.
     pub metric_type: MetricType,
-    /// The labels of a sample, target labels apart.
+    /// The labels of a sample, without target labels.
     pub labels: &'static [&'static str],
     /// Whether it is served today.
     pub status: Status,

@@ -1,15 +1,15 @@
 //! Text in the cells of CSV files, which people open with spreadsheet programs.
 //!
-//! A cell that begins with `=`, `+`, `-` or `@` is a formula to these, and a name may begin so. One space before it makes it
-//! text, which is how msprobe marks text that is not to be read as something else; its `merge_result` takes it away again.
+//! Spreadsheet programs read a cell that begins with `=`, `+`, `-` or `@` as a formula, and a name may begin with one. A leading
+//! space makes it text. msprobe marks text in the same way, and its `merge_result` removes the space.
 
 use std::borrow::Cow;
 
-/// What a formula begins with, in any script, and what spreadsheet programs leave out before one.
+/// The characters that begin a formula in any script, and those that spreadsheet programs skip before one.
 const BEGINNINGS: [char; 10] = ['=', '+', '-', '@', '＝', '＋', '－', '＠', '\t', '\r'];
 
-/// A name or another text as it stands in a cell: with a space before what would be a formula. Numbers (`-1.5`, `-inf`,
-/// `-12.5%`) stay as they are, and so does a single sign. Borrowed as a rule. Cost: one look at the first letters.
+/// A name or another text as a cell: a space comes before a formula. Numbers (`-1.5`, `-inf`, `-12.5%`) and a single sign are
+/// unchanged. Usually borrowed. Cost: one look at the first letters.
 pub fn cell_of(text: &str) -> Cow<'_, str> {
     if is_formula(text.trim_start_matches(' ')) { Cow::Owned(format!(" {text}")) } else { Cow::Borrowed(text) }
 }

@@ -1,9 +1,9 @@
-//! What the columns of msprobe's files are, for whoever writes or reads them.
+//! The columns of msprobe's files, for writers and readers.
 
 use crate::config::{Config, Dialect};
 use crate::{Kind, Statistic};
 
-/// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
+/// Whether rows of this kind have a micro-batch column: V1 by kind, V2 for weight gradients only.
 #[inline]
 pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
     let is_gradient = kind.is_gradient();
@@ -17,7 +17,7 @@ pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
     }
 }
 
-/// Whether a column holds a number to compute with or to draw: checksums do not survive a float32.
+/// Whether a column holds numbers to compute with or draw; checksums do not survive a float32.
 #[inline]
 pub fn is_number_column(column: &str) -> bool {
     column != Statistic::Crc32.name() && column != Statistic::Xor64.name()

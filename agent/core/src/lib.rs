@@ -1,11 +1,12 @@
-//! The vocabulary every other crate of trainmon speaks.
+//! The types that all other crates of trainmon share.
 //!
-//! No I/O, no async runtime, no torch, no Python. A [`TensorView`] borrows a tensor's memory, a [`Reading`] is what
-//! one pass over it found, a [`StepBatch`] carries one step's readings from the hooks to the exporters, and the
-//! [`Ledger`] counts every record that got lost on the way.
+//! No I/O, no async runtime, no torch, no Python. A [`TensorView`] borrows a tensor's memory, and a [`Reading`] holds the result
+//! of one pass over it. A [`StepBatch`] carries one step's readings from the hooks to the exporters. The [`Ledger`] counts every
+//! lost record.
 //!
-//! The words of a single record are of `trainmon-record`, re-exported here. This crate is compiled without optimisation, for
-//! nearly all of it is the config: what a step touches is marked `#[inline]`, and so compiled with the crate that calls it.
+//! The types of a single record come from `trainmon-record` and are re-exported here. This crate is compiled without
+//! optimisation, because nearly all of it is the config. Functions used in each step are marked `#[inline]`, and so are compiled
+//! with the calling crate.
 
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,18 @@
-//! What may stand in a message for people: on a terminal, in a log.
+//! Makes text safe for messages on a terminal or in a log.
 
 use std::borrow::Cow;
 
-/// Of what a message quotes, no more letters than this stand in it.
+/// The maximum number of letters quoted in a message.
 const MOST_QUOTED: usize = 200;
-/// A path may be longer.
+/// The maximum length of a quoted path.
 const LONGEST_PATH: usize = 4096;
-/// Its parts may not.
+/// The maximum length of a path's component.
 const LONGEST_PART: usize = 255;
 
-/// A message with the names in it made harmless: control characters are escaped (a name may hold a line feed, which would
-/// begin a line of its own, or what moves a terminal's cursor), and what is quoted is cut after 200 letters, paths after 4096.
+/// Returns a message with unsafe quotations made harmless. Control characters are escaped: a name may hold a line feed or a
+/// terminal's cursor sequence. Quotations are cut after 200 letters, paths after 4096.
 ///
-/// Line feeds of the message's own stay: those outside backticks. Borrowed as a rule. Cost: one pass.
+/// Line feeds outside backticks are kept. Usually borrowed. Cost: one pass.
 pub fn printable(message: &str) -> Cow<'_, str> {
     let has_control = message.chars().any(|letter| letter.is_control() && letter != '\n');
     let has_quoted_line = || message.split('`').skip(1).step_by(2).any(|quoted| quoted.contains('\n'));
@@ -28,7 +28,7 @@ pub fn printable(message: &str) -> Cow<'_, str> {
         if is_quoted {
             cut(part, &mut shown, true);
         } else {
-            // Of what is quoted otherwise the words are cut.
+            // Text outside backticks is cut by words.
             for word in part.split_inclusive([' ', '\n']) {
                 cut(word, &mut shown, false);
             }
@@ -50,7 +50,7 @@ fn cut(part: &str, shown: &mut String, is_quoted: bool) {
     }
     if letters.next().is_some() {
         shown.push('…');
-        // What divides it from the next word.
+        // The separator from the next word.
         shown.extend(part.chars().next_back().filter(|last| !is_quoted && [' ', '\n'].contains(last)));
     }
 }

@@ -1,15 +1,14 @@
-//! Rows that say what another row says: who writes a run's files leaves them out, who reads them (`trainmon-run-files`) puts them
-//! in again.
+//! Rows that repeat another row: the writer of a run omits them, and the reader (`trainmon-run-files`) restores them.
 //!
-//! In one process the gradient before the reduction is the gradient after it, and a parameter before a step is what it was
-//! after the one before. A row is left out only if it is equal; where a row is missing and not equal, one without numbers
-//! stands in its place.
+//! In a single process, the gradient before the reduction equals the gradient after it, and a parameter before a step equals the
+//! one after the previous step. The writer omits a row only if it is equal. If a row is missing and not equal, the writer puts a
+//! row without numbers in its place.
 
 use std::collections::HashMap;
 
 use crate::{Kind, Reading, Record, Step, StepBatch, TensorId};
 
-/// Which rows are left out.
+/// The kinds of rows omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// `grad_unreduced`, where it equals `grad_reduced` of the step.
@@ -18,16 +17,16 @@ pub struct LeftOut {
     pub parameters: bool,
 }
 
-/// The kinds whose rows may be left out, each with the one whose rows they are held against.
+/// The kinds whose rows may be omitted, each with the kind they are compared with.
 const TWINS: [(Kind, Kind); 2] = [(Kind::GradUnreduced, Kind::GradReduced), (Kind::ParamOrigin, Kind::ParamUpdated)];
 
 impl LeftOut {
-    /// The kinds some of whose rows are left out.
+    /// The kinds with omitted rows.
     pub fn kinds(self) -> impl Iterator<Item = Kind> {
         TWINS.into_iter().map(|(kind, _)| kind).filter(move |kind| self.has(*kind))
     }
 
-    /// Whether some rows of a kind are left out.
+    /// Whether some rows of a kind are omitted.
     pub fn has(self, kind: Kind) -> bool {
         match kind {
             Kind::GradUnreduced => self.gradients,
@@ -36,31 +35,31 @@ impl LeftOut {
         }
     }
 
-    /// The kind whose rows say what is left out of this one's.
+    /// The kind whose rows replace this kind's omitted rows.
     pub fn twin_of(kind: Kind) -> Option<Kind> {
         TWINS.into_iter().find_map(|(left_out, twin)| (left_out == kind).then_some(twin))
     }
 }
 
-/// The record of each tensor: of these kinds a step has one.
+/// The record of each tensor; a step has one per kind.
 type OfTensors = HashMap<TensorId, Record>;
 
-/// What the rows of a rank are held against, step by step.
+/// Compares a rank's rows step by step and omits repetitions.
 #[derive(Debug, Default)]
 pub struct Repeats {
     left_out: LeftOut,
-    /// What the parameters became in a step.
+    /// The step's parameters after the update.
     updated: OfTensors,
     of_step: Option<Step>,
 }
 
 impl Repeats {
-    /// For the rows of one rank.
+    /// Creates the comparison for the rows of one rank.
     pub fn new(left_out: LeftOut) -> Self {
         Self { left_out, ..Self::default() }
     }
 
-    /// The records of a step that are written, with those that say of others that they are missing.
+    /// The records to write for a step, including those that mark other records as missing.
     pub fn written(&mut self, batch: &StepBatch) -> Vec<Record> {
         let twins = self.twins(batch);
         let mut written = Vec::with_capacity(batch.records.len());
@@ -76,12 +75,12 @@ impl Repeats {
         written
     }
 
-    /// Rows of the step were not written: the next one's are held against none.
+    /// Forgets the step, because its rows were not written: no row of the next step is omitted.
     pub fn forget(&mut self) {
         self.of_step = None;
     }
 
-    /// By the kind that is left out, what its records are held against.
+    /// The records to compare with, by the kind that is omitted.
     fn twins(&self, batch: &StepBatch) -> Vec<(Kind, OfTensors)> {
         let LeftOut { gradients, parameters } = self.left_out;
         let mut twins = Vec::new();
@@ -90,7 +89,7 @@ impl Repeats {
         }
         let follows = self.of_step.is_some_and(|step| step.0.checked_add(1) == Some(batch.step.0));
         if parameters && follows {
-            // One that is measured in this step, too.
+            // A kind that is also measured in this step.
             let now = of_kind(batch, Kind::ParamUpdated);
             let before = self.updated.iter().filter(|(tensor, _)| now.contains_key(tensor));
             twins.push((Kind::ParamOrigin, before.map(|(tensor, record)| (*tensor, *record)).collect()));
@@ -106,7 +105,7 @@ impl Repeats {
     }
 }
 
-/// Of tensors, and there.
+/// Whether both records are of tensors and equal.
 fn is_same(one: &Record, other: &Record) -> bool {
     let of_tensor = |record: &Record| record.reading.as_ref().and_then(Reading::tensor).copied();
     of_tensor(one).zip(of_tensor(other)).is_some_and(|(one, other)| one.is_same(&other))
@@ -117,7 +116,7 @@ fn of_kind(batch: &StepBatch, kind: Kind) -> OfTensors {
     records.map(|record| (record.tensor, *record)).collect()
 }
 
-/// The records that the batch does not have, as their twins would have them; in the order of the tensors.
+/// The records missing from the batch, as copies of their twins, in the order of the tensors.
 fn missing<'a>(twins: &'a [(Kind, OfTensors)], batch: &'a StepBatch) -> impl Iterator<Item = Record> + 'a {
     twins.iter().flat_map(|(kind, twins)| {
         let there = of_kind(batch, *kind);

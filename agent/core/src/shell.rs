@@ -1,8 +1,8 @@
-//! Commands that a user is shown.
+//! Commands that trainmon shows to the user.
 
 use std::borrow::Cow;
 
-/// A text as one word of a shell's command, quoted where it has to be. A NUL, which no argument can have, stays.
+/// Quotes a text as one word of a shell command, if needed. A NUL, which no argument can contain, is kept.
 ///
 /// ```
 /// assert_eq!(trainmon_core::shell_word("runs/latest"), "runs/latest");

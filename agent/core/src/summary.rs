@@ -1,21 +1,21 @@
-//! What a step's records come to, put together over all tensors.
+//! Summaries of a step's records over all tensors.
 
 use crate::{Kind, MicroStep, Reading, StepBatch};
 
-/// The norm over two sets of elements, to the last digit or so. Finite as long as the result is; NaN if either is.
+/// The norm over two sets of elements, to about the last digit. Finite if the result is; NaN if either is.
 #[inline]
 pub fn combine_norms(a: f64, b: f64) -> f64 {
     // IEEE's hypot gives infinity for (infinity, NaN).
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
 }
 
-/// The larger; NaN if either is.
+/// The larger value; NaN if either is.
 #[inline]
 pub fn largest(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// The middle one, or of an even number the mean of the two; 0 of none. The values are put in another order.
+/// The median; 0 for no values. Reorders the values.
 #[inline]
 pub fn median_of(values: &mut [f64]) -> f64 {
     let (middle, is_odd) = (values.len() / 2, values.len() % 2 == 1);
@@ -28,7 +28,7 @@ pub fn median_of(values: &mut [f64]) -> f64 {
 }
 
 impl StepBatch {
-    /// By kind: the last micro-batch there is a record of. Gradients accumulate, so their last reading is the step's.
+    /// The last recorded micro-batch of each kind. Gradients accumulate, so their last reading is the step's.
     #[inline]
     pub fn last_micro_steps(&self) -> [MicroStep; Kind::ALL.len()] {
         let mut last = [MicroStep(0); Kind::ALL.len()];
@@ -39,7 +39,7 @@ impl StepBatch {
         last
     }
 
-    /// The L2 norm over the step's updates of all parameters; `None` where none or only a part was measured.
+    /// The L2 norm over the step's updates of all parameters; `None` if not all were measured.
     #[inline]
     pub fn update_norm(&self) -> Option<f64> {
         if self.sampling_stride > 1 {
@@ -49,8 +49,8 @@ impl StepBatch {
         norms.reduce(combine_norms)
     }
 
-    /// Largest and median update ratio over the parameters; `None` where none or only a part was measured. NaN counts as
-    /// largest in both. `scratch` is overwritten.
+    /// The largest and the median update ratio over the parameters; `None` if not all were measured. NaN counts as largest in
+    /// both. Overwrites `scratch`.
     #[inline]
     pub fn update_ratios(&self, scratch: &mut Vec<f64>) -> Option<(f64, f64)> {
         scratch.clear();

@@ -98,11 +98,11 @@ fn a_baseline_names_one_golden_run_or_several_and_looks_at_everything() {
     for (rules, words) in [
         (r#"[{"rule_name": "Baseline"}]"#, ["alert.rules[0].golden", "a run's directory or journal"]),
         (r#"[{"rule_name": "Baseline", "golden": []}]"#, ["alert.rules[0].golden", "add \"golden\""]),
-        (r#"[{"rule_name": "Spike", "golden": "a"}]"#, ["alert.rules[0].golden", "leave `golden` out"]),
+        (r#"[{"rule_name": "Spike", "golden": "a"}]"#, ["alert.rules[0].golden", "remove `golden`"]),
         (r#"[{"rule_name": "Baseline", "golden": 1}]"#, ["alert.rules[0].golden", "text in quotes"]),
         (
             r#"[{"rule_name": "Baseline", "golden": "a", "on": {"signal": "grad"}}]"#,
-            ["alert.rules[0].on", "all that both runs measured"],
+            ["alert.rules[0].on", "everything that both runs measured"],
         ),
         (
             r#"[{"rule_name": "Baseline", "golden": "a", "args": {"steps": 3}}]"#,
@@ -110,7 +110,7 @@ fn a_baseline_names_one_golden_run_or_several_and_looks_at_everything() {
         ),
         (
             r#"[{"rule_name": "Baseline", "golden": "a"}, {"rule_name": "Baseline", "golden": "b"}]"#,
-            ["alert.rules[1].rule_name", "name all golden runs in one rule"],
+            ["alert.rules[1].rule_name", "list all golden runs in one rule"],
         ),
     ] {
         assert_refused(&format!(r#"{{"rules": {rules}}}"#), &words);
@@ -126,7 +126,7 @@ fn the_rank_that_comes_last_has_a_rule_that_is_asked_for() {
     assert_eq!(alerting(r#"{"rules": [{"rule_name": "Straggler"}]}"#).rules[0].args.threshold, Some(0.1));
     for (wrong, words) in [
         (r#""args": {"steps": 2}"#, ["alert.rules[0].args.steps", "`Straggler` has threshold"]),
-        (r#""on": {"signal": "loss"}"#, ["alert.rules[0].on.signal", "looks at `straggler_lag` only"]),
+        (r#""on": {"signal": "loss"}"#, ["alert.rules[0].on.signal", "checks only `straggler_lag`"]),
     ] {
         assert_refused(&format!(r#"{{"rules": [{{"rule_name": "Straggler", {wrong}}}]}}"#), &words);
     }
@@ -142,13 +142,13 @@ fn a_rule_on_what_is_not_measured_is_told() {
         r#"{"rules": [{"rule_name": "Spike"}, {"rule_name": "UpdateRatio"}]}"#,
         &[
             "alert.rules[1].rule_name",
-            "`UpdateRatio` looks at `update_ratio`, which is not measured",
+            "`UpdateRatio` checks `update_ratio`, which is not measured",
             r#""update": true"#,
         ],
     );
     assert_refused(
         r#"{"rules": [{"rule_name": "Collapse", "on": {"scope": "layer"}}]}"#,
-        &["alert.rules[0].on.scope", "looks at one number for the run"],
+        &["alert.rules[0].on.scope", "checks one number of the run"],
     );
 }
 
@@ -161,7 +161,7 @@ fn copies_are_compared_every_hundred_steps_and_all_of_them() {
     assert_eq!(Config::default().general.replica_interval, 100);
     for on in [r#"{"scope": "layer"}"#, r#"{"signal": "exp_avg"}"#, r#"{"targets": ["h."]}"#] {
         let rule = format!(r#"{{"rules": [{{"rule_name": "ReplicaMismatch", "on": {on}}}]}}"#);
-        assert_refused(&rule, &["alert.rules[0].on", "looks at every copy"]);
+        assert_refused(&rule, &["alert.rules[0].on", "checks every copy"]);
     }
     let alert = alerting(r#"{"rules": [{"rule_name": "ReplicaMismatch", "actions": ["log", "dump"]}]}"#);
     assert!(alert.rules[0].actions.dump);
@@ -184,7 +184,7 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     assert_refused(&rule(r#"{"rule_name": "AnomalyNan", "args": {"threshold": true}}"#), &["threshold", "a number"]);
     assert_refused(
         &rule(r#"{"rule_name": "Dead", "args": {"threshold": 1}}"#),
-        &["alert.rules[0].args.threshold", "not known to this rule", "`Dead` has steps"],
+        &["alert.rules[0].args.threshold", "not a parameter of this rule", "`Dead` has steps"],
     );
     assert_refused(
         &rule(r#"{"rule_name": "Spike", "args": {"window": 32}}"#),
@@ -192,16 +192,16 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     );
     assert_refused(
         &rule(r#"{"rule_name": "NonFinite", "on": {"targets": ["head"]}}"#),
-        &["alert.rules[0].on.targets", "a rule on the whole run has no targets"],
+        &["alert.rules[0].on.targets", "a rule for the whole run has no targets"],
     );
     assert_refused(
         &rule(r#"{"rule_name": "Spike", "on": {"signal": "loss", "scope": "layer"}}"#),
-        &["alert.rules[0].on.scope", "one number for the run"],
+        &["alert.rules[0].on.scope", "one number of the run"],
     );
     assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "gradient"}}"#), &["alert.rules[0].on.signal"]);
-    assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["`step_time` only"]);
-    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["a rule of its own"]);
-    assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["nothing describes"]);
+    assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["checks only `step_time`"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["has its own rule"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["is not configured"]);
     assert_refused(r#"{"webhook": {"url": "localhost:80"}}"#, &["alert.webhook.url", "an http or https address"]);
     assert_refused(r#"{"command": {"run": []}}"#, &["alert.command.run", "a program and its arguments"]);
 }

@@ -48,8 +48,8 @@ fn the_incumbents_whole_sample_loads_and_each_idle_block_says_what_to_use() {
         warnings.iter().map(|warning| (warning.key.as_str(), warning.found.as_deref().expect("a reason"))).collect();
     let expected = [
         ("seed", "seed_all(seed)"),
-        ("overflow_check.check_mode", "every call is looked at"),
-        ("run_ut", "`trainmon compare`"),
+        ("overflow_check.check_mode", "every call is checked"),
+        ("run_ut", "see `acc_check`"),
         ("grad_probe", "`wg_distribution`"),
         ("free_benchmark", "`trainmon compare`"),
     ];

@@ -40,17 +40,17 @@ fn assert_warned(text: &str, expected: &[&str]) {
 #[test]
 fn syntax_faults_have_a_place_and_plain_words() {
     for (text, expected) in [
-        ("", "c.json:1:1: the file is empty | the smallest config is {}"),
-        ("{\n  'a': 1}", "c.json:2:3: text stands in double quotes, not single ones | write \"text\""),
-        ("{\"a\": 1 \"b\": 2}", "c.json:1:8: a comma is missing here | put a comma between one entry and the next"),
-        ("{\"a\" 1}", "c.json:1:6: a colon is missing after the key"),
+        ("", "c.json:1:1: the file is empty | the smallest valid file is {}"),
+        ("{\n  'a': 1}", "c.json:2:3: text in single quotes | write \"text\""),
+        ("{\"a\": 1 \"b\": 2}", "c.json:1:8: missing comma | put a comma between entries"),
+        ("{\"a\" 1}", "c.json:1:6: missing colon after the key | write \"key\": value"),
         ("{\"eps\": True}", "c.json:1:9: `True` is not a JSON value | write true"),
-        ("{\"ndigits\": None}", "c.json:1:13: `None` is not a JSON value | write null, or leave the key out"),
-        ("{\"eps\": nan}", "c.json:1:9: `nan` is not a JSON value | text stands in double quotes"),
+        ("{\"ndigits\": None}", "c.json:1:13: `None` is not a JSON value | write null, or remove the key"),
+        ("{\"eps\": nan}", "c.json:1:9: `nan` is not a JSON value | put text in double quotes"),
         ("{\"a\": [1}", "c.json:1:9: unexpected close brace"),
-        ("{\"a\": 1", "c.json:1:1: this `{` is never closed"),
-        ("{} {}", "c.json:1:4: the file goes on after the end of the config"),
-        ("{eps: 1}", "c.json:1:2: a key stands in double quotes | write \"key\": value"),
+        ("{\"a\": 1", "c.json:1:1: this `{` is never closed | add `}`"),
+        ("{} {}", "c.json:1:4: text after the end of the config | remove it"),
+        ("{eps: 1}", "c.json:1:2: key without double quotes | write \"key\": value"),
     ] {
         assert_refused(text, &[expected]);
     }
@@ -108,8 +108,8 @@ fn numbers_out_of_range_name_the_range() {
         r#"{"ndigits": 21, "step_interval": 0, "step_count_per_record": 1000001, "eps": -0.5, "module_ranks": [-1],
 "start_step": 18446744073709551616, "prometheus": {"port": 65536, "top_k": 17}}"#,
         &[
-            "c.json:1:13: key `ndigits`: expected an integer from 1 to 20, found 21 | leave the key out: numbers are \
-             then written with the shortest digits that read back exactly",
+            "c.json:1:13: key `ndigits`: expected an integer from 1 to 20, found 21 | remove the key: trainmon \
+             then writes the fewest digits that read back exactly",
             "c.json:1:34: key `step_interval`: expected an integer of at least 1, found 0",
             "c.json:1:62: key `step_count_per_record`: expected an integer from 1 to 1000000, found 1000001",
             "c.json:1:78: key `eps`: expected a number of at least 0, found -0.5",
@@ -126,8 +126,8 @@ fn numbers_out_of_range_name_the_range() {
 fn infinities_and_nan_are_refused_in_clear_words() {
     for number in ["NaN", "Infinity", "-Infinity", "1e999"] {
         let expected = format!(
-            "c.json:1:9: key `eps`: expected a number of at least 0, found {number} | JSON has no NaN and no Infinity, \
-             and numbers end at 1.8e308"
+            "c.json:1:9: key `eps`: expected a number of at least 0, found {number} | write a finite number, \
+             at most 1.8e308"
         );
         assert_refused(&format!("{{\"eps\": {number}}}"), &[&expected]);
     }
@@ -144,7 +144,7 @@ fn a_key_that_resembles_a_real_one_is_an_error_and_any_other_a_warning() {
         ],
     );
     let warnings = parse(text).expect_err("refused").warnings;
-    assert_eq!(told(&warnings), "c.json:1:26: key `lr`: unknown key, it has no effect");
+    assert_eq!(told(&warnings), "c.json:1:26: key `lr`: unknown key; it has no effect");
 }
 
 #[test]
@@ -153,14 +153,13 @@ fn keys_without_effect_are_warned_about_and_the_schema_key_is_not() {
         r#"{"$schema": "s", "_note": 1, "//": "x", "opt_ty": "adam", "ur_distribution": true, "mg_distribution": true,
 "targets": {"a.b": {"input": "tuple[2]:0"}, "c": {}}, "wg_distribution": true}"#,
         &[
-            "c.json:1:18: key `_note`: has no effect: read as a remark | // and /* */ comments are allowed",
-            "c.json:1:30: key `//`: has no effect: read as a remark | // and /* */ comments are allowed",
-            "c.json:1:41: key `opt_ty`: has no effect: the optimizer is recognised by itself",
-            "c.json:1:59: key `ur_distribution`: has no effect: msprobe cancels it as well; `update` measures the \
-             update and its ratio",
-            "c.json:1:84: key `mg_distribution`: has no effect: the key of this measurement is `mg_direction`",
-            "c.json:2:13: key `targets[\"a.b\"]`: what stands in the braces has no effect | inputs and outputs are \
-             always measured both",
+            "c.json:1:18: key `_note`: has no effect: treated as a comment | // and /* */ comments are allowed",
+            "c.json:1:30: key `//`: has no effect: treated as a comment | // and /* */ comments are allowed",
+            "c.json:1:41: key `opt_ty`: has no effect: trainmon detects the optimizer",
+            "c.json:1:59: key `ur_distribution`: has no effect: msprobe disables it too; use `update`",
+            "c.json:1:84: key `mg_distribution`: has no effect: use `mg_direction`",
+            "c.json:2:13: key `targets[\"a.b\"]`: the content of the braces has no effect | write {}: inputs and \
+             outputs are always measured",
         ],
     );
     assert_warned(r#"{"wg_distribution": true, "ur_distribution": false, "opt_ty": null}"#, &[]);
@@ -171,8 +170,8 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
     assert_refused(
         "{\"targets\": {\"a\": {},\n\"a\": {}},\n\"targets\": {}}",
         &[
-            "c.json:2:1: key `targets.a`: given twice, the first time at 1:14 | keep one of them",
-            "c.json:3:1: key `targets`: given twice, the first time at 1:2 | keep one of them",
+            "c.json:2:1: key `targets.a`: duplicate key, first given at 1:14 | keep one of them",
+            "c.json:3:1: key `targets`: duplicate key, first given at 1:2 | keep one of them",
         ],
     );
 }
@@ -197,7 +196,7 @@ fn a_training_starts_without_what_is_not_implemented_and_is_told_its_name() {
         let told: Vec<_> = parsed.warnings.iter().map(|warning| (warning.key.as_str(), warning.kind)).collect();
         assert!(told.contains(&(key, DiagnosticKind::NotImplemented)), "{text}: {told:?}");
         let warning = parsed.warnings.iter().find(|warning| warning.key == key).expect(key);
-        assert!(warning.to_string().ends_with("not implemented yet, it has no effect"), "{warning}");
+        assert!(warning.to_string().ends_with("not implemented yet; it has no effect"), "{warning}");
     }
     // What stands beside it is in force.
     let text = r#"{"cc_distribution": {"enable": true, "cc_pre_hook": true, "cc_codeline": ["a"]}, "format": "api"}"#;
@@ -238,7 +237,7 @@ fn collectives_are_measured_after_the_call_and_before_it_on_request() {
     assert_warned(
         r#"{"cc_distribution": {"enable": true, "cc_codeline": [""]}}"#,
         &[
-            "c.json:1:38: key `cc_distribution.cc_codeline`: holds an empty pattern, which every stack matches | write a part of `<path>[<line>]`, or leave the key out",
+            "c.json:1:38: key `cc_distribution.cc_codeline`: contains an empty pattern, which matches every stack | write a part of `<path>[<line>]`, or remove the key",
         ],
     );
     let asked = config(r#"{"cc_distribution": {"enable": true}}"#);
@@ -289,7 +288,7 @@ fn append_output_takes_two_times_in_order_or_nothing() {
         (
             r#"["Dec03_21-34-41", "Dec03_21-34-40"]"#,
             "c.json:1:2: key `append_output`: `Dec03_21-34-40` is before `Dec03_21-34-41` | \
-             write the earlier time first; a year's end cannot lie between them",
+             write the earlier time first, in the same year",
         ),
     ] {
         assert_refused(&format!(r#"{{"append_output": {value}}}"#), &[expected]);
@@ -323,8 +322,8 @@ fn keys_that_only_msprobes_layout_knows_ask_for_it() {
     assert_eq!(steps(r#"{"layout": "run", "step_count_per_record": 7}"#, FileLayout::Msprobe).1, 7);
     assert_warned(
         r#"{"wg_distribution": true, "layout": "run", "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#,
-        &["c.json:1:44: key `append_output`: has no effect: it looks for directories of msprobe's layout | \
-           leave `layout` out, or write \"layout\": \"msprobe\""],
+        &["c.json:1:44: key `append_output`: has no effect: it applies to msprobe's layout only | \
+           remove `layout`, or write \"layout\": \"msprobe\""],
     );
 }
 
@@ -392,7 +391,7 @@ fn control_listens_on_this_machine_only() {
     assert_refused(
         r#"{"wg_distribution": true, "control": {"bind": "0.0.0.0"}}"#,
         &["c.json:1:39: key `control.bind`: expected an address of this machine only, found 0.0.0.0 | \
-           write 127.0.0.1; from another machine come in over ssh: ssh -L 9470:127.0.0.1:9470 host"],
+           write 127.0.0.1; from another machine, use an SSH tunnel: ssh -L 9470:127.0.0.1:9470 host"],
     );
     let control = |text: &str| config(text).control;
     assert_eq!(control(r#"{"control": {"enabled": false, "port": 1}}"#), None);
@@ -427,7 +426,7 @@ fn a_change_is_checked_like_a_config_and_refused_for_a_single_unknown_key() {
         [
             "request:1:19: key `step_interval`: expected an integer of at least 1, found 0",
             "request:2:1: key `kind`: unknown key; did you mean `kinds`?",
-            "request:2:13: key `z`: unknown key, it has no effect",
+            "request:2:13: key `z`: unknown key; it has no effect",
         ]
     );
 }
@@ -445,7 +444,7 @@ fn a_key_of_the_other_dialect_is_a_warning() {
 fn both_single_directions_together_are_an_error() {
     assert_refused(
         r#"{"xy_distribution": true, "forward_only": true, "backward_only": true}"#,
-        &["c.json:1:49: key `backward_only`: excludes `forward_only`: nothing would be measured | leave both out to \
+        &["c.json:1:49: key `backward_only`: excludes `forward_only`: nothing would be measured | remove both to \
            measure both directions"],
     );
 }
@@ -456,7 +455,7 @@ fn a_config_that_does_nothing_is_a_warning() {
     assert_warned("{}", &[&format!("c.json:1:1: the config measures nothing | {hint}")]);
     assert_warned(
         r#"{"wg_distribution": true, "format": []}"#,
-        &["c.json:1:27: the config writes nothing | name csv, prometheus, otlp, tensorboard or journal in `format`"],
+        &["c.json:1:27: the config writes nothing | set `format` to csv, prometheus, otlp, tensorboard or journal"],
     );
     assert_warned(
         r#"{"monitors": {"module": {}, "param": {"ops": ["norm"]}}}"#,
@@ -585,7 +584,7 @@ fn steps_among_which_none_is_measured_are_refused_and_for_msprobe_warned_of() {
             "1:27: key `stop_step`: no step would be measured: 0 is not after `start_step`, 0",
         ),
     ] {
-        let hint = "`stop_step` is the first step no longer measured: write a larger number, or leave it out";
+        let hint = "`stop_step` is the first step no longer measured: write a larger number, or remove it";
         assert_refused(text, &[&format!("c.json:{place} | {hint}")]);
         assert!(Config::parse_for_training(text, "c.json", &|_| None).is_err(), "{text}");
         let parsed = Config::parse_for_msprobe(text, "c.json", &|_| None).unwrap();
@@ -603,7 +602,7 @@ fn keys_given_besides_a_text_take_the_place_of_its_own() {
     assert_eq!(parsed.config.signals.weight_grad.unwrap().signal.ops, [Norm]);
     assert!(parsed.config.signals.activations.is_some());
     assert_eq!(parsed.config.window.step_interval, 7);
-    assert_eq!(told(&parsed.warnings), "c.json:2:43: key `colour`: unknown key, it has no effect", "with its place");
+    assert_eq!(told(&parsed.warnings), "c.json:2:43: key `colour`: unknown key; it has no effect", "with its place");
     let errors = read(json!({"ops": ["nrm"], "stop_step": 0})).unwrap_err().errors;
     assert!(told(&errors).contains("keyword arguments: key `ops[0]`: "), "{}", told(&errors));
     assert!(told(&errors).contains("keyword arguments: key `stop_step`: "), "{}", told(&errors));

@@ -55,6 +55,6 @@ fn a_training_given_the_config_of_a_capture_measures_nothing_and_is_told() {
     let kinds: Vec<DiagnosticKind> = parsed.warnings.iter().map(|warning| warning.kind).collect();
     assert_eq!(kinds, [DiagnosticKind::Nothing, DiagnosticKind::Conflict]);
     let errors = Config::parse(text, "c.json", &|_| None).expect_err("refused");
-    let message = "key `task`: `task: tensor` is of the config of a capture, and this is a monitor";
+    let message = "key `task`: `task: tensor` belongs to the config of a capture, but this is a monitor";
     assert_eq!(errors.errors[0].message(), message);
 }

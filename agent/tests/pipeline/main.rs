@@ -161,7 +161,7 @@ fn a_step_that_never_ends_is_bounded_and_says_so_once() {
     let report = monitor.shutdown();
     assert_eq!((report.books.observed, report.books.not_sampled), (MOST + 10, 10));
     assert!(report.balances());
-    assert_eq!(heard.containing("does the loop end its steps"), 1);
+    assert_eq!(heard.containing("end each step with `Watch::step`"), 1);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn the_readmes_example_is_built_in_a_fresh_project_with_its_dependencies() {
         std::fs::read_dir(project.path().join("monitor_output")).expect("a run").map(|entry| entry.expect("readable"));
     let first = runs.map(|entry| entry.path()).find(|path| path.is_dir() && !path.is_symlink()).expect("a run");
     let said = succeeds(program().arg(first));
-    assert!(said.contains("baseline: held against"), "{said}");
+    assert!(said.contains("baseline: compared with"), "{said}");
     assert!(!said.contains("Baseline:") && !said.contains("no rule"), "{said}");
 }
 

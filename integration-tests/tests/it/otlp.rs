@@ -18,7 +18,7 @@ fn a_process_with_opentelemetry_switched_off_sends_nothing_and_says_so_once() ->
     let ended = trainer.run()?;
     assert_unharmed(&ended, 10)?;
     assert_csv_complete(&ended, &scene.out(), 10)?;
-    let notice = "trainmon: no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on";
+    let notice = "trainmon: no OTLP export: `OTEL_SDK_DISABLED` is true; all else continues";
     assert_eq!(
         (ended.stderr.lines().next(), ended.notices("OTEL_SDK_DISABLED")),
         (Some(notice), 1),

@@ -19,7 +19,7 @@ fn a_taken_port_costs_the_scrape_page_and_nothing_else() -> Result<()> {
         ended.stderr,
         format!(
             "trainmon: warning: no scrape page: cannot listen on {address}: Address already in use (os error 98); \
-             everything else goes on\n  hint: another process uses the port: set `prometheus.port` (0 lets the system \
+             all else continues\n  hint: another process uses the port: set `prometheus.port` (0 lets the system \
              choose)"
         )
     );

@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal, Kind, Statistic, StatisticSet};
 
-/// Ten thousand tensors with gradient and one moment: 20 MiB with full windows.
+/// Enough for ten thousand tensors with gradient and one moment: 20 MiB with full windows.
 pub(super) const DEFAULT_MAX_SERIES: usize = 20_000;
 
-/// What is looked out for, and what is done then.
+/// The alert rules and their actions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alerting {
     /// The rules, in the order given.
     pub rules: Vec<Rule>,
     /// Whether every finding is written to a JSON file.
     pub dump: bool,
-    /// Where alerts are posted to.
+    /// The receiver of alerts.
     pub webhook: Option<Webhook>,
-    /// What is run for each alert.
+    /// The program run for each alert.
     pub command: Option<Command>,
     /// The most series the rules follow.
     pub max_series: usize,
 }
 
 impl Alerting {
-    /// Whether alerts leave the process by a webhook or a command.
+    /// Whether alerts leave the process through a webhook or a command.
     pub fn is_sent(&self) -> bool {
         let is_wanted = self.rules.iter().any(|rule| rule.actions.webhook || rule.actions.command);
         is_wanted && (self.webhook.is_some() || self.command.is_some())
@@ -36,43 +36,43 @@ impl Alerting {
 /// A rule with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rule {
-    /// Which rule.
+    /// The rule.
     pub rule: AlertRule,
     /// Its parameters.
     pub args: RuleArgs,
-    /// What of the model a series is of.
+    /// The scope of a series.
     pub scope: AlertScope,
-    /// Which quantities; empty: every kind of tensor that is measured.
+    /// The quantities; empty: every kind of tensor that is measured.
     pub signals: Vec<AlertSignal>,
-    /// The beginnings of the names looked at; empty: all.
+    /// The prefixes of the names checked; empty: all.
     pub targets: Vec<String>,
-    /// The runs that this one is held against; of `Baseline`, which has one at least.
+    /// The runs to compare with; for `Baseline`, at least one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub golden: Vec<PathBuf>,
-    /// How much its alerts matter.
+    /// The severity of its alerts.
     pub severity: AlertSeverity,
-    /// What is done.
+    /// Its actions.
     pub actions: AlertActions,
 }
 
-/// The parameters of a rule; one that a rule does not have keeps its default and means nothing.
+/// The parameters of a rule. A parameter that the rule does not have keeps its default and is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RuleArgs {
-    /// The threshold; `None` for none, which only `AnomalyNan` knows.
+    /// The threshold; `None` for no threshold, which only `AnomalyNan` allows.
     pub threshold: Option<f64>,
-    /// The steps whose scatter counts.
+    /// The number of steps in the window.
     pub window: usize,
-    /// Values seen before the rule speaks.
+    /// The number of values before the first alert.
     pub min_samples: usize,
-    /// The least multiple of the mean that is a spike; `None`: by signal.
+    /// The minimum multiple of the mean that is a spike; `None`: depends on the signal.
     pub floor: Option<f64>,
-    /// Steps in a row that make an alert.
+    /// The number of consecutive steps that cause an alert.
     pub steps: u64,
-    /// The least waiting time that is a stall.
+    /// The minimum waiting time of a stall.
     pub seconds: f64,
 }
 
-/// What is done when an alert begins or ends.
+/// The actions when an alert begins or ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a set of actions")]
 pub struct AlertActions {
@@ -80,28 +80,28 @@ pub struct AlertActions {
     pub log: bool,
     /// A POST.
     pub webhook: bool,
-    /// A program run.
+    /// A run of the program.
     pub command: bool,
     /// A capture of the next steps.
     pub dump: bool,
     /// A capture of the step itself, run again.
     pub replay: bool,
-    /// The training is asked to end.
+    /// A request to end the training.
     pub stop: bool,
 }
 
-/// Where alerts are posted to.
+/// The receiver of alerts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Webhook {
-    /// The address, `http://` or `https://`.
+    /// The URL, `http://` or `https://`.
     #[schemars(length(min = 1))]
     pub url: String,
-    /// The longest a POST may take, in milliseconds.
+    /// The timeout of one POST, in milliseconds.
     #[serde(default = "webhook_timeout_ms")]
     #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
-    /// How often a POST that failed is tried again.
+    /// The number of retries after a failed POST.
     #[serde(default = "webhook_retries")]
     #[schemars(range(max = 100))]
     pub retries: u32,
@@ -115,13 +115,13 @@ fn webhook_retries() -> u32 {
     4
 }
 
-/// A program that is run for each alert: it gets the alert as JSON on standard input and as environment variables.
+/// A program that trainmon runs for each alert. It receives the alert as JSON on standard input and as environment variables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Command {
-    /// The program and its arguments. No shell reads them.
+    /// The program and its arguments. No shell interprets them.
     pub run: Vec<String>,
-    /// The longest it may run, in milliseconds; then it is killed.
+    /// The timeout in milliseconds; trainmon then kills the program.
     #[serde(default = "command_timeout_ms")]
     #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
@@ -132,7 +132,7 @@ fn command_timeout_ms() -> u64 {
 }
 
 impl Default for Alerting {
-    /// What a config that does not mention alerts looks out for.
+    /// The alerting of a config that does not mention alerts.
     fn default() -> Self {
         let rules = [
             AlertRule::Spike,
@@ -153,10 +153,10 @@ impl Default for Alerting {
 }
 
 impl Alerting {
-    /// The statistics of a kind that the rules need, whatever the columns are.
+    /// The statistics of a kind that the rules require, independent of the columns.
     pub fn statistics(&self, kind: Kind) -> StatisticSet {
-        // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step, one at
-        // what the columns are, one at bytes, one at collective operations.
+        // The root cause requires norms, and so do all rules except msprobe's and these. Three of these check values of the step or of
+        // collective operations, one the columns, one the bytes.
         let of_the_step = |rule: &Rule| {
             use AlertRule::{Baseline, NormMismatch, ReplicaMismatch, Stall, Straggler};
             matches!(rule.rule, NormMismatch | Stall | Baseline | ReplicaMismatch | Straggler)
@@ -167,10 +167,10 @@ impl Alerting {
 }
 
 impl RuleArgs {
-    /// A rule's own.
+    /// The default parameters of a rule.
     pub fn of_rule(rule: AlertRule) -> Self {
         let (threshold, min_samples) = match rule {
-            // What msprobe's guide uses.
+            // The value in msprobe's guide.
             AlertRule::AnomalyTurbulence => (Some(0.5), 0),
             AlertRule::AnomalyNan
             | AlertRule::NonFinite
@@ -180,7 +180,7 @@ impl RuleArgs {
             | AlertRule::ReplicaMismatch => (None, 0),
             AlertRule::Spike => (Some(4.0), 64),
             AlertRule::Vanishing => (Some(0.1), 256),
-            // Below, ranks differ by chance.
+            // Below this, ranks differ by chance.
             AlertRule::Straggler => (Some(0.1), 0),
             AlertRule::UpdateRatio => (Some(0.01), 0),
             AlertRule::Drift => (Some(1.5), 512),
@@ -193,7 +193,7 @@ impl RuleArgs {
 }
 
 impl Rule {
-    /// A rule as it is without a word about it.
+    /// A rule with its defaults.
     pub fn by_default(rule: AlertRule) -> Self {
         let kind = AlertSignal::Kind;
         let (scope, signals) = match rule {
@@ -213,7 +213,7 @@ impl Rule {
                     kind(Kind::ParamUpdated),
                 ],
             ),
-            // A part of a layer may be dead while the rest of it lives.
+            // A part of a layer may be dead while the rest of it changes.
             AlertRule::Dead => (AlertScope::Tensor, vec![AlertSignal::Grad]),
             AlertRule::Vanishing => (AlertScope::Global, vec![AlertSignal::Grad]),
             AlertRule::Drift => (AlertScope::Global, vec![AlertSignal::Grad, AlertSignal::Loss]),

@@ -1,4 +1,4 @@
-//! What a request for a capture comes to, and the config of that capture.
+//! A complete capture order, derived from a request and the config, and the config of that capture.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -10,30 +10,30 @@ use super::parse_capture::CaptureDialect;
 use super::places::without_places;
 use super::report::{Fault, Report};
 
-/// What is captured, complete in itself.
+/// A complete order for a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureOrder {
-    /// The first step captured, where the request names it.
+    /// The first step captured, if the request specifies it.
     pub at: Option<u64>,
-    /// How many steps in a row, 1 at least.
+    /// The number of consecutive steps, at least 1.
     pub steps: u32,
-    /// How finely.
+    /// The level of detail.
     pub level: DemandLevel,
-    /// What is kept of each value.
+    /// The data kept of each value.
     pub task: DemandTask,
-    /// First and last entry; empty: everything.
+    /// The first and the last entry; empty: all.
     pub scope: Vec<String>,
-    /// Texts of which an entry's name must contain one; empty: any name.
+    /// Substrings, one of which an entry's name must contain; empty: all names.
     pub list: Vec<String>,
-    /// What is said of a tensor.
+    /// The summary of a tensor.
     pub summary_mode: Summary,
 }
 
 impl CaptureOnDemand {
-    /// What a request comes to, checked as the config of a capture is.
+    /// The complete order of a request, checked as the config of a capture.
     ///
     /// # Errors
-    /// Every fault at once: a scope whose names the level does not have, say.
+    /// Every fault at once, for example a scope with names that the level does not have.
     pub fn order(&self, request: &CaptureRequest, name: &str) -> Result<CaptureOrder, ConfigErrors> {
         let CaptureRequest { at, steps, level, task, scope, list, summary_mode, number: _ } = request.clone();
         let order = CaptureOrder {
@@ -61,13 +61,13 @@ impl CaptureOnDemand {
                 fault = error.expected.into_iter().fold(fault, Fault::expected);
                 report.error(report.place(known), &key, error.hint.into_iter().fold(fault, Fault::hint));
             }
-            // The same fault of both would be told twice.
+            // Both would report the same fault.
             return;
         }
     }
 }
 
-/// A capture's config has these keys in an object of the task's, and the text was put together here.
+/// Renames keys: a capture's config has these keys in an object named after the task.
 fn named_as_in_request(errors: ConfigErrors, task: DemandTask) -> ConfigErrors {
     let mut errors = without_places(errors);
     let prefix = format!("{}.", task.name());
@@ -80,7 +80,7 @@ fn named_as_in_request(errors: ConfigErrors, task: DemandTask) -> ConfigErrors {
 }
 
 impl CaptureOrder {
-    /// The config of the capture, as a text.
+    /// The config of the capture, as text.
     pub fn text(&self, dump_path: &str, disk_budget_mib: Option<u64>) -> String {
         let mut block = Map::new();
         if !self.scope.is_empty() {
@@ -101,7 +101,7 @@ impl CaptureOrder {
         Value::Object(config).to_string()
     }
 
-    /// In few words: `2 steps, mix, statistics`.
+    /// A short description: `2 steps, mix, statistics`.
     pub fn in_words(&self) -> String {
         let steps = if self.steps == 1 { "1 step".to_owned() } else { format!("{} steps", self.steps) };
         let at = self.at.map(|at| format!(" from step {at} on")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Checks a syntax tree against the schema, finds every fault, and keeps what is left as plain JSON.
+//! Checks a syntax tree against the schema, finds every fault and keeps the rest as plain JSON.
 
 use jsonc_parser::ast::{Array, NumberLit, Object, ObjectProp, StringLit, Value as Node};
 use jsonc_parser::common::Ranged;
@@ -10,7 +10,7 @@ use super::schema::SchemaNode;
 use super::similar::did_you_mean;
 use super::source;
 
-/// A longer piece of text is cut in messages.
+/// The length at which messages cut quoted text.
 const MAX_QUOTED_CHARS: usize = 40;
 
 /// Walks the tree and the schema together.
@@ -21,7 +21,7 @@ pub(super) struct Checker<'r, 'a, 's> {
 }
 
 impl Checker<'_, '_, '_> {
-    /// The value as plain JSON without what was warned about; `None` if it is wrong.
+    /// The value as plain JSON without the parts that caused warnings; `None` if it is wrong.
     pub(super) fn check(&mut self, schema: SchemaNode<'_>, node: &Node<'_>, key: &str) -> Option<Value> {
         let json_type = type_of(node);
         let forms: Vec<SchemaNode<'_>> = schema.forms().into_iter().filter(|form| form.takes(json_type)).collect();
@@ -53,7 +53,7 @@ impl Checker<'_, '_, '_> {
         let (minimum, maximum) = form.bounds();
         let fault = |kind| Fault::new(kind, text).expected(form.describe());
         let Some(value) = text.parse::<f64>().ok().filter(|value| value.is_finite()) else {
-            let fault = fault(Kind::NotFinite).hint("JSON has no NaN and no Infinity, and numbers end at 1.8e308");
+            let fault = fault(Kind::NotFinite).hint("write a finite number, at most 1.8e308");
             self.report.error(literal.range.start, key, fault);
             return None;
         };
@@ -102,7 +102,7 @@ impl Checker<'_, '_, '_> {
         }
         match forms.iter().find(|form| form.words().contains(&text)) {
             Some(form) if form.is_not_implemented() => {
-                self.report.lacks(at, key, text, form.hint().unwrap_or("leave it out"));
+                self.report.lacks(at, key, text, form.hint().unwrap_or("remove it"));
                 None
             }
             Some(_) => Some(Value::from(text)),
@@ -134,7 +134,7 @@ impl Checker<'_, '_, '_> {
             let at = property.start();
             if self.report.has(&child) {
                 let (line, column) = self.report.line_and_column(self.report.place(&child));
-                let found = format!("given twice, the first time at {line}:{column}");
+                let found = format!("duplicate key, first given at {line}:{column}");
                 self.report.error(at, &child, Fault::new(Kind::DuplicateKey, found).hint("keep one of them"));
                 continue;
             }
@@ -162,7 +162,7 @@ impl Checker<'_, '_, '_> {
         Value::Object(kept)
     }
 
-    /// Keys that say how a measurement is made, of one that is not switched on.
+    /// Warns of keys that configure a measurement which is not switched on.
     fn warn_of_what_is_off(&mut self, form: SchemaNode<'_>, kept: &Map<String, Value>, key: &str) {
         for (name, value) in kept {
             let Some(schema) = form.property(name) else { continue };
@@ -173,7 +173,7 @@ impl Checker<'_, '_, '_> {
             if is_off && !asks_for_nothing {
                 let child = join(key, name);
                 let fault = Fault::new(Kind::NoEffect, format!("has no effect without `{needed}`"));
-                let fault = fault.hint(format!("add \"{needed}\": true, or leave the key out"));
+                let fault = fault.hint(format!("add \"{needed}\": true, or remove the key"));
                 self.report.warn(self.report.place(&child), &child, fault);
             }
         }
@@ -187,7 +187,7 @@ impl Checker<'_, '_, '_> {
         }
         if value.is_some() && is_switched_on(&property.value) {
             if schema.is_not_implemented() {
-                self.report.lacks(at, key, "", "switch it off or leave it out");
+                self.report.lacks(at, key, "", "switch it off or remove it");
                 value = None;
             }
             if let Some(why) = schema.mark("x-no-effect").and_then(Value::as_str) {
@@ -199,7 +199,7 @@ impl Checker<'_, '_, '_> {
 
     fn unknown_key(&mut self, form: SchemaNode<'_>, name: &str, key: &str, at: usize, is_outermost: bool) {
         if name.starts_with('_') || name.starts_with("//") {
-            let fault = Fault::new(Kind::NoEffect, "has no effect: read as a remark");
+            let fault = Fault::new(Kind::NoEffect, "has no effect: treated as a comment");
             self.report.warn(at, key, fault.hint("// and /* */ comments are allowed"));
         } else if is_outermost && self.other_dialect_keys.contains(&name) {
             let fault = Fault::new(Kind::UnknownKey, "has no effect: a key of the other dialect");
@@ -209,12 +209,12 @@ impl Checker<'_, '_, '_> {
         } else if let Some(meant) = did_you_mean(name, form.property_names()) {
             self.report.error(at, key, Fault::new(Kind::UnknownKey, "unknown key").suggestion(Some(meant)));
         } else {
-            self.report.warn(at, key, Fault::new(Kind::UnknownKey, "unknown key, it has no effect"));
+            self.report.warn(at, key, Fault::new(Kind::UnknownKey, "unknown key; it has no effect"));
         }
     }
 }
 
-/// Whether a value asks for something: `false`, `0`, `null`, `""`, `[]` and `{"enabled": false}` do not.
+/// Whether a value switches something on: `false`, `0`, `null`, `""`, `[]` and `{"enabled": false}` do not.
 fn is_switched_on(node: &Node<'_>) -> bool {
     match node {
         Node::NullKeyword(_) => false,
@@ -313,7 +313,7 @@ fn is_accepted(schema: SchemaNode<'_>, text: &str) -> bool {
     value.is_some() && !report.has_errors()
 }
 
-/// A value that is not checked, as plain JSON. Numbers beyond float64 and double keys become what they can.
+/// Converts an unchecked value to plain JSON. Numbers beyond float64 and duplicate keys become the nearest valid value.
 pub(super) fn to_json(node: &Node<'_>) -> Value {
     match node {
         Node::NullKeyword(_) => Value::Null,

@@ -6,7 +6,7 @@ use super::file::{CcFile, CollectivesFile};
 use super::report::{Fault, Report};
 use super::signals::Signal;
 
-/// What `cc_distribution` asks for, given that it is on.
+/// The collectives of `cc_distribution`, given that it is on.
 pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<'_>) -> Collectives {
     let CollectivesFile { enable: _, cc_codeline, cc_pre_hook, cc_log_only, cc_payload } = file;
     check_lines(cc_codeline, "cc_distribution.cc_codeline", report);
@@ -19,7 +19,7 @@ pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<
     }
 }
 
-/// What the monitor `cc` asks for, given that it is on. Its keys may stand in an object `cc_distribution` of its own.
+/// The collectives of the monitor `cc`, given that it is on. Its keys may be in an object `cc_distribution`.
 pub(super) fn of_v2(file: &CcFile, report: &mut Report<'_>) -> Collectives {
     let nested = file.cc_distribution.clone().unwrap_or_default();
     check_lines(&file.cc_codeline, "monitors.cc.cc_codeline", report);
@@ -34,10 +34,10 @@ pub(super) fn of_v2(file: &CcFile, report: &mut Report<'_>) -> Collectives {
     }
 }
 
-/// An empty pattern is found in every stack.
+/// Warns of an empty pattern, which matches every stack.
 fn check_lines(lines: &[String], key: &str, report: &mut Report<'_>) {
     if lines.iter().any(|line| line.trim().is_empty()) {
-        let fault = Fault::new(Kind::NoEffect, "holds an empty pattern, which every stack matches");
-        report.warn(report.place(key), key, fault.hint("write a part of `<path>[<line>]`, or leave the key out"));
+        let fault = Fault::new(Kind::NoEffect, "contains an empty pattern, which matches every stack");
+        report.warn(report.place(key), key, fault.hint("write a part of `<path>[<line>]`, or remove the key"));
     }
 }

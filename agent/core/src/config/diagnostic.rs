@@ -1,4 +1,4 @@
-//! What is wrong with a config file, where, and what to write instead.
+//! Faults of a config file: their place, their cause and the hint.
 
 use std::fmt;
 
@@ -6,58 +6,57 @@ use serde::Serialize;
 
 use crate::printable;
 
-/// What sort of fault a [`Diagnostic`] names.
+/// The kind of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DiagnosticKind {
     /// The text is not JSON (comments and trailing commas are allowed).
     Syntax,
-    /// A key that must be given is missing.
+    /// A required key is missing.
     MissingKey,
     /// A key appears twice in one object.
     DuplicateKey,
-    /// A key that does not exist. An error if it resembles a real one, a warning otherwise.
+    /// An unknown key. An error if it resembles a real one, a warning otherwise.
     UnknownKey,
     /// A value of the wrong JSON type.
     WrongType,
     /// A number, string or list outside its range.
     OutOfRange,
-    /// A word that is none of those allowed.
+    /// A word that is not one of those allowed.
     UnknownValue,
     /// NaN or an infinity where a finite number belongs.
     NotFinite,
     /// Settings that exclude each other.
     Conflict,
-    /// A feature this version does not have is switched on. An error, but a warning where a training starts with the
-    /// file.
+    /// A feature that this version lacks is switched on. An error, or a warning if a training starts with the file.
     NotImplemented,
-    /// A key that is understood and has no effect (warnings only).
+    /// A known key without effect (warnings only).
     NoEffect,
     /// The config measures or writes nothing (warnings only).
     Nothing,
 }
 
-/// One fault of a config file: an error or a warning, by the list it stands in.
+/// One fault of a config file: an error or a warning, depending on the list that holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// The name of the file, as the caller gave it.
     pub file: String,
-    /// The line, from 1; 0 where there is no text to look at.
+    /// The line, from 1; 0 if there is no text.
     pub line: usize,
-    /// The column in characters, from 1; 0 likewise.
+    /// The column in characters, from 1; 0 if there is no text.
     pub column: usize,
     /// The path of the key, like `monitors.module.ops[2]`; empty for the document itself.
     pub key: String,
-    /// What sort of fault it is.
+    /// The kind of fault.
     pub kind: DiagnosticKind,
-    /// What the key takes.
+    /// The value that the key accepts.
     pub expected: Option<String>,
-    /// What the file has instead, or what the matter is.
+    /// The value in the file, or the problem.
     pub found: Option<String>,
     /// The name that was probably meant.
     pub suggestion: Option<String>,
-    /// What to do about it.
+    /// The suggested fix.
     pub hint: Option<String>,
 }
 
@@ -84,13 +83,13 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything wrong with one config file, in the order of the file.
+/// All faults of one config file, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{}", lines(errors))]
 pub struct ConfigErrors {
     /// The errors, sorted by position; at least one.
     pub errors: Vec<Diagnostic>,
-    /// What was found beside them.
+    /// The warnings found with the errors.
     pub warnings: Vec<Diagnostic>,
 }
 

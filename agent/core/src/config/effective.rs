@@ -1,4 +1,4 @@
-//! The effective config: what the rest of trainmon reads, whichever dialect the file was written in.
+//! The effective config that the rest of trainmon reads, independent of the dialect.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use super::tracker::{Mlflow, Wandb};
 use super::window::Window;
 use crate::Kind;
 
-/// Which of msprobe's two file layouts the config asks for.
+/// The dialect of the config: one of msprobe's two file layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -32,27 +32,27 @@ pub enum Dialect {
 }
 
 /// The effective configuration of one monitor. Its default is that of a run without a config file: it measures weight gradients,
-/// moments and parameters of everything, on every step, into CSV files, and opens no port.
+/// moments and parameters of everything on every step, writes CSV files and opens no port.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
 pub struct Config {
     /// The dialect of the file.
     pub dialect: Dialect,
-    /// Which steps are measured.
+    /// The measured steps.
     pub window: Window,
     /// The ranks that measure; empty means all.
     pub ranks: Vec<u32>,
-    /// Which parameters and modules are measured.
+    /// The parameters and modules measured.
     pub targets: Targets,
-    /// Shorten names to their tail as msprobe's `squash_name` does.
+    /// Shorten names to their tail, as msprobe's `squash_name` does.
     pub squash_name: bool,
-    /// What is measured of tensors.
+    /// The signals measured.
     #[serde(flatten)]
     #[default(Signals::usual())]
     pub signals: Signals,
-    /// Tensors that the training's script shows of its own accord: no key of a file asks for them.
+    /// Tensors that the training script passes to trainmon; no key of a file requests them.
     #[serde(skip)]
     pub adhoc: Option<Signal>,
-    /// What collective operations send and receive.
+    /// Measurements of collective operations.
     pub collectives: Option<Collectives>,
     /// Features of modules beyond their inputs and outputs.
     pub features: Option<Features>,
@@ -60,45 +60,45 @@ pub struct Config {
     pub print_struct: bool,
     /// Write the call stack of every module.
     pub stack_info: bool,
-    /// V2: whether the front finds the end of a step in the optimizer; `None` if the file does not say.
+    /// V2: whether the front detects the end of a step in the optimizer; `None` if the file does not specify it.
     pub patch_optimizer_step: Option<bool>,
     /// The CSV files, if written.
     #[default(Some(Csv::default()))]
     pub csv: Option<Csv>,
-    /// What CSV files are to be like, whether the run writes any or not: other outputs lie beside them, and they can be
-    /// recovered from a journal.
+    /// The layout of CSV files, even if the run writes none: other outputs are stored beside them, and they can be recovered from
+    /// a journal.
     pub csv_layout: Csv,
     /// The scrape page, if served.
     pub prometheus: Option<Prometheus>,
-    /// OpenTelemetry export, if asked for.
+    /// OpenTelemetry export, if enabled.
     pub otlp: Option<Otlp>,
     /// The TensorBoard event files, if written.
     pub tensorboard: Option<TensorBoard>,
-    /// Weights & Biases, if sent to.
+    /// Weights & Biases, if enabled.
     pub wandb: Option<Wandb>,
-    /// MLflow, if sent to.
+    /// MLflow, if enabled.
     pub mlflow: Option<Mlflow>,
-    /// The crash-safe record of the last steps, if kept.
+    /// The crash-safe journal of the last steps, if enabled.
     pub journal: Option<Journal>,
-    /// Live control, if it is on.
+    /// Live control, if enabled.
     pub control: Option<Control>,
-    /// Captures while the training runs; `None` where nothing can ask for one.
+    /// Captures during training; `None` if nothing can request one.
     pub capture: Option<CaptureOnDemand>,
-    /// V1: msprobe's dynamic mode. `None` where it is off; else whether the file says `dynamic_on`.
+    /// V1: msprobe's dynamic mode. `None` if it is off; else the value of `dynamic_on`.
     pub dynamic_on: Option<bool>,
-    /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.
+    /// The share of step time for measuring, 0 to 1; `None` sets no limit.
     pub overhead_budget: Option<f64>,
-    /// Keys that mean here what they mean in the file.
+    /// Keys with the same meaning as in the file.
     #[serde(flatten)]
     pub general: General,
-    /// What is looked out for, and what is done then.
+    /// The alert rules and their actions.
     pub alert: Alerting,
     /// Queue lengths and deadlines.
     pub pipeline: Pipeline,
 }
 
 impl Config {
-    /// Whether anything of a kind may come: it is measured, or the script tells it.
+    /// Whether records of a kind are possible: it is measured, or the script reports it.
     #[inline]
     pub fn measures(&self, kind: Kind) -> bool {
         kind == Kind::Scalar
@@ -106,7 +106,7 @@ impl Config {
             || self.features.as_ref().is_some_and(|features| features.modules(kind).is_some())
     }
 
-    /// Has the files laid out as the front likes it, where the config does not say how.
+    /// Sets the front's file layout if the config has none.
     pub fn settle_layout(&mut self, front: FileLayout) {
         let configured = self.csv.as_ref().and_then(|csv| csv.layout).or(self.csv_layout.layout);
         for csv in self.csv.iter_mut().chain([&mut self.csv_layout]) {
@@ -114,7 +114,7 @@ impl Config {
         }
     }
 
-    /// What the config asks the front to do.
+    /// The tasks of the config for the front.
     pub fn front_tasks(&self) -> impl Iterator<Item = FrontTask> {
         FrontTask::ALL.into_iter().filter(|task| match task {
             FrontTask::PrintStruct => self.print_struct,
@@ -128,14 +128,14 @@ impl Config {
         })
     }
 
-    /// Whether the ranks of a job talk while they train: to change what is measured, to capture, to end at one step, or to send one
-    /// message about what all of them see.
+    /// Whether the ranks of a job communicate during training: to change measurements, to capture, to end at one step, or to send
+    /// one message about an alert that all of them raise.
     pub fn joins_ranks(&self) -> bool {
         let stops = self.alert.rules.iter().any(|rule| rule.actions.stop);
         self.control.is_some() || self.dynamic_on.is_some() || self.capture.is_some() || stops || self.alert.is_sent()
     }
 
-    /// What is measured of a kind of tensor; `None` if nothing is, and for features.
+    /// The statistics of a kind of tensor; `None` if it is not measured, and for features.
     #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         match kind {
@@ -146,7 +146,7 @@ impl Config {
     }
 }
 
-/// What only a front can do, and not every front does.
+/// A task that only a front can do, and not every front supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontTask {
     /// Write the module structure and stop.
@@ -155,11 +155,11 @@ pub enum FrontTask {
     StackInfo,
     /// Compute the features of modules.
     Features,
-    /// Find the end of a step in the optimizer.
+    /// Detect the end of a step in the optimizer.
     PatchOptimizerStep,
     /// Guard collective operations.
     Collectives,
-    /// Look at the stacks of the calls of collective operations.
+    /// Inspect the stacks of collective calls.
     CollectiveStacks,
     /// Send to Weights & Biases.
     Wandb,
@@ -180,7 +180,7 @@ impl FrontTask {
         Self::Mlflow,
     ];
 
-    /// The key that asks for it.
+    /// The key that requests it.
     pub const fn key(self) -> &'static str {
         match self {
             Self::PrintStruct => "print_struct",
@@ -195,18 +195,18 @@ impl FrontTask {
     }
 }
 
-/// Collective operations: what each sends and receives, how long it takes.
+/// Measurements of collective operations: their inputs, outputs and times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Collectives {
-    /// What is measured of the tensors.
+    /// The statistics of the tensors.
     #[serde(flatten)]
     pub signal: Signal,
-    /// Measure the tensors before the call too, not only after it.
+    /// Also measure the tensors before the call.
     pub before: bool,
-    /// Measure the tensors at all; without it calls are counted and timed.
+    /// Measure the tensors; otherwise calls are only counted and timed.
     pub payload: bool,
-    /// Only calls whose stack matches one of these patterns leave records; empty means all. Each line of the script that
-    /// calls has a row of its own then.
+    /// Patterns, one of which a call's stack must match to be recorded; empty means all calls. Each calling line of the script
+    /// then has its own row.
     pub code_lines: Vec<String>,
     /// Write the stacks of a step's calls and end the training.
     pub log_only: bool,
@@ -215,23 +215,23 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// What is measured of the tensors, and nothing out of the ordinary.
+    /// Measures the tensors with the default settings.
     pub fn of(signal: Signal) -> Self {
         Self { signal, before: false, payload: true, code_lines: Vec::new(), log_only: false, ranks: Vec::new() }
     }
 
-    /// Whether this rank measures them.
+    /// Whether this rank measures collectives.
     pub fn includes(&self, rank: u32) -> bool {
         self.ranks.is_empty() || self.ranks.contains(&rank)
     }
 
-    /// Whether the stacks of calls are asked for.
+    /// Whether call stacks are requested.
     pub fn wants_stacks(&self) -> bool {
         self.log_only || !self.code_lines.is_empty()
     }
 }
 
-/// Features of modules: for each the names of its modules, `None` where it is not measured.
+/// Features of modules: the names of each feature's modules, `None` if it is not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Features {
     /// Modules whose first two inputs are query and key; never empty.
@@ -247,7 +247,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// The modules of one feature; `None` if it is not measured or the kind is no feature.
+    /// The modules of one feature; `None` if it is not measured or the kind is not a feature.
     #[inline]
     pub fn modules(&self, kind: Kind) -> Option<&[String]> {
         match kind {
@@ -272,7 +272,7 @@ pub enum AttentionOrder {
 }
 
 impl AttentionOrder {
-    /// As the file writes it.
+    /// The spelling in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SequenceFirst => "s,b,h,d",
@@ -281,16 +281,16 @@ impl AttentionOrder {
     }
 }
 
-/// Which parameters and modules are measured.
+/// The parameters and modules measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Targets {
     /// The names given; empty means everything.
     pub names: Vec<String>,
-    /// V2's module targets are substrings; V1's are a prefix of a parameter's name, or a module's whole name.
+    /// The matching rule: V2's module targets are substrings; V1's are a prefix of a parameter's name or a module's full name.
     pub rule: TargetRule,
 }
 
-/// How a target name is matched.
+/// The matching rule of target names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetRule {
@@ -301,7 +301,7 @@ pub enum TargetRule {
     Substring,
 }
 
-/// How a run's directories and files are laid out.
+/// The layout of a run's directories and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileLayout {
@@ -311,40 +311,40 @@ pub enum FileLayout {
     Msprobe,
 }
 
-/// Steps per file of the layout `run`: most runs then have one file per kind, and none is larger than tools can read.
+/// Steps per file in the layout `run`: most runs then have one file per kind, and no file is too large for common tools.
 const RUN_STEPS_PER_FILE: u64 = 10_000;
 
-/// What the files of a run in the layout `run` may have: some 90,000 steps of GPT-2 small, whole.
+/// The size limit of a run's files in the layout `run`: about 90,000 complete steps of GPT-2 small.
 const RUN_BUDGET_MIB: u64 = 10_240;
 
 /// The CSV files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Csv {
-    /// Where run directories are made. `None`: `MONITOR_OUTPUT_DIR` or `./monitor_output`; `./` for V2 in msprobe's layout.
+    /// The parent directory of run directories. `None`: `MONITOR_OUTPUT_DIR` or `./monitor_output`; `./` for V2 in msprobe's
+    /// layout.
     pub output_dir: Option<PathBuf>,
-    /// How directories and files are laid out. `None`: as the front likes it.
+    /// The layout of directories and files. `None`: the front's default.
     pub layout: Option<FileLayout>,
-    /// Whether rows that say what another row says are written, too.
+    /// Whether rows that repeat another row are written.
     pub repeats_rows: bool,
-    /// Decimal places; `None` writes the shortest digits that read back as the same number.
+    /// Decimal places; `None` writes the fewest digits that read back exactly.
     pub ndigits: Option<u32>,
-    /// Steps per file. `None`: as many as the layout has.
+    /// Steps per file. `None`: the layout's default.
     pub step_count_per_record: Option<u64>,
-    /// MiB that the files of the ranks of a machine may have. `None`: as the layout has it; 0: any.
+    /// The maximum size in MiB of the files of a machine's ranks. `None`: the layout's default; 0: no limit.
     pub budget_mib: Option<u64>,
-    /// Append to this rank's newest run directory made in this time, if there is one. V2 has one directory per rank and
-    /// always appends.
+    /// Append to this rank's newest run directory created in this time, if any. V2 has one directory per rank and always appends.
     pub append_output: Option<TimeWindow>,
 }
 
 impl Csv {
-    /// Bytes that the files of the ranks of a machine may have, where there is a limit. The layout `msprobe` has none.
+    /// The maximum size in bytes of the files of a machine's ranks, if limited. The layout `msprobe` has no limit.
     pub fn budget_bytes(&self) -> Option<u64> {
         let budget = self.budget_mib.unwrap_or(RUN_BUDGET_MIB);
         (self.layout == Some(FileLayout::Run) && budget > 0).then(|| budget.saturating_mul(1 << 20))
     }
 
-    /// Steps per file: as the config says, else as the layout has them. Without a layout it is msprobe's.
+    /// Steps per file: the config's value, else the layout's. Without a layout, msprobe's.
     pub fn steps_per_file(&self) -> u64 {
         self.step_count_per_record.unwrap_or(match self.layout {
             Some(FileLayout::Run) => RUN_STEPS_PER_FILE,

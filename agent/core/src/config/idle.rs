@@ -1,4 +1,4 @@
-//! Warnings of what measures or writes nothing.
+//! Warnings of a config that measures or writes nothing.
 
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{Config, Dialect};
@@ -20,18 +20,18 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
     if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
-            Dialect::V2 => "name a monitor and give it \"enabled\": true",
+            Dialect::V2 => "add a monitor with \"enabled\": true",
         };
         report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
         return;
     }
     if is_measuring && !is_writing {
-        let hint = "name csv, prometheus, otlp, tensorboard or journal in `format`";
+        let hint = "set `format` to csv, prometheus, otlp, tensorboard or journal";
         let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
         report.warn(report.place("format"), "", fault);
     }
     if config.window.collect_times == 0 {
-        let fault = Fault::new(Kind::Nothing, "no step is measured").hint("leave it out: then every step is");
+        let fault = Fault::new(Kind::Nothing, "no step is measured").hint("remove the key to measure every step");
         report.warn(report.place("collect_times"), "collect_times", fault);
     }
 }

@@ -8,24 +8,24 @@ use smart_default::SmartDefault;
 
 use super::capture::Summary;
 
-/// What a capture on demand keeps of each value.
+/// The data that a capture on demand keeps of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DemandTask {
-    /// Max, min, mean, norm, maybe a checksum.
+    /// Maximum, minimum, mean, norm, and a checksum if requested.
     #[default]
     Statistics,
-    /// The tensors themselves too.
+    /// The statistics and the tensors themselves.
     Tensor,
-    /// Only which calls were made, in which modules, from where.
+    /// Only the calls, their modules and their call stacks.
     Structure,
-    /// Whether a NaN or an infinity came out of a call.
+    /// Whether the output of a call has a NaN or an infinity.
     NanCheck,
-    /// As `nan_check`; after the first such call the step's capture ends.
+    /// Like `nan_check`; the step's capture ends after the first such call.
     OverflowCheck,
 }
 
-/// How finely a capture on demand looks.
+/// The level of detail of a capture on demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DemandLevel {
     /// Modules.
@@ -41,7 +41,7 @@ pub enum DemandLevel {
 }
 
 impl DemandTask {
-    /// The name in configs, which is also that of the object with the task's keys.
+    /// The name in configs, also of the object with the task's keys.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Statistics => "statistics",
@@ -65,100 +65,98 @@ impl DemandLevel {
     }
 }
 
-/// Captures of whole steps while the training runs. The object switches them on, as `control` and the actions `dump` and `replay` of an
-/// alert do; the first six keys are what a request does not say itself.
+/// Captures of whole steps during training. The object enables them, as do `control` and the alert actions `dump` and `replay`.
+/// `level` to `summary_mode` are the defaults of a request.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct CaptureOnDemand {
-    /// On.
+    /// Enable captures.
     #[default = true]
     pub enabled: bool,
-    /// How finely.
+    /// The level of detail.
     pub level: DemandLevel,
-    /// What is kept of each value.
+    /// The data kept of each value.
     pub task: DemandTask,
-    /// How many steps in a row.
+    /// The number of consecutive steps.
     #[schemars(range(min = 1, max = 1000))]
     #[default = 1]
     pub steps: u32,
-    /// First and last entry captured, both with all that is theirs. Empty: everything.
+    /// The first and last entry captured, including their contents. Empty: all.
     pub scope: Vec<String>,
-    /// Texts of which an entry's name must contain one. Empty: any name.
+    /// Substrings, one of which an entry's name must contain. Empty: all names.
     pub list: Vec<String>,
-    /// What is said of a tensor.
+    /// The summary of a tensor.
     pub summary_mode: Summary,
-    /// The directory in which `step<N>/rank<R>` are made. Absent: `captures` in the run's directory.
+    /// The parent directory of `step<N>/rank<R>`. Default: `captures` in the run's directory.
     #[schemars(length(min = 1))]
     pub dump_path: Option<PathBuf>,
-    /// At most so many captures in a run, whoever asks for them.
+    /// The maximum number of captures in a run.
     #[schemars(range(min = 1, max = 1_000_000))]
     #[default = 10]
     pub max_captures: u32,
-    /// At most so many MiB of one rank's files in a run, and never more than half of what is
-    /// free on the disk, for all ranks of a machine.
+    /// The maximum size of one rank's files in a run, in MiB. A machine's ranks together use at most half of the free disk space.
     #[schemars(range(min = 1))]
     #[default = 10_240]
     pub budget_mib: u64,
-    /// An alert captures nothing in the first so many steps after a capture.
+    /// The number of steps after a capture in which an alert starts no other.
     #[default = 100]
     pub min_distance: u64,
-    /// How many of the latest steps are kept, so that an alert's action `replay` can run one again: parameters, buffers, batch and
-    /// random state of each (PyTorch; `watch.step_fn` and the callbacks). Absent: 10 where an alert has this action, else none.
+    /// The number of latest steps (parameters, buffers, batch, random state) kept for the alert action `replay`. PyTorch only, with `watch.step_fn` or the callbacks. Default: 10 with this action, else 0.
     #[schemars(range(min = 0, max = 1000))]
     pub replay: Option<u32>,
-    /// Whether SIGUSR1 to any rank's process asks for a capture (PyTorch). Absent: where the training has no handler of its
-    /// own, and not in a job of Slurm, which sends this signal itself.
+    /// Capture when a rank's process receives SIGUSR1 (PyTorch). Default: true, unless the training has its own handler or runs
+    /// under Slurm, which sends this signal itself.
     pub signal: Option<bool>,
-    /// A capture asked for here. The file may be edited while the training runs: another request than before is fulfilled.
+    /// A requested capture. You may edit the file during training: a changed request starts another capture.
     pub request: Option<CaptureRequest>,
 }
 
 impl CaptureOnDemand {
-    /// Steps that are kept where an alert may ask for one, and nobody said how many.
+    /// The number of steps kept if an alert may request a replay and the config sets no number.
     const KEPT_STEPS: u32 = 10;
 
-    /// With how many steps are kept. `is_asked`: an alert may ask for one.
+    /// Sets the number of kept steps. `is_asked`: an alert may request a replay.
     #[must_use]
     pub(super) fn keeping_steps(self, is_asked: bool) -> Self {
         let usual = if is_asked { Self::KEPT_STEPS } else { 0 };
         Self { replay: Some(self.replay.unwrap_or(usual)), ..self }
     }
 
-    /// How many of the latest steps are kept.
+    /// The number of latest steps kept.
     pub fn kept_steps(&self) -> u32 {
         self.replay.unwrap_or(0)
     }
 }
 
-/// A request for a capture: keys that are left out are as the config says.
+/// A request for a capture. Keys that are missing have the values of `capture`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct CaptureRequest {
-    /// The first step captured. Absent: the first that all ranks can agree upon.
+    /// The first step captured. Default: the next step that all ranks can reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// How many steps in a row.
+    /// The number of consecutive steps.
     #[schemars(range(min = 1, max = 1000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// How finely.
+    /// The level of detail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<DemandLevel>,
-    /// What is kept of each value.
+    /// The data kept of each value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<DemandTask>,
-    /// First and last entry captured, both with all that is theirs. Empty: everything.
+    /// The first and last entry captured, including their contents. Empty: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Vec<String>>,
-    /// Texts of which an entry's name must contain one. Empty: any name.
+    /// Substrings, one of which an entry's name must contain. Empty: all names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<Vec<String>>,
-    /// What is said of a tensor.
+    /// The summary of a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_mode: Option<Summary>,
-    /// In a config file another number asks for the same once more.
+    /// In a config file: change this number to repeat the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
 }

@@ -11,7 +11,7 @@ use crate::Statistic;
 pub(super) enum Op {
     /// A statistic: a column.
     Statistic(Statistic),
-    /// Always written, asked for or not.
+    /// A column that is always written, requested or not.
     Always(AlwaysWritten),
 }
 

@@ -1,4 +1,4 @@
-//! The keys of OpenTelemetry export, and the checks they need beyond the schema's.
+//! The keys of OpenTelemetry export, and the checks beyond the schema.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use smart_default::SmartDefault;
 use super::diagnostic::DiagnosticKind as Kind;
 use super::report::{Fault, Report};
 
-/// OpenTelemetry export. What a key leaves open the standard variables `OTEL_EXPORTER_OTLP_*` say; what stands here goes
-/// before them.
+/// OpenTelemetry export. A missing key takes the value of its standard variable `OTEL_EXPORTER_OTLP_*`; a key takes precedence
+/// over its variable.
 #[derive(Clone, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
@@ -20,48 +20,46 @@ pub struct Otlp {
     /// Export.
     #[default = true]
     pub enabled: bool,
-    /// The receiver's address with `http://` or `https://`; over HTTP `/v1/metrics` and `/v1/logs` are appended. Absent:
-    /// this machine, port 4318, or 4317 for gRPC.
+    /// The receiver's `http://` or `https://` URL; trainmon appends `/v1/metrics` and `/v1/logs` over HTTP. Default: this
+    /// machine, port 4318 (gRPC: 4317).
     #[schemars(length(min = 1))]
     pub endpoint: Option<String>,
-    /// How requests travel. Absent: `http/protobuf`.
+    /// The protocol of requests. Default: `http/protobuf`.
     pub protocol: Option<OtlpProtocol>,
-    /// Headers of every request: an API key, say. Their values are never printed.
+    /// Headers of every request, such as an API key. Their values are never printed.
     pub headers: BTreeMap<String, Secret>,
-    /// How long one request may take, in milliseconds. Absent: 10,000.
+    /// The timeout of one request, in milliseconds. Default: 10,000.
     #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: Option<u64>,
-    /// How requests are compressed. Absent: not at all.
+    /// The compression of requests. Default: none.
     pub compression: Option<OtlpCompression>,
-    /// A PEM file with the certificates to trust in place of the system's.
+    /// A PEM file with certificates to trust instead of the system's.
     #[schemars(length(min = 1))]
     pub certificate: Option<PathBuf>,
-    /// A PEM file with the certificate that the receiver knows us by.
+    /// A PEM file with trainmon's certificate for the receiver.
     #[schemars(length(min = 1))]
     pub client_certificate: Option<PathBuf>,
     /// A PEM file with the private key of that certificate.
     #[schemars(length(min = 1))]
     pub client_key: Option<PathBuf>,
-    /// Every measured statistic of every tensor, by name: many series.
+    /// Send every measured statistic of every tensor by name: many series.
     pub per_parameter: bool,
-    /// Alerts as log records. A receiver of metrics alone (Prometheus) has no place for them.
+    /// Send alerts as log records. Prometheus accepts metrics only.
     #[default = true]
     pub logs: bool,
-    /// Memory for what waits for the receiver, in MiB. What has no room is read from the journal later; without one the
-    /// oldest steps are dropped and counted.
+    /// Memory for unsent steps, in MiB. Further steps are read from the journal later; without a journal, the oldest are dropped and counted.
     #[schemars(range(min = 1, max = 65_536))]
     // Hours of a large model by layer, minutes of it by parameter.
     #[default = 64]
     pub backlog_mb: u64,
-    /// How long a request is tried again that the receiver puts off or does not answer, in seconds; then it is lost and
-    /// counted, and the next one is sent. A receiver that cannot be reached at all is waited for without end.
+    /// The time for retrying a deferred or unanswered request, in seconds; trainmon then counts it as lost. An unreachable receiver is retried forever.
     #[schemars(range(min = 1, max = 604_800))]
-    // Longer than any wait that a receiver may order.
+    // Longer than any delay that a receiver may request.
     #[default = 900]
     pub give_up_s: u64,
 }
 
-/// How requests travel.
+/// The protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OtlpProtocol {
     /// gRPC.
@@ -72,15 +70,15 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-/// How requests are compressed.
+/// The compression of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OtlpCompression {
     /// Not at all.
     None,
-    /// gzip: every receiver understands it.
+    /// gzip; all receivers support it.
     Gzip,
-    /// Zstandard: quicker and smaller, yet not every receiver understands it (the OpenTelemetry Collector does).
+    /// Zstandard: faster and smaller, but not supported by every receiver (the OpenTelemetry Collector supports it).
     Zstd,
 }
 
@@ -95,13 +93,13 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text: for the request it belongs into, and nothing else.
+    /// The text, only for use in the request.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-/// What is printed in a secret's place.
+/// The replacement that is printed for a secret.
 const HIDDEN: &str = "(hidden)";
 
 impl fmt::Debug for Secret {
@@ -131,7 +129,7 @@ impl JsonSchema for Secret {
 }
 
 impl Otlp {
-    /// Reports what cannot work.
+    /// Reports combinations that cannot work.
     pub(super) fn check(&self, report: &mut Report<'_>) {
         let Self { endpoint, protocol, headers, certificate, client_certificate, client_key, .. } = self;
         if let Some(endpoint) = endpoint {
@@ -139,8 +137,8 @@ impl Otlp {
         }
         for name in headers.keys().filter(|name| !is_header_name(name)) {
             let key = super::report::join("otlp.headers", name);
-            let fault =
-                Fault::new(Kind::OutOfRange, "is no header").expected("letters, digits and `-`, as in `x-api-key`");
+            let fault = Fault::new(Kind::OutOfRange, "is not a header name")
+                .expected("letters, digits and `-`, as in `x-api-key`");
             report.error(report.place(&key), &key, fault);
         }
         for (given, other, key, missing) in [
@@ -149,13 +147,13 @@ impl Otlp {
         ] {
             if given.is_some() && other.is_none() {
                 let fault = Fault::new(Kind::NoEffect, format!("has no effect without `{missing}`"));
-                report.warn(report.place(key), key, fault.hint("give both, here or both in the environment"));
+                report.warn(report.place(key), key, fault.hint("set both here, or both in the environment"));
             }
         }
         let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
         if is_plain && (certificate.is_some() || client_certificate.is_some()) {
             let key = if certificate.is_some() { "otlp.certificate" } else { "otlp.client_certificate" };
-            let fault = Fault::new(Kind::NoEffect, "has no effect: the endpoint is `http://`, which encrypts nothing");
+            let fault = Fault::new(Kind::NoEffect, "has no effect: the endpoint is `http://`, without encryption");
             report.warn(report.place(key), key, fault.hint("write `https://`"));
         }
     }
@@ -168,10 +166,9 @@ fn check_endpoint(endpoint: &str, protocol: Option<OtlpProtocol>, report: &mut R
     let host = rest.map(|rest| rest.split(['/', '?']).next().unwrap_or(rest));
     match host {
         Some(host) if host.contains('@') => {
-            // The address itself is not quoted: it holds a password.
-            let fault =
-                Fault::new(Kind::OutOfRange, "has a user name in it").expected("an address without credentials");
-            report.error(at, key, fault.hint("put credentials into `headers`, which are never printed"));
+            // The URL is not quoted, because it contains a password.
+            let fault = Fault::new(Kind::OutOfRange, "contains a user name").expected("an address without credentials");
+            report.error(at, key, fault.hint("put credentials into `headers`; trainmon never prints them"));
         }
         Some(host) if !host.is_empty() => {
             let port = host.rsplit_once(':').map(|(_, port)| port);
@@ -185,7 +182,7 @@ fn check_endpoint(endpoint: &str, protocol: Option<OtlpProtocol>, report: &mut R
                 None => return,
             };
             if port == Some(usual.0) {
-                let fault = Fault::new(Kind::Conflict, "is usually the other protocol's port");
+                let fault = Fault::new(Kind::Conflict, "is usually the port of the other protocol");
                 report.warn(at, key, fault.hint(usual.1));
             }
         }
@@ -197,7 +194,7 @@ fn check_endpoint(endpoint: &str, protocol: Option<OtlpProtocol>, report: &mut R
     }
 }
 
-/// A token of RFC 9110, lest a request be built that no server takes.
+/// Whether a name is a token of RFC 9110; servers reject other header names.
 fn is_header_name(name: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_token)

@@ -1,4 +1,4 @@
-//! The way from text to [`Config`].
+//! Parsing of text into [`Config`].
 
 use jsonc_parser::ast::Value as Node;
 use jsonc_parser::common::Ranged;
@@ -18,8 +18,8 @@ use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, capture_request_schema, change_schema, json_schema};
 use super::source;
 
-/// What a front measures where nothing is configured, as the text of a file: [`Config::default`], without the scrape page,
-/// whose one port the several watches of a process would all ask for.
+/// The config of a front without a config file: [`Config::default`] without the scrape page, because several watches of a process
+/// would conflict over its port.
 pub const USUAL_CONFIG: &str = r#"{
   "wg_distribution": true,
   "mv_distribution": true,
@@ -28,24 +28,24 @@ pub const USUAL_CONFIG: &str = r#"{
   "repeat_rows": false
 }"#;
 
-/// What the keys that are given besides a text are called in messages.
+/// The name of extra keys in messages.
 const KEYS_GIVEN: &str = "keyword arguments";
 
-/// A config that was read, and what its author should know about it.
+/// A parsed config and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     /// The effective config.
     pub config: Config,
-    /// Keys without effect, in the order of the file.
+    /// The warnings, in the order of the file.
     pub warnings: Vec<Diagnostic>,
 }
 
 impl Config {
     /// Reads a config file's text: JSON with comments and trailing commas, in either dialect.
     ///
-    /// `file` is the name used in messages. `env` looks an environment variable up: V1 asks for its dynamic mode
-    /// ([`DYNAMIC_VARIABLE`](super::DYNAMIC_VARIABLE)). A missing output directory stays missing, for the caller to choose. [`Config::default`] is
-    /// the config of a run without a file.
+    /// `file` is the name used in messages. `env` reads an environment variable: V1's dynamic mode needs
+    /// [`DYNAMIC_VARIABLE`](super::DYNAMIC_VARIABLE). A missing output directory stays missing, for the caller to choose.
+    /// [`Config::default`] is the config of a run without a file.
     ///
     /// # Errors
     ///
@@ -74,9 +74,9 @@ impl Config {
         Self::parse_as(text, file, env, Reader::Training)
     }
 
-    /// The config of a file in this dialect that has no keys: it measures nothing. What a file changes is seen beside it.
+    /// The config of a file in this dialect without keys, which measures nothing. Comparing with it shows the changes of a file.
     pub fn of_empty_file(dialect: Dialect) -> Self {
-        // Without keys nothing is at fault.
+        // A file without keys has no faults.
         let mut report = Report::new("", "", Reader::Check);
         match dialect {
             Dialect::V1 => normalise::from_v1(&V1File::default(), &|_| None, &mut report),
@@ -182,28 +182,28 @@ fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Con
     }
 }
 
-/// What tells msprobe's config of a capture from that of a monitor.
+/// The `task` key, which distinguishes msprobe's config of a capture from that of a monitor.
 struct Task<'a> {
-    /// `None` where the key has something else than text.
+    /// `None` if the key's value is not text.
     name: Option<&'a str>,
     offset: usize,
 }
 
-/// A config of a capture is one fault, not an unknown key for each of its keys. A training that is given one measures
+/// Reports a capture's config as one fault instead of one unknown key after another. A training that is given one measures
 /// nothing.
 fn of_capture(task: &Task<'_>, report: &mut Report<'_>) -> Config {
-    let found = task.name.unwrap_or("something else than text");
-    let found = format!("task: {found}` is of the config of a capture, and this is a monitor");
-    let hint = "give it to `PrecisionDebugger` or `trainmon.capture`; a monitor's config has keys like `wg_distribution`, and no `task`";
+    let found = task.name.unwrap_or("a value that is not text");
+    let found = format!("task: {found}` belongs to the config of a capture, but this is a monitor");
+    let hint = "pass the file to `PrecisionDebugger` or `trainmon.capture`; a monitor's config has keys like `wg_distribution` and no `task`";
     report.misplaced(task.offset, "task", &format!("`{found}"), hint);
     Config::of_empty_file(Dialect::V1)
 }
 
-/// The checked value as its type. The checks leave nothing to refuse; should they ever, it is an error like any other.
+/// Deserializes the checked value. The checks should leave no errors; one that remains is reported like any other.
 fn typed<T: DeserializeOwned>(value: Value, start: usize, report: &mut Report<'_>) -> Option<T> {
     match serde_json::from_value(value) {
         Ok(file) => Some(file),
-        // A wrong value was left out of the checked one: what is required may be missing, and was reported.
+        // A wrong value was removed from the checked one, so a required key may be missing; it was already reported.
         Err(_) if report.has_errors() => None,
         Err(error) => {
             report.error(start, "", Fault::new(Kind::WrongType, error.to_string()));
@@ -213,9 +213,9 @@ fn typed<T: DeserializeOwned>(value: Value, start: usize, report: &mut Report<'_
 }
 
 impl PlanChange {
-    /// Reads a change of what is measured: JSON, checked like a config file, and a key it does not know is an error.
+    /// Reads a change of measurements: JSON, checked like a config file, except that an unknown key is an error.
     ///
-    /// `name` is what the text is called in messages.
+    /// `name` identifies the text in messages.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ fn parse_request<T: DeserializeOwned>(text: &str, name: &str, schema: &Value) ->
     let request = read_request(text, schema, &mut report);
     let has_errors = report.has_errors();
     let (mut errors, warnings) = report.finish();
-    // A request that is obeyed in part only would mislead whoever sent it.
+    // A partially executed request would mislead the sender.
     errors.extend(warnings);
     match request {
         Some(request) if !has_errors && errors.is_empty() => Ok(request),

@@ -1,4 +1,4 @@
-//! The way from text to [`CaptureConfig`].
+//! Parsing of text into [`CaptureConfig`].
 
 use jsonc_parser::common::Ranged;
 use serde_json::{Map, Value};
@@ -11,27 +11,27 @@ use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, json_schema};
 use super::source;
 
-/// Whose names a training uses: what is not configured is as there.
+/// The API that a training uses, which determines the defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaptureDialect {
-    /// `trainmon.capture`: mean and norm right (`precision: "high"`).
+    /// `trainmon.capture`: correct mean and norm (`precision: "high"`).
     #[default]
     Trainmon,
     /// `PrecisionDebugger`: as msprobe computes them.
     Msprobe,
 }
 
-/// A capture's config that was read, and what its author should know about it.
+/// A parsed capture config and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedCapture {
     /// The effective config.
     pub config: CaptureConfig,
-    /// Keys without effect, in the order of the file.
+    /// The warnings, in the order of the file.
     pub warnings: Vec<Diagnostic>,
 }
 
 impl CaptureConfig {
-    /// Reads a capture's config: JSON with comments and trailing commas. What this version does not have is an error; in
+    /// Reads a capture's config: JSON with comments and trailing commas. A feature that this version lacks is an error; in
     /// [`parse_over`](Self::parse_over), which a training starts with, a warning.
     ///
     /// # Errors
@@ -40,12 +40,12 @@ impl CaptureConfig {
         parse_as(text, file, dialect, Reader::Check)
     }
 
-    /// Reads the config that a training starts with, with keys of `over` (a constructor's arguments) in the place of the
-    /// text's outermost ones.
+    /// Reads the config that a training starts with; keys of `over` (a constructor's arguments) replace the text's outermost
+    /// keys.
     ///
     /// # Errors
-    /// Every fault of the text, each with its place; if it has none, every fault that comes with the keys given. Those have
-    /// line and column 0.
+    /// Every fault of the text, each with its place. If there is none, every fault that the given keys cause, with line and
+    /// column 0.
     pub fn parse_over(
         text: &str,
         over: &Map<String, Value>,
@@ -62,7 +62,7 @@ impl CaptureConfig {
         Ok(parsed)
     }
 
-    /// Whether a config file's text is that of a capture: it has the key `task`. `false` for what is no JSON.
+    /// Whether a config file's text is that of a capture: it has the key `task`. `false` for text that is not JSON.
     pub fn is_meant_by(text: &str) -> bool {
         let tree = source::parse(without_mark(text));
         tree.is_ok_and(|tree| tree.as_object().is_some_and(|object| object.get("task").is_some()))
@@ -98,7 +98,7 @@ fn read(text: &str, dialect: CaptureDialect, report: &mut Report<'_>) -> Option<
     let value = checker.check(SchemaNode::of_capture(json_schema()), &tree, "")?;
     let file: CaptureFile = match serde_json::from_value(value) {
         Ok(file) => file,
-        // The checks leave nothing to refuse; should they ever, it is an error like any other.
+        // The checks should leave no errors; one that remains is reported like any other.
         Err(_) if report.has_errors() => return None,
         Err(error) => {
             report.error(tree.start(), "", Fault::new(Kind::WrongType, error.to_string()));

@@ -1,4 +1,4 @@
-//! What is measured at the moment: the part of a config that may change while the training runs.
+//! The current plan: the part of a config that may change during training.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -9,25 +9,24 @@ use super::signals::{Signal, SignalChange, SignalSwitches, Signals};
 use super::window::{Window, WindowChange};
 use crate::Kind;
 
-/// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
-/// of those before.
+/// The part of a config that may change during training. It is complete: the latest plan replaces all earlier ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Nothing is measured, whatever the rest says.
+    /// Measure nothing, regardless of the other fields.
     pub paused: bool,
-    /// Which steps are measured.
+    /// The measured steps.
     pub window: Window,
     /// The ranks that measure; empty means all.
     pub ranks: Vec<u32>,
     /// The names measured; empty means everything.
     pub targets: Vec<String>,
-    /// What is measured of tensors.
+    /// The signals measured.
     #[serde(flatten)]
     pub signals: Signals,
 }
 
 impl Plan {
-    /// What a config asks for. In msprobe's dynamic mode nothing is measured until the file says `dynamic_on`.
+    /// The plan of a config. In msprobe's dynamic mode, nothing is measured until the file sets `dynamic_on`.
     pub fn of(config: &Config) -> Self {
         Self {
             paused: config.dynamic_on == Some(false),
@@ -43,7 +42,7 @@ impl Plan {
         Targets { names: self.targets.clone(), rule: config.targets.rule }
     }
 
-    /// What is measured of a kind of tensor. Ad-hoc tensors have the statistics of the first signal there is.
+    /// The statistics of a kind of tensor. Ad-hoc tensors have those of the first signal.
     #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         if kind == Kind::Adhoc { self.signals.first() } else { self.signals.of(kind) }
@@ -51,7 +50,7 @@ impl Plan {
 }
 
 impl Config {
-    /// This config, measuring what the plan says. What a plan does not hold stays; ad-hoc tensors get the columns of the
+    /// This config with the plan's measurements. Settings outside the plan are unchanged; ad-hoc tensors get the columns of the
     /// plan's first signal.
     #[must_use]
     pub fn with_plan(&self, plan: &Plan) -> Self {
@@ -62,7 +61,7 @@ impl Config {
     }
 }
 
-/// A change of what is measured, as a request writes it. What it does not name stays.
+/// A change of the plan, as written in a request. Missing keys are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
@@ -71,18 +70,18 @@ pub struct PlanChange {
     #[serde(deserialize_with = "names")]
     #[schemars(with = "Option<TargetNames>")]
     pub targets: Option<Vec<String>>,
-    /// Other steps. Any key begins the window anew at the switch: a `start_step` that is past means the step of the switch,
-    /// `collect_times` counts from there.
+    /// New steps. Any of these keys restarts the window at the switch: a `start_step` in the past means the step of the switch,
+    /// and `collect_times` counts from there.
     #[serde(flatten)]
     pub window: WindowChange,
-    /// Other statistics.
+    /// New statistics.
     #[serde(flatten)]
     pub signal: SignalChange,
     /// Signals switched on or off.
     pub kinds: Option<SignalSwitches>,
 }
 
-/// Names, in either way of writing them.
+/// Names, in either form.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum TargetNames {
@@ -100,13 +99,13 @@ fn names<'de, D: Deserializer<'de>>(targets: D) -> Result<Option<Vec<String>>, D
 }
 
 impl PlanChange {
-    /// Whether the change names a key of the window: counting then starts anew at the switch.
+    /// Whether the change has a key of the window, which restarts counting at the switch.
     pub fn restarts_window(&self) -> bool {
         self.window != WindowChange::default()
     }
 
-    /// The plan after this change. A signal that is switched on is what `config`, the one of the start, says of it;
-    /// if that does not ask for it, it has the statistics of another signal, the norm if there is none.
+    /// The plan after this change. A signal that is switched on has its settings in `config`, the initial config. If `config`
+    /// does not have it, it gets the statistics of another signal, or the norm if there is none.
     #[must_use]
     pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
         let mut plan = plan.clone();
@@ -121,7 +120,7 @@ impl PlanChange {
 }
 
 impl Plan {
-    /// Other names. No names mean every module, unless the config's `all_xy` means that anyway.
+    /// Sets the names. No names mean every module, unless the config's `all_xy` already does.
     fn aim(&mut self, targets: Vec<String>, config: &Config) {
         let all_is_asked_for = config.targets.rule == TargetRule::Prefix
             && config.signals.activations.as_ref().is_some_and(|activations| activations.all)

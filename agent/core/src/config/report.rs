@@ -25,7 +25,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// A fault told by one phrase.
+    /// A fault described by one phrase.
     pub(super) fn new(kind: DiagnosticKind, found: impl Into<String>) -> Self {
         Self { kind, expected: None, found: Some(found.into()), suggestion: None, hint: None }
     }
@@ -46,18 +46,18 @@ impl Fault {
     }
 }
 
-/// Who reads a file, and so what is an error and what a warning only.
+/// The reader of a file, which determines whether a fault is an error or a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// The file is checked: what this version does not have is an error.
+    /// A check of the file: a feature that this version lacks is an error.
     Check,
-    /// A training starts with the file: what this version does not have is a warning.
+    /// A training that starts with the file: a feature that this version lacks is a warning.
     Training,
-    /// A training that was written for msprobe: what msprobe takes and only makes no sense is a warning, too.
+    /// A training written for msprobe: values that msprobe accepts although they make no sense are warnings, too.
     MsprobeTraining,
 }
 
-/// The faults found so far, and where each key stands.
+/// The faults found so far, and the place of each key.
 pub(super) struct Report<'a> {
     file: &'a str,
     reader: Reader,
@@ -73,7 +73,7 @@ impl<'a> Report<'a> {
         Self { file, reader, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
     }
 
-    /// Remembers where a key stands, for faults found later.
+    /// Stores the place of a key, for faults found later.
     pub(super) fn remember(&mut self, key: &str, offset: usize) {
         self.places.insert(key.to_owned(), offset);
     }
@@ -83,7 +83,7 @@ impl<'a> Report<'a> {
         self.places.contains_key(key)
     }
 
-    /// Where a key stands; the start of the file if it has none.
+    /// The place of a key; the start of the file if it has none.
     pub(super) fn place(&self, key: &str) -> usize {
         self.places.get(key).copied().unwrap_or(0)
     }
@@ -103,7 +103,7 @@ impl<'a> Report<'a> {
         self.warnings.push((offset, diagnostic));
     }
 
-    /// Something that this version does not have is switched on: `what` says what, where the key alone does not.
+    /// Reports a feature that this version lacks: `what` identifies it if the key alone does not.
     pub(super) fn lacks(&mut self, offset: usize, key: &str, what: &str, hint: &str) {
         let subject = if what.is_empty() { String::new() } else { format!("`{what}` is ") };
         let fault = |effect: &str| {
@@ -111,11 +111,11 @@ impl<'a> Report<'a> {
         };
         match self.reader {
             Reader::Check => self.error(offset, key, fault("")),
-            Reader::Training | Reader::MsprobeTraining => self.warn(offset, key, fault(", it has no effect")),
+            Reader::Training | Reader::MsprobeTraining => self.warn(offset, key, fault("; it has no effect")),
         }
     }
 
-    /// Something belongs into another file: an error of a check, and without effect in a training.
+    /// Reports a key of another file: an error in a check, without effect in a training.
     pub(super) fn misplaced(&mut self, offset: usize, key: &str, found: &str, hint: &str) {
         let fault = Fault::new(DiagnosticKind::Conflict, found).hint(hint);
         match self.reader {
@@ -124,7 +124,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Something makes no sense that msprobe takes all the same.
+    /// Reports a value that makes no sense but that msprobe accepts.
     pub(super) fn refuse(&mut self, offset: usize, key: &str, fault: Fault) {
         match self.reader {
             Reader::Check | Reader::Training => self.error(offset, key, fault),
@@ -132,7 +132,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Gives the errors at `key` and at its elements this hint, if they have none.
+    /// Adds this hint to the errors at `key` and its elements that have none.
     pub(super) fn add_hint(&mut self, key: &str, hint: &str) {
         for (_, error) in self.errors.iter_mut().filter(|(_, error)| error.key == key && error.hint.is_none()) {
             error.hint = Some(hint.to_owned());

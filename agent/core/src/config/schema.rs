@@ -42,7 +42,7 @@ fn generate() -> Value {
     })
 }
 
-/// The JSON Schema of a change of what is measured.
+/// The JSON Schema of a change of the plan.
 ///
 /// Built on the first call.
 pub(super) fn change_schema() -> &'static Value {
@@ -62,7 +62,7 @@ pub(super) fn capture_request_schema() -> &'static Value {
     &SCHEMA
 }
 
-/// One schema, with the document its references point into.
+/// A schema, with the document that its references point into.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaNode<'a> {
     document: &'a Value,
@@ -93,7 +93,7 @@ impl<'a> SchemaNode<'a> {
         Self { node, ..self }
     }
 
-    /// A mark or keyword standing at this very place, references not followed.
+    /// A mark or keyword at this place; references are not followed.
     pub(super) fn mark(self, name: &str) -> Option<&'a Value> {
         self.node.get(name)
     }
@@ -140,7 +140,7 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// The words this form is limited to; none if it takes any text.
+    /// The words that this form allows; none if it takes any text.
     pub(super) fn words(self) -> Vec<&'a str> {
         if let Some(word) = self.node.get("const").and_then(Value::as_str) {
             return vec![word];
@@ -149,7 +149,7 @@ impl<'a> SchemaNode<'a> {
         listed.map(|words| words.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
     }
 
-    /// Smallest and largest number.
+    /// The smallest and the largest number.
     pub(super) fn bounds(self) -> (Option<f64>, Option<f64>) {
         let format_maximum = match self.node.get("format").and_then(Value::as_str) {
             Some("uint8") => Some(f64::from(u8::MAX)),
@@ -188,7 +188,7 @@ impl<'a> SchemaNode<'a> {
         required.map(|names| names.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
     }
 
-    /// The schema of keys that are not listed; `None` if there may be none.
+    /// The schema of keys that are not listed; `None` if none are allowed.
     pub(super) fn other_properties(self) -> Option<Self> {
         match self.node.get("additionalProperties") {
             Some(Value::Bool(false)) => None,
@@ -197,7 +197,7 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// What a value at this place looks like, in words.
+    /// A description of a valid value, for messages.
     pub(super) fn describe(self) -> String {
         let forms = self.forms();
         let choices = forms.iter().filter(|form| !form.is_not_implemented());
@@ -236,7 +236,7 @@ impl<'a> SchemaNode<'a> {
     }
 
     fn describe_number(self, noun: &str) -> String {
-        // The largest number of a 32- or 64-bit key is no news to anyone.
+        // The largest number of a 32- or 64-bit key needs no mention.
         match self.bounds() {
             (Some(minimum), Some(maximum)) if maximum < f64::from(u32::MAX) => {
                 format!("{noun} from {minimum} to {maximum}")

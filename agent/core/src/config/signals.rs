@@ -1,4 +1,4 @@
-//! What is measured of tensors: the part of a config and of a plan that says which signals are on.
+//! The signals: the tensors measured, and their statistics; part of a config and of a plan.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,14 +21,14 @@ pub struct Signals {
     pub param: Option<Signal>,
     /// Module inputs and outputs and their gradients.
     pub activations: Option<Activations>,
-    /// Agreement in sign of gradient and first moment.
+    /// The agreement in sign of gradient and first moment.
     pub mg_direction: Option<Signal>,
-    /// The change each step makes to a parameter, and its ratio to the parameter. Keeps a copy of each parameter.
+    /// Each step's change of a parameter and its ratio to the parameter. Keeps a copy of each parameter.
     pub update: Option<Signal>,
 }
 
 impl Signals {
-    /// Those of a run without a config file: weight gradients, moments and parameters.
+    /// The signals of a run without a config file: weight gradients, moments and parameters.
     pub(super) fn usual() -> Self {
         let signal = Signal::default();
         let weight_grad = WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None };
@@ -36,7 +36,7 @@ impl Signals {
         Self { weight_grad: Some(weight_grad), moments, param, ..Self::default() }
     }
 
-    /// What is measured of a kind of tensor; `None` if nothing is, and for kinds that belong to no signal.
+    /// The statistics of a kind of tensor; `None` if it is not measured, and for kinds that belong to no signal.
     #[inline]
     pub fn of(&self, kind: Kind) -> Option<&Signal> {
         let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
@@ -52,7 +52,7 @@ impl Signals {
         }
     }
 
-    /// The first signal that is on: whose statistics ad-hoc tensors have.
+    /// The first signal that is on; ad-hoc tensors have its statistics.
     #[inline]
     pub fn first(&self) -> Option<&Signal> {
         let Self { weight_grad, moments, param, activations, mg_direction, update } = self;
@@ -69,8 +69,8 @@ impl Signals {
         nested.into_iter().chain(plain).flatten()
     }
 
-    /// Switches signals. One that was off is then what `configured` says of it; if that has it off too, it has the statistics
-    /// of another signal, the norm if there is none, and `every_module` says whether activations are those of all modules.
+    /// Switches signals. A signal that was off gets its settings in `configured`. If it is off there too, it gets the statistics
+    /// of another signal, or the norm if there is none; `every_module` then says whether all modules are measured.
     pub(super) fn switch(&mut self, switches: SignalSwitches, configured: &Self, every_module: bool) {
         fn set<T: Clone>(now: &mut Option<T>, is_on: Option<bool>, configured: Option<&T>, fresh: impl FnOnce() -> T) {
             match is_on {
@@ -101,7 +101,7 @@ impl Signals {
     }
 }
 
-/// Signals that are switched on or off; `None` leaves as it is.
+/// Signals that are switched on or off; `None` means unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
@@ -116,26 +116,26 @@ pub struct SignalSwitches {
     pub activations: Option<bool>,
     /// The share of elements whose gradient and first moment agree in sign.
     pub mg_direction: Option<bool>,
-    /// The change each step makes to a parameter.
+    /// Each step's change of a parameter.
     pub update: Option<bool>,
 }
 
-/// The statistics of a monitor of a `TrainerMonitorV2` file, and of a run without a file.
+/// The statistics of a monitor in a `TrainerMonitorV2` file, and of a run without a file.
 const USUAL_STATISTICS: [Statistic; 5] =
     [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
 
-/// What is measured of one signal, in CSV column order. Keys of every monitor of a `TrainerMonitorV2` file; the flat form has its
-/// own words and default for them.
+/// The statistics of one signal, in CSV column order. These are the keys of every monitor of a `TrainerMonitorV2` file; the flat
+/// form has different names and defaults for them.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Signal {
-    /// The statistics, in column order. Those of a complex tensor are of the magnitudes of its elements.
-    #[schemars(extend("x-msprobe" = "has min, max, mean, norm, nans"))]
+    /// The statistics, in column order. For complex tensors: of the magnitudes.
+    #[schemars(extend("x-msprobe" = "min, max, mean, norm, nans"))]
     #[serde(deserialize_with = "ops")]
     #[schemars(with = "Vec<Op>")]
     #[default(USUAL_STATISTICS.to_vec())]
     pub ops: Vec<Statistic>,
-    /// An element with a magnitude below this counts as zero in `zeros`.
+    /// The magnitude below which `zeros` counts an element.
     #[schemars(range(min = 0))]
     #[default(DEFAULT_EPS)]
     pub eps: f64,
@@ -152,11 +152,11 @@ impl Signal {
     }
 }
 
-/// A change of every signal; `None` leaves as it is.
+/// A change of every signal; `None` means unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SignalChange {
-    /// The statistics, in column order; none of them means the norm.
+    /// The statistics, in column order; an empty list means the norm.
     #[serde(deserialize_with = "changed_ops")]
     #[schemars(with = "Option<Vec<Op>>")]
     pub ops: Option<Vec<Statistic>>,
@@ -179,25 +179,25 @@ impl SignalChange {
 /// Weight gradients, before and after aggregation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightGrad {
-    /// What is measured.
+    /// The statistics.
     #[serde(flatten)]
     pub signal: Signal,
     /// Measure the running sum after every micro-batch, not only the last.
     pub every_micro_batch: bool,
-    /// V2's `micro_batch_number` or `grad_acc_steps`, if the file gives it; the caller's value otherwise.
+    /// V2's `micro_batch_number` or `grad_acc_steps`, if given; otherwise the caller's value applies.
     pub micro_batches: Option<u32>,
 }
 
 /// Module inputs and outputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
-    /// What is measured.
+    /// The statistics.
     #[serde(flatten)]
     pub signal: Signal,
     /// Inputs and outputs.
     pub forward: bool,
     /// Gradients of inputs and outputs.
     pub backward: bool,
-    /// Every module, whatever the targets say.
+    /// Every module, regardless of the targets.
     pub all: bool,
 }

@@ -1,13 +1,13 @@
-//! "Did you mean".
+//! Suggestions of similar names.
 
-/// Below this share of equal letters two names do not mean the same thing.
+/// The minimum share of equal letters for a suggestion.
 const LEAST_SIMILARITY: f64 = 0.66;
-/// A shorter beginning fits too many names.
+/// The minimum length of a prefix; a shorter one matches too many names.
 const LEAST_PREFIX_LETTERS: usize = 5;
 
 /// The candidate that `name` was probably meant to be.
 ///
-/// Case, `-` and blanks are forgiven; a slip of the keyboard and a cut-off ending are recognised.
+/// Case, `-` and blanks are ignored; a typing error or a missing ending is recognised.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = simplify(name);
     candidates
@@ -24,7 +24,7 @@ fn simplify(name: &str) -> String {
 
 pub(super) fn similarity(name: &str, candidate: &str) -> f64 {
     let [letters, wanted] = [name, candidate].map(|one| one.chars().count());
-    // Each letter that one has more is a difference: a name of megabytes is not compared letter by letter.
+    // Each extra letter is a difference: a name of megabytes is not compared letter by letter.
     if letters as f64 * LEAST_SIMILARITY > wanted as f64 {
         return 0.0;
     }

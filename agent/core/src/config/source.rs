@@ -12,8 +12,8 @@ use jsonc_parser::{
 pub(super) struct LineIndex<'a> {
     text: &'a str,
     line_starts: Vec<usize>,
-    /// The last place that was asked for, by its line's start and its offset, and its column: most are asked for in their
-    /// order, and a config may be one long line.
+    /// The last place looked up: its line's start, its offset and its column. Most lookups are in order, and a config may be one
+    /// long line.
     last: Cell<(usize, usize, usize)>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> LineIndex<'a> {
     }
 }
 
-/// What is wrong with the syntax, in plain words.
+/// A syntax error, in plain words.
 pub(super) struct SyntaxFault {
     pub(super) offset: usize,
     pub(super) found: String,
@@ -46,7 +46,7 @@ pub(super) struct SyntaxFault {
 
 /// Parses JSON with `//` and `/* */` comments and trailing commas.
 ///
-/// `NaN` and `Infinity` pass here, so that they are reported with the key they stand at.
+/// `NaN` and `Infinity` are accepted here, so that they can be reported with their key.
 pub(super) fn parse(text: &str) -> Result<Value<'_>, SyntaxFault> {
     let options = ParseOptions {
         allow_comments: true,
@@ -65,7 +65,7 @@ pub(super) fn parse(text: &str) -> Result<Value<'_>, SyntaxFault> {
         Ok(parsed) => parsed.value.ok_or_else(|| SyntaxFault {
             offset: 0,
             found: "the file is empty".to_owned(),
-            hint: Some("the smallest config is {}"),
+            hint: Some("the smallest valid file is {}"),
         }),
         Err(error) => Err(explain(text, &error)),
     }
@@ -81,36 +81,32 @@ fn explain(text: &str, error: &ParseError) -> SyntaxFault {
 
 fn describe(kind: &ParseErrorKind, word: &str) -> (String, Option<&'static str>) {
     use ParseErrorKind as Kind;
-    let plain = |message: &str| (message.to_owned(), None);
+    let fixed = |message: &str, hint: &'static str| (message.to_owned(), Some(hint));
     match kind {
         Kind::UnexpectedWord | Kind::UnexpectedToken if !word.is_empty() => {
             let hint = match word {
                 "True" | "TRUE" => Some("write true"),
                 "False" | "FALSE" => Some("write false"),
-                "None" | "nil" | "undefined" | "NULL" | "Null" => Some("write null, or leave the key out"),
-                _ => Some("text stands in double quotes"),
+                "None" | "nil" | "undefined" | "NULL" | "Null" => Some("write null, or remove the key"),
+                _ => Some("put text in double quotes"),
             };
             (format!("`{word}` is not a JSON value"), hint)
         }
-        Kind::ExpectedComma => {
-            ("a comma is missing here".to_owned(), Some("put a comma between one entry and the next"))
+        Kind::ExpectedComma => fixed("missing comma", "put a comma between entries"),
+        Kind::ExpectedColonAfterObjectKey => fixed("missing colon after the key", "write \"key\": value"),
+        Kind::ExpectedObjectValue => fixed("missing value after the colon", "write \"key\": value"),
+        Kind::ExpectedStringObjectProperty => fixed("key without double quotes", "write \"key\": value"),
+        Kind::SingleQuotedStringsNotAllowed => fixed("text in single quotes", "write \"text\""),
+        Kind::UnterminatedObject => fixed("this `{` is never closed", "add `}`"),
+        Kind::UnterminatedArray => fixed("this `[` is never closed", "add `]`"),
+        Kind::UnterminatedCommentBlock => fixed("this `/*` comment is never closed", "add `*/`"),
+        Kind::MultipleRootJsonValues => fixed("text after the end of the config", "remove it"),
+        Kind::NestingDepthExceeded => ("nested too deeply".to_owned(), None),
+        Kind::UnaryPlusNumbersNotAllowed => fixed("number with a plus sign", "remove the `+`"),
+        Kind::BareDecimalPointNumbersNotAllowed => {
+            fixed("number without digits on both sides of its point", "write 0.5 for .5, and 1.0 for 1.")
         }
-        Kind::ExpectedColonAfterObjectKey => plain("a colon is missing after the key"),
-        Kind::ExpectedObjectValue => plain("a value is missing after the colon"),
-        Kind::ExpectedStringObjectProperty => {
-            ("a key stands in double quotes".to_owned(), Some("write \"key\": value"))
-        }
-        Kind::SingleQuotedStringsNotAllowed => {
-            ("text stands in double quotes, not single ones".to_owned(), Some("write \"text\""))
-        }
-        Kind::UnterminatedObject => plain("this `{` is never closed"),
-        Kind::UnterminatedArray => plain("this `[` is never closed"),
-        Kind::UnterminatedCommentBlock => plain("this `/*` comment is never closed"),
-        Kind::MultipleRootJsonValues => plain("the file goes on after the end of the config"),
-        Kind::NestingDepthExceeded => plain("nested too deeply"),
-        Kind::UnaryPlusNumbersNotAllowed => plain("a number has no plus sign in JSON"),
-        Kind::BareDecimalPointNumbersNotAllowed => plain("a number has digits on both sides of its point in JSON"),
-        Kind::HexadecimalNumbersNotAllowed => plain("a number is decimal in JSON"),
+        Kind::HexadecimalNumbersNotAllowed => fixed("hexadecimal number", "write it in decimal"),
         other => {
             let text = other.to_string();
             let mut chars = text.chars();

@@ -1,4 +1,4 @@
-//! Which names a config asks for, and how names are shortened.
+//! Matching of names with targets, and shortening of names.
 
 use super::effective::{TargetRule, Targets};
 use super::signals::Activations;
@@ -6,9 +6,9 @@ use super::signals::Activations;
 impl Targets {
     /// Whether a parameter is measured.
     ///
-    /// V1: one of its names starts with a target: the raw one or the squashed one ([`squash_name`]; pass the raw one
-    /// again where names are not squashed). A target may say its chunk, `<vpp_stage>:<name>`; without one it asks for
-    /// every chunk. `layers.1` asks for `layers.10.weight` too. V2: always.
+    /// V1: one of its names starts with a target: the raw one or the squashed one ([`squash_name`]; pass the raw one twice if
+    /// names are not squashed). A target may include its chunk, `<vpp_stage>:<name>`; without it, the target matches every chunk.
+    /// `layers.1` also matches `layers.10.weight`. V2: always.
     pub fn matches_parameter(&self, raw: &str, squashed: &str, vpp_stage: u32) -> bool {
         match self.rule {
             TargetRule::Substring => true,
@@ -20,10 +20,10 @@ impl Targets {
         }
     }
 
-    /// Whether a module is named by the targets; [`Activations::matches_module`] is the question to ask.
+    /// Whether the targets include a module; see also [`Activations::matches_module`].
     ///
-    /// V1: a target is the module's whole name, with or without its chunk (`<vpp_stage>:<name>`); the root module's
-    /// name is empty. V2: the name contains a target. Without targets: every module.
+    /// V1: a target is the module's full name, with or without its chunk (`<vpp_stage>:<name>`); the root module's name is empty.
+    /// V2: the name contains a target. Without targets: every module.
     pub fn matches_module(&self, name: &str, vpp_stage: u32) -> bool {
         if self.names.is_empty() {
             return true;
@@ -42,14 +42,14 @@ impl Activations {
     }
 }
 
-/// `layers.0` of the target `1:layers.0`, if the chunk is the right one.
+/// Returns `layers.0` for the target `1:layers.0` if the chunk matches.
 fn without_chunk(target: &str, vpp_stage: u32) -> Option<&str> {
     let (chunk, name) = target.split_once(':')?;
     (chunk.parse() == Ok(vpp_stage)).then_some(name)
 }
 
-/// The families of names a squashed name may start with, the first that occurs wins. The names of `Whole` modules end
-/// with a dot; the others may go on (`final_layernorm`, `norm1`).
+/// The families of names that a squashed name may start with; the first one found wins. The names of `Whole` modules end with a
+/// dot; the others may continue (`final_layernorm`, `norm1`).
 const FAMILIES: [&[&str]; 5] =
     [&["layer.", "layers."], &["embedding.", "embeddings."], &["final"], &["output"], &["norm"]];
 

@@ -11,14 +11,13 @@ use smart_default::SmartDefault;
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct TensorBoard {
-    /// Write them.
+    /// Write event files.
     #[default = true]
     pub enabled: bool,
-    /// Where they go: rank 3 writes below `<dir>/rank3`. Absent: the directory `tensorboard` in the rank's directory.
+    /// The directory; rank 3 writes to `<dir>/rank3`. Default: `tensorboard` in the rank's directory.
     #[schemars(length(min = 1))]
     pub dir: Option<PathBuf>,
-    /// The most tags of tensors' statistics one rank writes: what is above is counted, not written. TensorBoard lists
-    /// every tag of a run before it draws one.
+    /// The maximum number of tensor tags per rank; further ones are only counted. TensorBoard lists all tags before it draws one.
     #[schemars(range(min = 1, max = 1_000_000))]
     // Users report minutes of loading from about 12,000 tags on.
     #[default = 10_000]

@@ -42,13 +42,13 @@ impl Serialize for TimeTag {
     }
 }
 
-/// A text that is no [`TimeTag`].
+/// A text that is not a [`TimeTag`].
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not a time like Dec03_21-34-40")]
 pub struct TimeTagError {
     /// The text.
     pub text: String,
-    /// Why.
+    /// The cause.
     pub source: jiff::Error,
 }
 

@@ -6,63 +6,60 @@ use smart_default::SmartDefault;
 
 use crate::Statistic;
 
-/// The most steps one may be apart from the next that is sent.
+/// The largest interval between two steps sent.
 const MAX_EVERY: u64 = 1_000_000;
 
-/// What every tracker is told alike.
+/// The keys that all trackers share.
 #[derive(Clone, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tracker {
-    /// Send to the run.
+    /// Send to the tracker.
     #[default = true]
     pub enabled: bool,
-    /// What stands before every name.
+    /// The prefix of every name.
     #[schemars(length(min = 1, max = 64))]
     #[default = "trainmon/"]
     pub prefix: String,
-    /// One step in this many is sent.
+    /// The interval, in steps, at which trainmon sends.
     #[schemars(range(min = 1, max = MAX_EVERY))]
     #[default = 1]
     pub every: u64,
-    /// A series for every tensor and statistic measured, or for those of a list. Thousands of series: slow to send and to
-    /// look at.
+    /// Send one series per tensor and statistic: all that are measured, or those listed. Thousands of series are slow to send and
+    /// to view.
     #[default(TrackerLayers::All(false))]
     pub layers: TrackerLayers,
 }
 
-/// Loss, learning rate, gradient norm, the script's own numbers, the monitor's cost and alerts, in the Weights & Biases run
-/// that is active in the process. Needs the Python front.
+/// Sends loss, learning rate, gradient norm, the script's numbers, the monitor's cost and alerts to the active Weights & Biases
+/// run. Python only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct Wandb {
-    /// What every tracker is told.
+    /// The keys that all trackers share.
     #[serde(flatten)]
     pub tracker: Tracker,
-    /// End a row of the run's history with every step: for scripts that log nothing there themselves, or less often than
-    /// every step. It moves the run's own step counter on, and Weights & Biases refuses what the script logs with a lower
-    /// `step=` afterwards. Without it the numbers ride in the rows that the script ends, one step in each.
+    /// Commit a history row per step, for scripts that log less often. Weights & Biases then refuses a lower `step=` from the script. By default, the numbers join the script's own rows.
     pub commit: bool,
 }
 
-/// Loss, learning rate, gradient norm, the script's own numbers, the monitor's cost and alerts, in the MLflow run that is
-/// active in the process: one request to the tracking server for every step sent. Needs the Python front.
+/// Sends the same as `wandb` to the active MLflow run, with one request to the tracking server per step. Python only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct Mlflow {
-    /// What every tracker is told.
+    /// The keys that all trackers share.
     #[serde(flatten)]
     pub tracker: Tracker,
 }
 
-/// Which statistics of tensors a tracker is sent.
+/// The statistics of tensors that a tracker receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TrackerLayers {
-    /// All that are measured, or none.
+    /// All measured statistics, or none.
     All(bool),
-    /// Those.
+    /// The listed statistics.
     Some(Vec<Statistic>),
 }
 
@@ -75,7 +72,7 @@ impl TrackerLayers {
         }
     }
 
-    /// Whether any is.
+    /// Whether any statistic is sent.
     pub fn is_on(&self) -> bool {
         match self {
             Self::All(all) => *all,

@@ -1,27 +1,27 @@
-//! Targets that name nothing of the model, and what they may have meant.
+//! Targets that match nothing in the model, with similar names.
 
 use super::effective::{Config, TargetRule, Targets};
 use super::plan::Plan;
 use super::similar::similarity;
 
-/// So many names are shown at most.
+/// The maximum number of names shown.
 const MOST_SHOWN: usize = 3;
-/// Below this share of equal letters a name is not shown as similar.
+/// The minimum share of equal letters for a similar name.
 const LEAST_SIMILARITY: f64 = 0.5;
 
-/// A target that names nothing of the model.
+/// A target that matches nothing in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmatchedTarget {
-    /// As the config has it.
+    /// The target's spelling in the config.
     pub target: String,
-    /// Names of the model that it may have meant, the likeliest first; some of the model's names where none is similar.
+    /// Names of the model that may have been meant, the most similar first; some of the model's names if none is similar.
     pub nearest: Vec<String>,
 }
 
-/// The targets in force that name nothing of what a plan measures. `parameters` are the names each parameter goes by, with
-/// its chunk (a parameter may be listed under several), `modules` those of the modules.
+/// The active targets that match nothing that a plan measures. `parameters` are the names of each parameter with its chunk (a
+/// parameter may be listed under several); `modules` are those of the modules.
 ///
-/// Cost: every target is held against every name once; those that match nothing once more, for their similarity.
+/// Cost: every target is compared with every name once; unmatched ones once more, for their similarity.
 pub fn unmatched_targets(
     config: &Config,
     plan: &Plan,
@@ -35,7 +35,7 @@ pub fn unmatched_targets(
         || signals.mg_direction.is_some()
         || signals.update.is_some();
     let rule = config.targets.rule;
-    // In the other dialect targets are the modules' alone.
+    // In the other dialect, targets apply only to modules.
     let parameters = if measures_parameters && rule == TargetRule::Prefix { parameters } else { &[] };
     let modules = if signals.activations.as_ref().is_some_and(|wanted| !wanted.all) { modules } else { &[] };
     if parameters.is_empty() && modules.is_empty() {
@@ -51,13 +51,13 @@ pub fn unmatched_targets(
     unmatched.map(|target| UnmatchedTarget { target: target.clone(), nearest: nearest(target, &names) }).collect()
 }
 
-/// The names most like a target, each cut to as many parts as the target has.
+/// The names most similar to a target, each cut to as many parts as the target has.
 fn nearest(target: &str, names: &[&str]) -> Vec<String> {
     let (_, bare) = target.split_once(':').unwrap_or(("", target));
     let parts = bare.split('.').count();
     let mut found: Vec<(f64, &str)> = Vec::new();
     for &name in names {
-        // A name that has the target somewhere in it was all but meant.
+        // A name that contains the target was almost certainly meant.
         let (score, shown) = if !bare.is_empty() && name.contains(bare) {
             (1.0, name)
         } else {
@@ -68,7 +68,7 @@ fn nearest(target: &str, names: &[&str]) -> Vec<String> {
             found.push((score, shown));
         }
     }
-    // Stable: those of one score stay in the model's order.
+    // The sort is stable: names of equal score keep the model's order.
     found.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     let similar = found.iter().filter(|(score, _)| *score >= LEAST_SIMILARITY).count();
     let shown = if similar == 0 { MOST_SHOWN } else { similar.min(MOST_SHOWN) };

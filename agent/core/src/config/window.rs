@@ -1,4 +1,4 @@
-//! Which steps are measured, and how that changes. Each key of the window is declared once: in the table below.
+//! The measured steps and changes of them. Each key of the window is declared once, in the table below.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use crate::Step;
 /// msprobe's "no end": more steps than any run has.
 const UNLIMITED_STEPS: u64 = 100_000_000;
 
-/// Makes of a table of keys, each with its type and default, the window and a change of it.
+/// Defines the window and a change of it from a table of keys, types and defaults.
 macro_rules! window {
     ($($(#[$about:meta])* $key:ident: $type:ty = $default:expr,)*) => {
-        /// Which steps are measured: `start_step`, then every `step_interval`-th, at most `collect_times` of them, none from
-        /// `stop_step` on. Keys of a config file of either dialect, and the part of a [`Plan`](super::Plan) made of them.
+        /// The steps measured: `start_step`, then every `step_interval`-th, at most `collect_times` of them, none from
+        /// `stop_step` on. These are keys of a config file of either dialect and part of a [`Plan`](super::Plan).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct Window {
@@ -29,7 +29,7 @@ macro_rules! window {
             }
         }
 
-        /// A change of the window. A key that is `None` stays.
+        /// A change of the window. A key that is `None` is unchanged.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct WindowChange {
@@ -48,21 +48,21 @@ macro_rules! window {
 
 window! {
     /// The first step measured.
-    #[schemars(extend("x-msprobe" = "a bad value falls back to the default"))]
+    #[schemars(extend("x-msprobe" = "a bad value means the default"))]
     start_step: u64 = 0,
-    /// The first step no longer measured.
+    /// The first step that is no longer measured.
     #[schemars(extend("x-msprobe" = "V2 only"))]
     stop_step: Option<u64> = None,
-    /// One step in this many is measured.
+    /// The interval, in steps, between measured steps.
     #[schemars(range(min = 1))]
-    #[schemars(extend("x-msprobe" = "a bad value falls back to the default; skipped steps are computed all the same"))]
+    #[schemars(extend("x-msprobe" = "a bad value means the default; skipped steps are computed anyway"))]
     step_interval: u64 = 1,
-    /// At most this many steps are measured.
+    /// The maximum number of steps measured.
     #[schemars(extend("x-msprobe" = "0 still measures one step"))]
     collect_times: u64 = UNLIMITED_STEPS,
 }
 
-/// A key of a change: `null` is a value where the key may have none, and leaves any other key as it is.
+/// Reads a key of a change: `null` is a value if the key allows it, and otherwise leaves the key unchanged.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(key: D) -> Result<Option<T>, D::Error> {
     match Value::deserialize(key)? {
         Value::Null => Ok(T::deserialize(Value::Null).ok()),

@@ -357,7 +357,7 @@ def test_no_key_of_msprobes_ends_a_training(config: Path, capfd: pytest.CaptureF
         monitor.set_monitor(net, optimizer=tiny.optimizer_of(net))
         monitor.close()
         said = capfd.readouterr().err
-        assert ("not implemented yet, it has no effect" in said) == (named is not None), said
+        assert ("not implemented yet; it has no effect" in said) == (named is not None), said
         assert named is None or f"`{named}`" in said, said
 
 

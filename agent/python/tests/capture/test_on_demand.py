@@ -305,7 +305,7 @@ def test_budgets_end_captures_politely(tmp_path: Path) -> None:
     found = training.dump()
     assert found["stage"] == "failed" and "budget" in found["why"], found
     status, said, _ = refusal_of(training.control, {})
-    assert status == 409 and "have filled their 1 MiB" in said
+    assert status == 409 and "have used their budget of 1 MiB" in said
     size = sum(one.stat().st_size for one in training.captures.rglob("*") if one.is_file())
     assert size < 3 << 20
     training.watch.close()

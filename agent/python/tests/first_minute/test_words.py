@@ -44,9 +44,9 @@ def test_it_says_what_is_measured_where_files_are_and_how_it_ended(
     assert lines[2].startswith("  page: http://127.0.0.1:")
     page = lines[2].partition(": ")[2].partition(",")[0]
     assert lines[3:] == [
-        f"  to see it now: trainmon top {page}",
+        f"  to watch it: trainmon top {page}",
         f"  to compare it with another run: trainmon compare {directory} OTHER_RUN",
-        f"  to ask how it is: trainmon ctl {directory} status",
+        f"  to query its status: trainmon ctl {directory} status",
     ]
     assert end.startswith("trainmon: ended before step 3: observed ")
     assert "records delivered" in end and "\n  cost: " in end
@@ -93,9 +93,9 @@ def test_the_page_is_served_where_it_is_asked_for_and_its_address_is_said(
         if found:
             with urllib.request.urlopen(found[1]) as answer:
                 assert b"<title>" in answer.read()
-            assert f"to see it now: trainmon top {found[1]}" in text
+            assert f"to watch it: trainmon top {found[1]}" in text
         else:
-            assert "http" not in text and "to see it now: trainmon top ./monitor_output/" in text
+            assert "http" not in text and "to watch it: trainmon top ./monitor_output/" in text
 
 
 @pytest.mark.parametrize("way", ["argument", "environment"])

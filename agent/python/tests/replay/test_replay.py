@@ -125,7 +125,7 @@ def test_the_step_is_captured_as_it_was_and_the_training_has_the_same_bits(
     entries, request = replayed(watch)
     assert request["is_whole"] and request["replayed"] == {"same_loss": True, "is_finite": False}
     sentence = told(capfd.readouterr().err, "captured step")
-    assert f"captured step {FAULT}, run again before step" in sentence
+    assert f"captured step {FAULT}, replayed before step" in sentence
     assert "its loss is the same as the first time" in sentence
     # What a capture of this very step shows, up to the optimizer.
     direct = Training()
@@ -262,7 +262,7 @@ def test_another_optimizer_steps_nothing_and_another_models_buffers_are_put_back
     assert request["is_whole"] is not steps_other
     if steps_other:
         assert "the step of another optimizer came first" in request["why"]
-        assert f"the capture of step {FAULT}, run again before step" in capfd.readouterr().err
+        assert f"the capture of step {FAULT}, replayed before step" in capfd.readouterr().err
 
 
 def test_a_step_that_raises_when_it_is_run_again(tmp_path: Path) -> None:
@@ -295,10 +295,10 @@ def test_where_no_step_is_kept_the_next_one_is_captured(tmp_path: Path, capfd: p
     (step,) = steps_in(captures_of(watch))
     assert FAULT < step <= FAULT + 3
     assert not captured(captures_of(watch), step).request["is_replay"]
-    sentence = f"step {FAULT} cannot be run again: step {step} is captured instead"
+    sentence = f"cannot replay step {FAULT}; capturing step {step} instead"
     text = capfd.readouterr().err
     assert told(text, "run again").endswith(sentence)
-    assert "hint: a step is kept where the loop calls it through `watch.step_fn`" in text
+    assert "hint: to keep steps for a replay, call them through `watch.step_fn`" in text
 
 
 def test_nothing_is_kept_where_nobody_asks(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_failure_to_keep_a_step_is_told_once_and_the_training_goes_on(
     watch.close()
     text = capfd.readouterr().err
     assert "hook `replay` failed and is off from now on" in told(text, "hook `replay`")
-    assert "cannot be run again" in told(text, "cannot be run again")
+    assert "cannot replay" in told(text, "cannot replay")
 
 
 def test_ranks_meet_or_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def test_all_ranks_run_the_same_step_again(tmp_path: Path, kind: str) -> None:
     """The script compares the training with that of an unwatched run, bit by bit."""
     said = run_ranks("replay_ranks.py", 2, tmp_path, kind, timeout=300)
     if kind == "late":
-        assert said.count("is not whole: not every rank came to run it again") == 2, said
+        assert said.count("is incomplete: not every rank came to run it again") == 2, said
         return
     answer = json.loads((tmp_path / "answer.json").read_text())
     for rank in range(2):
@@ -431,7 +431,7 @@ def test_a_call_whose_argument_has_a_graph_is_not_made_again(tmp_path: Path, cap
     watch, _ = watched(tmp_path, loop)
     assert train(loop, watch.step_fn(finishing(loop)), 0.02) == expected
     watch.close()
-    assert "an argument was computed by the model before the call" in told(capfd.readouterr().err, "is not whole")
+    assert "an argument was computed by the model before the call" in told(capfd.readouterr().err, "is incomplete")
 
 
 def test_a_watch_that_is_closed_keeps_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 //! The reference page of the config keys, generated from the config's types through their schema.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 const INTRODUCTION: &str = "\
@@ -8,38 +10,50 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the config's types (agent/core/src/config). Regenerate:
      TRAINMON_REGENERATE=1 cargo test -p trainmon-cli --test generated_files -->
 
-One JSON file; `//` and `/* */` comments and trailing commas are allowed. A file with a `task` key is the config of a
-[capture](#captures). One with a `monitors` or `framework` key is read as msprobe's `TrainerMonitorV2` config, any other as
-its `TrainerMon` config; both take the keys of this project as well. Without a file, weight gradients, moments and parameters of everything are measured on every step.
+One JSON file; `//` and `/* */` comments and trailing commas are allowed. A file with a `task` key configures a
+[capture](#captures). A file with a `monitors` or `framework` key is msprobe's `TrainerMonitorV2` config, any other its
+`TrainerMon` config; both accept trainmon's own keys. Without a file, trainmon measures weight gradients, moments and
+parameters of everything on every step.
 
-- `trainmon check-config FILE` shows what a file means, or everything that is wrong with it.
-- A wrong type, range, name or value is an error with line, column and key. A key that resembles a real one is an error
-  (\"did you mean\"); any other unknown key is a warning and has no effect, nor has a key that begins with `_` or `//`.
-- What is not implemented yet is named when switched on: an error of `trainmon check-config`; in a training a warning,
-  and it has no effect.
-- `configs/` has samples, and `configs/trainmon.schema.json` lets an editor complete and explain keys: begin the file
-  with `\"$schema\": \"trainmon.schema.json\"`.
-- Environment: `MONITOR_OUTPUT_DIR` is the output directory where the config has no `output_dir` (default
-  `./monitor_output`), `TRAINMON_RUN_NAME` the run's name: see [runs.md](runs.md). `DYNAMIC_MONITOR=True` has the file
-  watched while the training runs: see `dynamic_on`. `TRAINMON_QUIET=1` leaves warnings only of what is said.
-  `TRAINMON_DEVICE_KERNELS=0` leaves tensors on a GPU to torch's operators: see [device.md](device.md).
-- `stop_step` that is not after `start_step` is an error; in a training that uses msprobe's imports a warning.
+- To check a file, run `trainmon check-config FILE`. It prints the file's meaning or all of its faults.
+- A wrong type, range, name or value is an error. An unknown key is an error if it resembles a real one, else a warning.
+  Keys that begin with `_` or `//` have no effect.
+- Values marked \"not yet\" are errors; in a training they are warnings without effect.
+- `stop_step` must be greater than `start_step`; with msprobe's imports, a smaller value is a warning.
+- To complete and explain keys in an editor, begin the file with `\"$schema\": \"trainmon.schema.json\"`. The schema and sample
+  configs are in `configs/`.
+- An object such as `prometheus` enables its output, as does its name in `format`. `\"enabled\": false` disables it.
+  `wandb` and `mlflow` also accept a bool.
+- *msprobe:* describes how msprobe's key differs; † marks keys that msprobe does not have.
+
+| environment variable | effect |
+|---|---|
+| `MONITOR_OUTPUT_DIR` | The output directory if `output_dir` is missing; `./monitor_output` by default. |
+| `TRAINMON_RUN_NAME` | The run's name: see [runs](runs.md). |
+| `DYNAMIC_MONITOR` | `True` enables `dynamic_on`. |
+| `TRAINMON_PAGE` | `1` enables the live page: see `page`. |
+| `TRAINMON_QUIET` | `1` prints only warnings. |
+| `TRAINMON_DEVICE_KERNELS` | `0` uses torch's operators for tensors on a GPU: see [GPUs](device.md). |
 ";
 
 const STATISTICS: &str = "
 ## Statistics
 
-What `ops` may name, each a column in the order given. `shape` and `dtype` are accepted and always written.
+The values of `ops`; each is a column, in the given order. `shape` and `dtype` are accepted and always written.
 
 | name | meaning |
 |---|---|";
+
+/// The mark of a key that msprobe does not have.
+const NOT_IN_MSPROBE: &str = "not in msprobe";
 
 /// The page, in Markdown.
 pub(crate) fn markdown() -> String {
     let schema = trainmon_core::config::json_schema();
     let (v1, v2) = (resolve(schema, &schema["else"]["else"]), resolve(schema, &schema["else"]["then"]));
     let capture = resolve(schema, &schema["then"]);
-    let mut page = Page { schema, lines: vec![INTRODUCTION.to_owned()], pending: Vec::new(), done: Vec::new() };
+    let mut page =
+        Page { schema, lines: vec![INTRODUCTION.to_owned()], pending: Vec::new(), done: Vec::new(), rows: Vec::new() };
 
     page.line("## TrainerMon\n\nFlat keys; one CSV file per kind of tensor.\n");
     page.table("", v1, |_| true);
@@ -47,13 +61,14 @@ pub(crate) fn markdown() -> String {
 
     let is_shared = |name: &str| !v1["properties"][name].is_null();
     let shared = properties(v2).map(|(name, _)| name).filter(|name| is_shared(name));
-    let shared: Vec<String> = shared.map(|name| format!("`{name}`")).collect();
-    page.line("\n## TrainerMonitorV2\n\nOne object per monitor, one CSV file per monitor. From the flat form it takes");
-    page.line(format!("{}; in addition:\n", shared.join(", ")));
+    let shared: Vec<&str> = shared.collect();
+    let (first, last) = (shared.first().copied().unwrap_or(""), shared.last().copied().unwrap_or(""));
+    page.line("\n## TrainerMonitorV2\n\nOne object and one CSV file per monitor. The keys of [the flat form](#trainermon) from");
+    page.line(format!("`{first}` to `{last}` apply, too. The others:\n"));
     page.table("", v2, |name| !is_shared(name));
     page.drain();
 
-    page.line("\n## Captures\n\nA file with a `task` key is the config of a capture: what `PrecisionDebugger` and `trainmon.capture` are given.\n");
+    page.line("\n## Captures\n\nA file with a `task` key, for `PrecisionDebugger` and `trainmon.capture`.\n");
     page.table("", capture, |_| true);
     page.drain();
 
@@ -71,6 +86,26 @@ struct Page<'a> {
     pending: Vec<Mentioned<'a>>,
     /// The type names of those that have it.
     done: Vec<String>,
+    /// The rows written so far, each with the path of its table.
+    rows: Vec<(String, Row)>,
+}
+
+/// The row of a key.
+struct Row {
+    name: String,
+    kind: String,
+    default: String,
+    meaning: String,
+}
+
+impl Row {
+    /// Whether an earlier row says the same; the same key of a request has no default.
+    fn repeats(&self, earlier: &Self) -> bool {
+        self.name.trim_end_matches('†') == earlier.name.trim_end_matches('†')
+            && self.kind == earlier.kind
+            && self.meaning == earlier.meaning
+            && (self.default == earlier.default || self.default.is_empty())
+    }
 }
 
 /// An object with keys of its own.
@@ -88,18 +123,33 @@ impl<'a> Page<'a> {
 
     /// Writes the table of the object at `path` (with a dot at its end).
     fn table(&mut self, path: &str, object: &'a Value, is_shown: impl Fn(&str) -> bool) {
-        self.line("| key | type | default | meaning | msprobe |\n|---|---|---|---|---|");
+        let mut rows = Vec::new();
+        let mut repeated: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, property) in properties(object).filter(|(name, _)| is_shown(name)) {
             let (kind, mentioned) = self.describe(property);
-            let default = property.get("default").filter(|default| !default.is_null()).map(default_text);
-            let default = default.map(|default| format!("`{default}`")).unwrap_or_default();
-            let row =
-                [format!("`{name}`"), kind.clone(), default, meaning(property), cell(text(&property["x-msprobe"]))];
-            self.line(format!("| {} |", row.join(" | ")));
             let each = if kind.starts_with("list") { "[]" } else { "" };
             for (type_name, schema) in mentioned {
                 self.mention(type_name, schema, format!("{path}{name}{each}"));
             }
+            let default = property.get("default").filter(|default| !default.is_null()).map(default_text);
+            let default = default.map(|default| format!(" (`{default}`)")).unwrap_or_default();
+            let row = Row { name: key_name(name, property), kind, default, meaning: meaning(property) };
+            match self.rows.iter().find(|(_, written)| row.repeats(written)) {
+                Some((table, _)) => repeated.entry(table.clone()).or_default().push(row.name),
+                None => rows.push(row),
+            }
+        }
+        let blank = if rows.is_empty() { "" } else { "\n" };
+        if !rows.is_empty() {
+            self.line("| key | type (default) | meaning |\n|---|---|---|");
+        }
+        for row in rows {
+            self.line(format!("| {} | {}{} | {} |", row.name, row.kind, row.default, row.meaning));
+            self.rows.push((path.to_owned(), row));
+        }
+        if !repeated.is_empty() {
+            let of = |(table, names): (&String, &Vec<String>)| format!("as in {}: {}", link(table), names.join(", "));
+            self.line(format!("{blank}The same keys {}.", repeated.iter().map(of).collect::<Vec<_>>().join("; ")));
         }
     }
 
@@ -117,7 +167,11 @@ impl<'a> Page<'a> {
             let Mentioned { type_name, schema, paths } = self.pending.remove(0);
             self.done.push(type_name.to_owned());
             let heading: Vec<String> = paths.iter().map(|path| format!("`{path}`")).collect();
-            self.line(format!("\n### {}\n\n{}\n", heading.join(", "), cell(text(&schema["description"]))));
+            self.line(format!("\n### {}\n", heading.join(", ")));
+            let description = cell(text(&schema["description"]));
+            if !self.rows.iter().any(|(_, row)| row.meaning.starts_with(description.trim_end_matches('.'))) {
+                self.line(format!("{description}\n"));
+            }
             let path = format!("{}.", paths.first().map_or("", String::as_str));
             self.table(&path, schema, |_| true);
         }
@@ -131,7 +185,7 @@ impl<'a> Page<'a> {
             if target["properties"].is_object() {
                 return ("object".to_owned(), vec![(name, target)]);
             }
-            if name == "Op" {
+            if name == "Op" || name == "Statistic" {
                 return ("statistics".to_owned(), Vec::new());
             }
             return self.describe(target);
@@ -142,7 +196,8 @@ impl<'a> Page<'a> {
             let kinds: Vec<String> = kinds.into_iter().filter(|kind| !kind.is_empty()).collect();
             let nested = nested.into_iter().flatten().collect();
             return match kinds.as_slice() {
-                [one, several] if *several == format!("list of {one}") => (format!("{one}; or a list of them"), nested),
+                [one, several] if *several == list_of(one) => (format!("{one}; or a list"), nested),
+                kinds if kinds.iter().all(|kind| kind.starts_with('`')) => (kinds.join(", "), nested),
                 kinds => (kinds.join(" or "), nested),
             };
         }
@@ -157,7 +212,7 @@ impl<'a> Page<'a> {
         match name {
             "array" => {
                 let (entry, nested) = self.describe(&node["items"]);
-                (format!("list of {entry}"), nested)
+                (list_of(&entry), nested)
             }
             "integer" | "number" => (format!("{name}{}", range(node)), Vec::new()),
             "null" => (String::new(), Vec::new()),
@@ -168,10 +223,29 @@ impl<'a> Page<'a> {
     }
 }
 
+/// The type of a list.
+fn list_of(entry: &str) -> String {
+    if entry == "string" { "strings".to_owned() } else { format!("list of {entry}") }
+}
+
 fn meaning(property: &Value) -> String {
     let pending = if property["x-not-implemented"] == true { " **Not implemented yet.**" } else { "" };
     let without_effect = property["x-no-effect"].as_str().map(|why| format!(" **No effect:** {}.", cell(why)));
-    cell(text(&property["description"])) + pending + &without_effect.unwrap_or_default()
+    let msprobe = property["x-msprobe"].as_str().filter(|note| *note != NOT_IN_MSPROBE);
+    let msprobe = msprobe.map(|note| format!(" *msprobe:* {}.", cell(note))).unwrap_or_default();
+    cell(text(&property["description"])) + pending + &without_effect.unwrap_or_default() + &msprobe
+}
+
+/// A key's name, marked if msprobe does not have the key.
+fn key_name(name: &str, property: &Value) -> String {
+    format!("`{name}`{}", if property["x-msprobe"] == NOT_IN_MSPROBE { "†" } else { "" })
+}
+
+/// A link to the table of the object at `path`.
+fn link(path: &str) -> String {
+    let Some(path) = path.strip_suffix('.') else { return "[`TrainerMon`](#trainermon)".to_owned() };
+    let anchor: String = path.chars().filter(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+    format!("[`{path}`](#{anchor})")
 }
 
 fn range(node: &Value) -> String {

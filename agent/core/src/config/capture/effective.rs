@@ -1,4 +1,4 @@
-//! What is captured, read and checked.
+//! The effective config of a capture.
 
 use std::path::PathBuf;
 
@@ -8,26 +8,26 @@ use smart_default::SmartDefault;
 
 use super::numbers::NumberRanges;
 
-/// What a capture keeps of each value.
+/// The data that a capture keeps of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureTask {
-    /// Max, min, mean, norm, maybe a checksum.
+    /// Maximum, minimum, mean, norm, and a checksum if requested.
     #[default]
     Statistics,
-    /// The tensors themselves too.
+    /// The statistics and the tensors themselves.
     Tensor,
-    /// Only which calls were made, in which modules, from where.
+    /// Only the calls, their modules and their call stacks.
     Structure,
-    /// Whether a call brought a NaN or an infinity into being.
+    /// Whether a call produced a NaN or an infinity.
     NanCheck,
-    /// As `nan_check`, and the calls where it happens are counted: after `overflow_nums` of them the capture stops.
+    /// Like `nan_check`, with a count of such calls; the capture stops after `overflow_nums` of them.
     OverflowCheck,
-    /// Checksums are held against those of an earlier capture while the training runs; calls that differ are saved.
+    /// Compares checksums with those of an earlier capture during training and saves calls that differ.
     DiffCheck,
 }
 
-/// How finely a capture looks.
+/// The level of detail of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CaptureLevel {
     /// Modules.
@@ -62,7 +62,7 @@ impl CaptureLevel {
         matches!(self, Self::L0 | Self::Mix)
     }
 
-    /// Whether calls of functions are.
+    /// Whether function calls are entries.
     pub const fn has_functions(self) -> bool {
         matches!(self, Self::L1 | Self::Mix)
     }
@@ -82,7 +82,7 @@ impl CaptureTask {
     }
 }
 
-/// What is said of a tensor's numbers.
+/// The summary of a tensor's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Summary {
@@ -95,18 +95,18 @@ pub enum Summary {
     Xor,
 }
 
-/// How mean and norm are computed.
+/// The precision of mean and norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// In float64, of every dtype that has them.
+    /// In float64, for every dtype that has them.
     #[default]
     High,
     /// As msprobe does: rounded to the tensor's dtype; null for integers and float64.
     Low,
 }
 
-/// Which functions are captured, by how much they can go wrong.
+/// The functions captured, by their numerical risk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RiskLevel {
     /// Matrix products, convolutions, normalisations, attention, collectives, fused optimizers.
@@ -116,19 +116,19 @@ pub enum RiskLevel {
     #[default]
     #[serde(rename = "FOCUS")]
     Focus,
-    /// All.
+    /// All functions.
     #[serde(rename = "ALL")]
     All,
 }
 
-/// How tensors are written.
+/// The file format of tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TensorFormat {
-    /// What `torch.load` reads.
+    /// `torch.save`'s format, for `torch.load`.
     #[default]
     Pt,
-    /// numpy's.
+    /// NumPy's format.
     Npy,
     /// safetensors, the tensor named `tensor`.
     Safetensors,
@@ -145,17 +145,17 @@ impl TensorFormat {
     }
 }
 
-/// Which halves of a call are kept.
+/// The parts of a call that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "two independent choices of two each")]
 pub struct DataMode {
-    /// Calls.
+    /// Forward calls.
     pub forward: bool,
-    /// Their gradients.
+    /// Backward calls: the gradients.
     pub backward: bool,
-    /// What goes in.
+    /// Inputs.
     pub input: bool,
-    /// What comes out.
+    /// Outputs.
     pub output: bool,
 }
 
@@ -165,7 +165,7 @@ impl Default for DataMode {
     }
 }
 
-/// A part of a tensor's dimension that is captured in its place.
+/// A slice of a tensor's dimension, captured instead of the whole tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
@@ -174,96 +174,94 @@ pub struct Slice {
     pub dim: usize,
     /// The first element; negative counts from the end.
     pub begin: i64,
-    /// The first element no longer taken; negative counts from the end. Absent: to the end.
+    /// The end, exclusive; negative counts from the end. Default: all.
     pub end: Option<i64>,
-    /// Only tensors with this size in the dimension are cut. Absent: all that have the dimension.
+    /// Cut only tensors with this size in the dimension. Default: all that have the dimension.
     pub size: Option<u64>,
 }
 
 /// A capture's effective config.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
 pub struct CaptureConfig {
-    /// What is kept.
+    /// The data kept.
     pub task: CaptureTask,
-    /// Where the steps' directories are made. Empty: none was named.
+    /// The parent directory of the steps' directories. Empty: not specified.
     pub dump_path: PathBuf,
     /// The ranks that capture; empty means all.
     pub ranks: NumberRanges,
     /// The steps captured; empty means all.
     pub steps: NumberRanges,
-    /// How finely.
+    /// The level of detail.
     pub level: CaptureLevel,
-    /// Whether a tensor on a device may be kept there until the step's end instead of being copied at once.
+    /// Whether tensors stay on the device until the step's end instead of being copied at once.
     pub async_dump: bool,
-    /// The switch that may be turned while the training runs; `None`: there is none, and the capture is on.
+    /// The switch that can change during training; `None`: no switch, the capture is on.
     pub dump_enable: Option<bool>,
     /// Whether `stack.json` and `construct.json` are written.
     #[default = true]
     pub extra_info: bool,
-    /// Whether modules' gradients are caught so that no sum of gradients is added in another order.
+    /// Whether module gradients are captured without changing the order of any gradient sum.
     #[default = true]
     pub neutral: bool,
-    /// How mean and norm are computed.
+    /// The precision of mean and norm.
     pub precision: Precision,
-    /// Which functions, where neither `scope` nor `list` says it.
+    /// The functions captured if neither `scope` nor `list` selects them.
     pub risk_level: RiskLevel,
     /// Namespaces of `torch.ops` whose operators are captured as functions.
     #[default(vec!["_C_ascend".to_owned()])]
     pub custom_op_namespaces: Vec<String>,
-    /// First and last entry, both with all that is theirs.
+    /// The first and the last entry, including everything in them.
     pub scope: Option<[String; 2]>,
-    /// Texts of which an entry's name must contain one; empty means any name.
+    /// Substrings, one of which an entry's name must contain; empty means all names.
     pub list: Vec<String>,
-    /// Texts: entries whose names contain one have their tensors saved though the task is `statistics`.
+    /// With the task `statistics`: substrings of the entries whose tensors are also saved.
     pub tensor_list: Vec<String>,
-    /// Which halves.
+    /// The parts of a call that are kept.
     pub data_mode: DataMode,
-    /// What is cut out of tensors.
+    /// The slices of tensors.
     pub slice: Vec<Slice>,
-    /// The request of a serving engine that is cut out, named as the scheduler names it.
+    /// The scheduler's id of a serving request to extract.
     pub request_id: Option<String>,
-    /// What is said of a tensor.
+    /// The summary of a tensor.
     pub summary: Summary,
-    /// The dump that is held against, for `diff_check`: its root, step or rank directory.
+    /// The dump to compare with, for `diff_check`: its root, step or rank directory.
     pub bench_path: Option<PathBuf>,
-    /// How many differing calls end the capture; `None`: none does.
+    /// The number of differing calls that ends the capture; `None`: never.
     #[default(Some(1))]
     pub diff_nums: Option<u64>,
-    /// How many overflowing calls end the capture; `None`: none does.
+    /// The number of overflowing calls that ends the capture; `None`: never.
     #[default(Some(1))]
     pub overflow_nums: Option<u64>,
-    /// How tensors are written.
+    /// The file format of tensors.
     pub file_format: TensorFormat,
-    /// How files are written.
+    /// The keys for writing files.
     #[serde(flatten)]
     pub files: CaptureFiles,
 }
 
-/// How a capture's files are written: keys that mean the same in a file and here. A new one is a field here, with its default,
-/// range and text.
+/// The keys for writing a capture's files, the same in the file and in the effective config. To add one, add a field here with
+/// its default, range and text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CaptureFiles {
     /// Compress tensor files with zstd; `.zst` is appended to their names.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub compress: bool,
-    /// Write a tensor whose file would be the same as one of this rank and step once: its name becomes a hard link. `false`: each
-    /// has a file of its own, which may be changed without the others.
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor has a file of its own"))]
+    /// Write equal tensors of one rank and step once, as hard links. `false`: one independent file per tensor.
+    #[schemars(extend("x-msprobe" = "each tensor has its own file"))]
     #[default = true]
     pub share_files: bool,
-    /// At most so many MiB of one rank's files in a step; then the step's capture ends, and what is there is kept. Absent:
-    /// until the disk is full.
+    /// The maximum size of one rank's files in a step, in MiB; above it, the step's capture ends and keeps its files. Default: no limit.
     #[schemars(range(min = 1))]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub disk_budget_mib: Option<u64>,
-    /// At most so many MiB of tensors wait to be written; the training waits beyond.
+    /// The maximum size of tensors queued for writing, in MiB; above it, the training waits.
     #[schemars(range(min = 1, max = 1_048_576))]
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written before the training goes on"))]
-    // A training that is faster than the disk waits at this bound.
+    #[schemars(extend("x-msprobe" = "writes each tensor before the training continues"))]
+    // A training that is faster than the disk waits at this limit.
     #[default = 512]
     pub pool_mib: u64,
-    /// Write each tensor before the call it is of returns: a killed process loses none. The training waits for the disk.
-    #[schemars(extend("x-msprobe" = "not in msprobe: each tensor is written so, unless `async_dump` is set"))]
+    /// Write each tensor before its call returns: a killed process loses none, but training waits for the disk.
+    #[schemars(extend("x-msprobe" = "always, unless `async_dump` is set"))]
     pub durable: bool,
 }

@@ -1,4 +1,4 @@
-//! The config of a capture: what `PrecisionDebugger` and `trainmon.capture` are given, msprobe's keys and our own.
+//! The config of a capture, for `PrecisionDebugger` and `trainmon.capture`: msprobe's keys and trainmon's own.
 
 mod effective;
 mod file;

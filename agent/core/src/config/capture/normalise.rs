@@ -1,4 +1,4 @@
-//! From a capture's file to its effective config, with the checks that need more than one key.
+//! Builds a capture's effective config from its file, with the checks that involve several keys.
 
 use super::effective::{CaptureConfig, CaptureLevel, CaptureTask, DataMode, Precision, Summary};
 use super::file::{BlockFile, CaptureFile, ModeFile, NumberFile};
@@ -6,7 +6,7 @@ use super::numbers::NumberRanges;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::report::{Fault, Report};
 
-/// What is meant where a file leaves it out: a capture by msprobe's names is as msprobe's.
+/// The defaults: those of msprobe if the capture uses msprobe's names.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::config) struct Usual {
     pub(in crate::config) precision: Precision,
@@ -18,7 +18,7 @@ pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut
     let mut task = file.task.task().unwrap_or_default();
     let (name, block) = block_of(&file, task);
     let block = block.cloned().unwrap_or_default();
-    // msprobe's way to ask for it: checksums of tensors and something to hold them against.
+    // msprobe's way to request it: checksums of tensors and a capture to compare with.
     if task == CaptureTask::Tensor && block.bench_path.is_some() && block.summary_mode == Summary::Md5 {
         task = CaptureTask::DiffCheck;
     }
@@ -32,11 +32,11 @@ pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut
     let overflow_nums = at.endless("overflow_nums", block.overflow_nums);
     at.check_use(&block, task, level);
     if file.dump_path.is_none() {
-        let fault = Fault::new(Kind::MissingKey, "missing: it must be given as an argument");
+        let fault = Fault::new(Kind::MissingKey, "missing: pass it as an argument");
         report.warn(
             0,
             "dump_path",
-            fault.hint("PrecisionDebugger(dump_path=…), trainmon.capture(dump_path=…), or name it here"),
+            fault.hint("PrecisionDebugger(dump_path=…) or trainmon.capture(dump_path=…), or add the key here"),
         );
     }
     CaptureConfig {
@@ -67,7 +67,7 @@ pub(in crate::config) fn from_file(file: CaptureFile, usual: Usual, report: &mut
     }
 }
 
-/// The keys of the task that is asked for.
+/// The keys of the requested task.
 fn block_of(file: &CaptureFile, task: CaptureTask) -> (&'static str, Option<&BlockFile>) {
     let block = match task {
         CaptureTask::Statistics => &file.statistics,
@@ -96,7 +96,7 @@ fn numbers(key: &str, listed: &[NumberFile], report: &mut Report<'_>) -> NumberR
     ranges
 }
 
-/// A capture of structure is of modules.
+/// The level; a capture of structure is always one of modules.
 fn level(level: CaptureLevel, task: CaptureTask, report: &mut Report<'_>) -> CaptureLevel {
     if task != CaptureTask::Structure || level.has_modules() {
         return level;
@@ -111,7 +111,7 @@ fn level(level: CaptureLevel, task: CaptureTask, report: &mut Report<'_>) -> Cap
     CaptureLevel::Mix
 }
 
-/// A task's keys, for messages.
+/// A task's keys, with their path for messages.
 struct Block<'r, 'a> {
     name: &'static str,
     report: &'r mut Report<'a>,
@@ -135,7 +135,7 @@ impl Block<'_, '_> {
         }
     }
 
-    /// A count, or -1 for none.
+    /// A count, or -1 for no limit.
     fn endless(&mut self, key: &str, count: i64) -> Option<u64> {
         match u64::try_from(count) {
             Ok(count) if count > 0 => Some(count),
@@ -147,7 +147,7 @@ impl Block<'_, '_> {
         }
     }
 
-    /// Keys that say nothing with this task and level.
+    /// Warns of keys that have no effect with this task and level.
     fn check_use(&mut self, block: &BlockFile, task: CaptureTask, level: CaptureLevel) {
         let is_debug = level == CaptureLevel::Debug;
         let saves = matches!(task, CaptureTask::Statistics | CaptureTask::NanCheck | CaptureTask::OverflowCheck);
@@ -156,12 +156,12 @@ impl Block<'_, '_> {
         self.idle(
             "tensor_list",
             has_tensors && !saves,
-            &format!("the task `{}` does not ask it", self.name),
-            "leave it out",
+            &format!("the task `{}` does not use it", self.name),
+            "remove it",
         );
         let cuts = matches!(task, CaptureTask::Statistics | CaptureTask::Tensor) && !is_debug;
-        self.idle("slice", !block.slice.is_empty() && !cuts, "nothing is cut with this task and level", "leave it out");
-        self.idle("list", !block.list.is_empty() && is_debug, "values are saved by name", "leave it out");
+        self.idle("slice", !block.slice.is_empty() && !cuts, "this task and level cut no slices", "remove it");
+        self.idle("list", !block.list.is_empty() && is_debug, "values are saved by name", "remove it");
         let is_saved = matches!(task, CaptureTask::Statistics | CaptureTask::Tensor);
         if is_debug && !is_saved {
             let fault =
@@ -169,20 +169,19 @@ impl Block<'_, '_> {
             self.report.error(self.report.place("level"), "level", fault.hint("write another level or task"));
         }
         if task == CaptureTask::DiffCheck && block.bench_path.is_none() {
-            let fault =
-                Fault::new(Kind::MissingKey, "missing").hint("name the capture that this training is held against");
+            let fault = Fault::new(Kind::MissingKey, "missing").hint("add \"bench_path\": the capture to compare with");
             self.error("bench_path", fault);
         }
         self.idle(
             "bench_path",
             block.bench_path.is_some() && task != CaptureTask::DiffCheck,
-            "nothing is held against it",
+            "no capture is compared with it",
             "write \"task\": \"diff_check\", or \"summary_mode\": \"md5\" with the task `tensor`",
         );
     }
 }
 
-/// Where a captured interval begins and ends.
+/// The first and the last entry captured.
 fn scope(scope: &[String], level: CaptureLevel, at: &mut Block<'_, '_>) -> Option<[String; 2]> {
     if scope.is_empty() {
         return None;
@@ -195,7 +194,7 @@ fn scope(scope: &[String], level: CaptureLevel, at: &mut Block<'_, '_>) -> Optio
     };
     let (example, fits): (_, fn(&str) -> bool) = match level {
         CaptureLevel::Debug => {
-            at.idle("scope", true, "values are saved by name", "leave it out");
+            at.idle("scope", true, "values are saved by name", "remove it");
             return None;
         }
         CaptureLevel::L0 => ("Module.layers.0.Linear.forward.0", is_module),
@@ -249,12 +248,12 @@ fn data_mode(listed: &[ModeFile], task: CaptureTask, at: &mut Block<'_, '_>) -> 
     if listed.len() > 4 {
         at.error("data_mode", Fault::new(Kind::OutOfRange, format!("{} entries", listed.len())).expected("at most 4"));
     }
-    // A half that is not named at all is there whole.
+    // A part that is not listed is kept completely.
     let pair = |one: ModeFile, other: ModeFile| (has(one) || !has(other), has(other) || !has(one));
     let (forward, backward) = pair(ModeFile::Forward, ModeFile::Backward);
     let (input, output) = pair(ModeFile::Input, ModeFile::Output);
     if !output && matches!(task, CaptureTask::NanCheck | CaptureTask::OverflowCheck) {
-        let fault = Fault::new(Kind::Conflict, format!("`{}` looks at what comes out", task.name()));
+        let fault = Fault::new(Kind::Conflict, format!("`{}` requires outputs", task.name()));
         at.error("data_mode", fault.hint("add \"output\""));
     }
     DataMode { forward, backward, input, output }

@@ -11,24 +11,24 @@ const LARGEST: u64 = 1_000_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumberRanges(Vec<(u64, u64)>);
 
-/// Why an entry of a list is no number and no range.
+/// The reason why an entry of a list is neither a number nor a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberRangesError {
-    /// Beyond what msprobe takes.
+    /// A number above msprobe's limit.
     #[error("{found} is not between 0 and {LARGEST}")]
     OutOfRange {
         /// The number.
         found: String,
     },
-    /// `5-3`.
-    #[error("the left end {from} is greater than the right end {to}")]
+    /// A range in the wrong order, such as `5-3`.
+    #[error("the start {from} is greater than the end {to}")]
     Reversed {
-        /// Left.
+        /// The range's start.
         from: u64,
-        /// Right.
+        /// The range's end.
         to: u64,
     },
-    /// Neither `n` nor `a-b`.
+    /// A text that is neither `n` nor `a-b`.
     #[error("`{found}` is neither a number nor a range like \"3-5\"")]
     NotANumber {
         /// The text.
@@ -51,7 +51,7 @@ impl NumberRanges {
         }
     }
 
-    /// Adds what a text names: `7`, or `3-5` with both ends.
+    /// Adds the number or range of a text: `7`, or `3-5` including both ends.
     ///
     /// # Errors
     /// See [`NumberRangesError`].
@@ -95,17 +95,17 @@ impl NumberRanges {
         self.0.is_empty()
     }
 
-    /// Whether this one is listed.
+    /// Whether this number is listed.
     pub fn contains(&self, number: u64) -> bool {
         self.0.iter().any(|&(from, to)| (from..=to).contains(&number))
     }
 
-    /// The largest one listed.
+    /// The largest number listed.
     pub fn last(&self) -> Option<u64> {
         self.0.last().map(|&(_, to)| to)
     }
 
-    /// Every one, in order.
+    /// All numbers, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         self.0.iter().flat_map(|&(from, to)| from..=to)
     }

@@ -1,15 +1,15 @@
-//! The config file as it is written, one type per object.
+//! The config file as written, one type per object.
 //!
-//! These types, and those that are the effective config's too ([`Prometheus`](super::Prometheus) and its like, which say how an
-//! output is to be, [`Window`](super::Window), [`General`](super::General), [`Pipeline`](super::Pipeline), and
-//! [`Signal`](super::Signal)), are the only list of keys. Their doc comments, defaults, ranges and `x-` marks become the JSON Schema;
-//! the schema drives the checks ([`super::check`]) and the reference page. The marks:
+//! These types are the only list of keys. Some are part of the effective config too: the outputs
+//! ([`Prometheus`](super::Prometheus) and the like), [`Window`](super::Window), [`General`](super::General),
+//! [`Pipeline`](super::Pipeline) and [`Signal`](super::Signal). Their doc comments, defaults, ranges and `x-` marks become the
+//! JSON Schema. The schema drives the checks ([`super::check`]) and the reference page. The marks:
 //!
-//! - `x-not-implemented`: switching it on is an error, but a warning where a training starts with the file;
-//! - `x-no-effect`: understood, has no effect, and why; giving it is a warning;
-//! - `x-msprobe`: how this differs from msprobe's key;
-//! - `x-secret`: its value is never quoted;
-//! - `x-hint`: what to do when the value is refused.
+//! - `x-not-implemented`: switching the key on is an error, or a warning if a training starts with the file;
+//! - `x-no-effect`: the reason why a known key has no effect; giving it is a warning;
+//! - `x-msprobe`: the difference from msprobe's key;
+//! - `x-secret`: messages never quote the value;
+//! - `x-hint`: the hint if the value is refused.
 
 mod alert;
 mod common;

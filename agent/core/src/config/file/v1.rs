@@ -19,86 +19,84 @@ use crate::config::signals::{DEFAULT_EPS, Signal};
 #[schemars(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the file's keys are what they are")]
 pub(in crate::config) struct V1File {
-    /// The parameters and modules measured: `{"name": {}}`. Parameters match by prefix, modules by their whole name.
-    /// `1:name` asks for model chunk 1 only, `""` for all parameters and the root module. Empty means everything.
+    /// The parameters and modules measured: `{"name": {}}`. Parameters match by prefix, modules by full name. `1:name` selects
+    /// model chunk 1 only; `""` selects all parameters and the root module. Empty: all.
     #[schemars(with = "BTreeMap<String, Map<String, Value>>")]
-    #[schemars(extend("x-msprobe" = "the same; what stands inside the braces has no effect there either"))]
+    #[schemars(extend("x-msprobe" = "also ignores the braces' content"))]
     pub(in crate::config) targets: Map<String, Value>,
-    /// The statistics, in column order. `shape` and `dtype` are always written. Those of a complex tensor are of the magnitudes of its
-    /// elements.
-    #[schemars(extend("x-msprobe" = "has norm, min, max, mean, zeros, nans, id; an unknown name is dropped with a warning"))]
+    /// The statistics, in column order. `shape` and `dtype` are always written. For complex tensors: of the magnitudes.
+    #[schemars(extend("x-msprobe" = "norm, min, max, mean, zeros, nans, id; drops unknown names with a warning"))]
     #[default(vec![Op::Statistic(Statistic::Norm)])]
     pub(in crate::config) ops: Vec<Op>,
-    /// An element with a magnitude below this counts as zero in `zeros`.
+    /// The magnitude below which `zeros` counts an element.
     #[schemars(range(min = 0))]
-    #[schemars(extend("x-msprobe" = "a float only: `1` is an error there"))]
+    #[schemars(extend("x-msprobe" = "float only: `1` is an error"))]
     #[default(DEFAULT_EPS)]
     pub(in crate::config) eps: f64,
-    /// The ranks that measure. Empty means all.
-    #[schemars(extend("x-msprobe" = "only files are limited there, statistics are computed on every rank; without distributed training nothing is written"))]
+    /// The ranks that measure. Empty: all.
+    #[schemars(extend("x-msprobe" = "limits only files; all ranks compute; writes nothing without distributed training"))]
     pub(in crate::config) module_ranks: Vec<u32>,
-    /// Weight gradients, before and after they are reduced over ranks.
+    /// Measure weight gradients, before and after their reduction over ranks.
     pub(in crate::config) wg_distribution: bool,
     /// Measure the weight gradient after every micro-batch, not only the last.
-    #[schemars(extend("x-msprobe" = "a value that is not a bool falls back to false"))]
+    #[schemars(extend("x-msprobe" = "another type means false"))]
     #[schemars(extend("x-needs" = "wg_distribution"))]
     pub(in crate::config) monitor_mbs_grad: bool,
-    /// Optimizer moments (`exp_avg`, `exp_avg_sq`).
+    /// Measure optimizer moments (`exp_avg`, `exp_avg_sq`).
     pub(in crate::config) mv_distribution: bool,
-    /// Parameters before and after each step.
+    /// Measure parameters before and after each step.
     pub(in crate::config) param_distribution: bool,
-    /// Inputs and outputs of modules and their gradients.
+    /// Measure inputs and outputs of modules and their gradients.
     pub(in crate::config) xy_distribution: bool,
-    /// With `xy_distribution`: every module, whatever the targets say.
+    /// With `xy_distribution`: measure all modules, regardless of `targets`.
     #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) all_xy: bool,
-    /// With `xy_distribution`: inputs and outputs only.
-    #[schemars(extend("x-msprobe" = "together with `backward_only` it measures nothing and warns; here that is an error"))]
+    /// With `xy_distribution`: measure only inputs and outputs.
+    #[schemars(extend("x-msprobe" = "with `backward_only`: a warning; in trainmon an error"))]
     #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) forward_only: bool,
-    /// With `xy_distribution`: gradients of inputs and outputs only.
+    /// With `xy_distribution`: measure only gradients of inputs and outputs.
     #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) backward_only: bool,
-    /// The share of elements whose gradient and first moment agree in sign.
+    /// Measure the share of elements whose gradient and first moment have the same sign.
     pub(in crate::config) mg_direction: bool,
-    /// The change each step makes to a parameter and its ratio to the parameter. Keeps a copy of each parameter.
-    #[schemars(extend("x-msprobe" = "not in msprobe; takes the place of `ur_distribution`"))]
+    /// Measure each step's change of a parameter and its ratio to the parameter. Keeps a copy of each parameter.
+    #[schemars(extend("x-msprobe" = "replaces `ur_distribution`"))]
     pub(in crate::config) update: bool,
-    /// msprobe's histogram of Adam updates, which it cancels itself.
-    #[schemars(extend("x-no-effect" = "msprobe cancels it as well; `update` measures the update and its ratio"))]
+    /// msprobe's histogram of Adam updates.
+    #[schemars(extend("x-no-effect" = "msprobe disables it too; use `update`"))]
     pub(in crate::config) ur_distribution: bool,
     /// Shorten names to the part that starts at the layer, embedding, final, output or norm module.
     pub(in crate::config) squash_name: bool,
-    /// With `DYNAMIC_MONITOR=True` in the environment: whether anything is measured. Edit it, and the keys beside it, while
-    /// the training runs; every rank switches at the same step. The file is never written by trainmon.
-    #[schemars(extend("x-msprobe" = "every rank reads the file after every step and writes `false` into it at the end; ranks may start at different steps"))]
+    /// With `DYNAMIC_MONITOR=True` in the environment: whether to measure. You may edit the file during training; all ranks switch at the same step. trainmon never writes it.
+    #[schemars(extend("x-msprobe" = "every rank rereads the file and finally writes `false`; ranks may start at different steps"))]
     pub(in crate::config) dynamic_on: bool,
     /// Write the module structure at the first step and stop.
-    #[schemars(extend("x-msprobe" = "stops the training by an exception"))]
+    #[schemars(extend("x-msprobe" = "stops by an exception"))]
     pub(in crate::config) print_struct: bool,
     /// Write the call stack of every module to `stack_info.csv`, once.
     pub(in crate::config) stack_info: bool,
     /// Collective communication.
     pub(in crate::config) cc_distribution: CollectivesFile,
-    /// Attention entropy, stable rank and mixture-of-experts features of the modules in `l2_targets`: CSV files of their
-    /// own, not on the scrape page.
+    /// Write attention entropy, stable rank and mixture-of-experts features of the modules in `l2_targets` to separate CSV files;
+    /// not on the scrape page.
     pub(in crate::config) recording_l2_features: bool,
     /// With `recording_l2_features`: the modules of each feature.
     #[schemars(extend("x-needs" = "recording_l2_features"))]
     pub(in crate::config) l2_targets: FeatureTargetsFile,
     /// With `recording_l2_features`: the order of the attention inputs' dimensions.
-    #[schemars(extend("x-msprobe" = "blanks are accepted there and then misread"))]
+    #[schemars(extend("x-msprobe" = "accepts blanks, then misreads them"))]
     #[schemars(extend("x-needs" = "recording_l2_features"))]
     #[default(AttentionOrder::SequenceFirst)]
     pub(in crate::config) sa_order: AttentionOrder,
-    /// Two times like `Dec03_21-34-40`: append to this rank's newest run directory made between them, if there is one.
-    #[schemars(extend("x-msprobe" = "for distributed training only"))]
+    /// Two times like `Dec03_21-34-40`: append to this rank's newest run directory created between them, if any.
+    #[schemars(extend("x-msprobe" = "distributed training only"))]
     pub(in crate::config) append_output: Vec<String>,
-    /// The optimizer's type, a key of old versions.
-    #[schemars(extend("x-no-effect" = "the optimizer is recognised by itself"))]
+    /// The optimizer type, a key of old versions.
+    #[schemars(extend("x-no-effect" = "trainmon detects the optimizer"))]
     pub(in crate::config) opt_ty: Option<Value>,
-    /// A key that msprobe's validator knows and its monitor does not.
-    #[schemars(extend("x-no-effect" = "the key of this measurement is `mg_direction`"))]
+    /// A key of msprobe's validator that its monitor ignores.
+    #[schemars(extend("x-no-effect" = "use `mg_direction`"))]
     pub(in crate::config) mg_distribution: Option<Value>,
     /// The keys both dialects share.
     #[serde(flatten)]
@@ -106,7 +104,7 @@ pub(in crate::config) struct V1File {
 }
 
 impl V1File {
-    /// What is measured of each signal.
+    /// The statistics of each signal.
     pub(in crate::config) fn signal(&self) -> Signal {
         Signal { ops: statistics(&self.ops, &[Statistic::Norm]), eps: self.eps }
     }
@@ -117,18 +115,18 @@ impl V1File {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CollectivesFile {
-    /// Measure what collective operations send and receive, and how long they take.
+    /// Measure inputs, outputs and times of collective operations.
     pub(in crate::config) enable: bool,
-    /// Record only calls from a stack that one of these regular expressions is found in; a frame is `<path>[<line>]`, a tab and
-    /// the function. Times have a row for each calling line then. PyTorch only.
+    /// Record only calls whose stack matches one of these regular expressions. A frame is `<path>[<line>]`, a tab and the
+    /// function. Times then have a row per calling line. PyTorch only.
     pub(in crate::config) cc_codeline: Vec<String>,
-    /// Measure the tensors before the call too.
+    /// Also measure the tensors before the call.
     #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the stacks of the first step's calls and end the training. PyTorch only.
+    /// Write the call stacks of the first step and end the training. PyTorch only.
     #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_log_only: bool,
-    /// Measure the tensors; false leaves sizes and times. Default: true.
+    /// Measure the tensors, not only sizes and times. Default: true.
     #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_payload: Option<bool>,
 }
@@ -141,7 +139,7 @@ pub(in crate::config) struct CollectivesFile {
 pub(in crate::config) struct FeatureTargetsFile {
     /// Modules whose first two inputs are query and key.
     pub(in crate::config) attention_hook: Option<Vec<String>>,
-    /// Linear modules; empty means all.
+    /// Linear modules. Empty: all.
     pub(in crate::config) linear_hook: Option<Vec<String>>,
     /// Router modules, for the similarity of their weights.
     pub(in crate::config) moe_router_weight_hook: Option<Vec<String>>,

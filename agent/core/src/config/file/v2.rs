@@ -16,15 +16,15 @@ pub(in crate::config) struct V2File {
     /// The framework of the training.
     #[schemars(extend("x-msprobe" = "also MindSpore"))]
     pub(in crate::config) framework: Framework,
-    /// What is measured.
+    /// The monitors.
     pub(in crate::config) monitors: MonitorsFile,
-    /// The rank or ranks that measure. An empty list means all.
+    /// The ranks that measure. Empty: all.
     #[schemars(extend("x-msprobe" = "a bad value means all ranks"))]
     pub(in crate::config) rank: RankFile,
-    /// Whether to find the end of a step in the optimizer. Absent: what the training says.
+    /// Detect the end of a step in the optimizer. Default: the training's setting.
     pub(in crate::config) patch_optimizer_step: Option<bool>,
     /// Write in the background.
-    #[schemars(extend("x-no-effect" = "writing always happens in the background", "x-msprobe" = "accepted, without effect there too"))]
+    #[schemars(extend("x-no-effect" = "trainmon always does", "x-msprobe" = "also without effect"))]
     pub(in crate::config) async_write: Option<bool>,
     /// The keys both dialects share.
     #[serde(flatten)]
@@ -54,7 +54,7 @@ pub(in crate::config) enum Framework {
     Ms,
 }
 
-/// One rank, or several.
+/// One rank or several.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(in crate::config) enum RankFile {
@@ -70,20 +70,20 @@ impl Default for RankFile {
     }
 }
 
-/// The monitors. `module` is on when named, unless `enabled` is false; the others need `"enabled": true`.
+/// The monitors. `module` is on if present, unless `enabled` is false; the others need `"enabled": true`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct MonitorsFile {
     /// Inputs and outputs of modules and their gradients.
     pub(in crate::config) module: Option<ModuleFile>,
-    /// Weight gradients, before and after they are reduced over ranks.
+    /// Weight gradients, before and after their reduction over ranks.
     pub(in crate::config) weight_grad: Option<WeightGradFile>,
     /// Optimizer moments (`exp_avg`, `exp_avg_sq`).
     pub(in crate::config) optimizer: Option<OptimizerFile>,
     /// Parameters before and after each step.
     pub(in crate::config) param: Option<ParamFile>,
-    /// The change each step makes to a parameter and its ratio to the parameter. Keeps a copy of each parameter.
+    /// Each step's change of a parameter and its ratio to the parameter. Keeps a copy of each parameter.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) update: Option<UpdateFile>,
     /// Collective communication.
@@ -95,12 +95,12 @@ pub(in crate::config) struct MonitorsFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct ModuleFile {
-    /// On.
+    /// Enable the monitor.
     #[default = true]
     pub(in crate::config) enabled: bool,
-    /// Parts of module names: a module is measured if its name contains one of them. Empty means all.
+    /// Substrings, one of which a module's name must contain. Empty: all.
     pub(in crate::config) targets: Vec<String>,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }
@@ -110,17 +110,17 @@ pub(in crate::config) struct ModuleFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct WeightGradFile {
-    /// On.
+    /// Enable the monitor.
     pub(in crate::config) enabled: bool,
     /// Measure the weight gradient after every micro-batch, not only the last.
     pub(in crate::config) monitor_mbs_grad: bool,
-    /// Micro-batches per step. Absent: what the training says.
+    /// Micro-batches per step. Default: the training's setting.
     #[schemars(range(min = 1))]
     pub(in crate::config) micro_batch_number: Option<u32>,
-    /// The same by its other name; `micro_batch_number` goes first.
+    /// Another name of `micro_batch_number`, which takes precedence.
     #[schemars(range(min = 1))]
     pub(in crate::config) grad_acc_steps: Option<u32>,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }
@@ -130,12 +130,12 @@ pub(in crate::config) struct WeightGradFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct OptimizerFile {
-    /// On.
+    /// Enable the monitor.
     pub(in crate::config) enabled: bool,
-    /// The moments; false switches the monitor off.
+    /// Measure the moments; false switches the monitor off.
     #[default = true]
     pub(in crate::config) mv_distribution: bool,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }
@@ -145,24 +145,24 @@ pub(in crate::config) struct OptimizerFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct ParamFile {
-    /// On.
+    /// Enable the monitor.
     pub(in crate::config) enabled: bool,
-    /// The parameters; false switches the monitor off.
+    /// Measure the parameters; false switches the monitor off.
     #[default = true]
     pub(in crate::config) param_distribution: bool,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }
 
-/// The change each step makes.
+/// Each step's change of a parameter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct UpdateFile {
-    /// On.
+    /// Enable the monitor.
     pub(in crate::config) enabled: bool,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }
@@ -172,22 +172,22 @@ pub(in crate::config) struct UpdateFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CcFile {
-    /// On.
+    /// Enable the monitor.
     pub(in crate::config) enabled: bool,
-    /// Record only calls from a stack that one of these regular expressions is found in; a frame is `<path>[<line>]`, a tab and
-    /// the function. Times have a row for each calling line then. PyTorch only.
+    /// Record only calls whose stack matches one of these regular expressions. A frame is `<path>[<line>]`, a tab and the
+    /// function. Times then have a row per calling line. PyTorch only.
     pub(in crate::config) cc_codeline: Vec<String>,
-    /// Measure the tensors before the call too.
+    /// Also measure the tensors before the call.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the stacks of the first step's calls and end the training. PyTorch only.
+    /// Write the call stacks of the first step and end the training. PyTorch only.
     pub(in crate::config) cc_log_only: bool,
-    /// Measure the tensors; false leaves sizes and times. Default: true.
+    /// Measure the tensors, not only sizes and times. Default: true.
     pub(in crate::config) cc_payload: Option<bool>,
-    /// The ranks that measure collectives. Empty means all.
+    /// The ranks that measure collectives. Empty: all.
     pub(in crate::config) module_ranks: Vec<u32>,
     /// The same keys, nested as in the flat form.
     pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,
-    /// What every monitor takes.
+    /// The keys of every monitor.
     #[serde(flatten)]
     pub(in crate::config) signal: Signal,
 }

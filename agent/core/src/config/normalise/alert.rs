@@ -1,4 +1,4 @@
-//! The alerts of a file, made whole.
+//! Completes the alerts of a file with their defaults.
 
 use crate::config::alert::{AlertActions, Alerting, Rule, RuleArgs};
 use crate::config::diagnostic::DiagnosticKind;
@@ -43,11 +43,11 @@ impl Alerting {
         let baselines = rules.iter().enumerate().filter(|(_, rule)| rule.rule == AlertRule::Baseline);
         for (index, _) in baselines.skip(1) {
             let key = format!("alert.rules[{index}].rule_name");
-            let fault = Fault::new(DiagnosticKind::Conflict, "`Baseline` stands here a second time");
+            let fault = Fault::new(DiagnosticKind::Conflict, "second `Baseline` rule");
             report.error(
                 report.place(&key),
                 &key,
-                fault.hint("name all golden runs in one rule: \"golden\": [\"a\", \"b\"]"),
+                fault.hint("list all golden runs in one rule: \"golden\": [\"a\", \"b\"]"),
             );
         }
         for always in [AlertRule::NormMismatch, AlertRule::ReplicaMismatch] {
@@ -59,7 +59,7 @@ impl Alerting {
     }
 }
 
-/// Rules of the file that look at nothing: what they are on is not measured.
+/// Warns of rules whose signals are not measured.
 pub(super) fn check_measured(config: &Config, file: &AlertFile, update_key: &str, report: &mut Report<'_>) {
     let rules = config.alert.rules.iter().take(file.rules.as_ref().map_or(0, Vec::len));
     for (index, rule) in rules.enumerate() {
@@ -74,12 +74,13 @@ pub(super) fn check_measured(config: &Config, file: &AlertFile, update_key: &str
         }
         let key = format!("alert.rules[{index}].rule_name");
         let names: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
-        let found = format!("`{}` looks at {}, which is not measured", rule.rule, names.join(", "));
+        let found = format!("`{}` checks {}, which is not measured", rule.rule, names.join(", "));
         if rule.rule == AlertRule::UpdateRatio {
-            let hint = format!("add {update_key}, or leave the rule out");
+            let hint = format!("add {update_key}, or remove the rule");
             report.error(report.place(&key), &key, Fault::new(DiagnosticKind::Conflict, found).hint(hint));
         } else {
-            let hint = "measure it, or leave the rule out; it finds something once `trainmon control` measures it";
+            let hint =
+                "measure it, or remove the rule; it becomes active if `trainmon ctl` enables the measurement later";
             report.warn(report.place(&key), &key, Fault::new(DiagnosticKind::NoEffect, found).hint(hint));
         }
     }
@@ -89,7 +90,7 @@ fn is_http(url: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
 }
 
-/// Which actions have something to act with.
+/// The actions that have a receiver.
 struct Described {
     webhook: bool,
     command: bool,
@@ -109,7 +110,7 @@ impl Described {
             };
             *flag = true;
             if !is_described {
-                let fault = Fault::new(DiagnosticKind::Conflict, format!("names `{object}`, which nothing describes"));
+                let fault = Fault::new(DiagnosticKind::Conflict, format!("`{object}` is not configured"));
                 report.error(report.place(key), key, fault.hint(format!("add an object `alert.{object}`")));
             }
         }
@@ -117,7 +118,7 @@ impl Described {
     }
 }
 
-/// What msprobe's rules look at where they are asked to look at sums instead of every tensor.
+/// The signals of msprobe's rules when they check sums instead of single tensors.
 const SUMMED: [AlertSignal; 7] = [
     AlertSignal::Kind(Kind::Actv),
     AlertSignal::Kind(Kind::ActvGrad),
@@ -128,7 +129,7 @@ const SUMMED: [AlertSignal; 7] = [
     AlertSignal::Kind(Kind::ParamUpdated),
 ];
 
-/// Which parameters a rule has.
+/// The parameters of a rule.
 fn knows(rule: AlertRule) -> &'static [&'static str] {
     match rule {
         AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::NormMismatch | AlertRule::Straggler => {
@@ -163,7 +164,7 @@ impl RuleArgs {
             report.error(
                 report.place(&key),
                 &key,
-                Fault::new(DiagnosticKind::UnknownKey, "not known to this rule").hint(hint),
+                Fault::new(DiagnosticKind::UnknownKey, "not a parameter of this rule").hint(hint),
             );
         }
         let own = Self::of_rule(rule);
@@ -234,13 +235,13 @@ impl Rule {
         let key = format!("{rule_key}.golden");
         if self.rule != AlertRule::Baseline {
             if report.has(&key) {
-                let fault = Fault::new(DiagnosticKind::Conflict, format!("`{}` is held against no run", self.rule));
-                report.error(report.place(&key), &key, fault.hint("leave `golden` out, or name the rule `Baseline`"));
+                let fault = Fault::new(DiagnosticKind::Conflict, format!("`{}` compares with no run", self.rule));
+                report.error(report.place(&key), &key, fault.hint("remove `golden`, or use the rule `Baseline`"));
             }
             return;
         }
         let is_missing = match golden {
-            // One that is no path was refused as such.
+            // A value that is not a path was already refused.
             None => !report.has(&key),
             Some(GoldenPaths::One(path)) => path.as_os_str().is_empty(),
             Some(GoldenPaths::Several(paths)) => {
@@ -248,7 +249,7 @@ impl Rule {
             }
         };
         if is_missing {
-            let fault = Fault::new(DiagnosticKind::MissingKey, "no run to be held against")
+            let fault = Fault::new(DiagnosticKind::MissingKey, "no run to compare with")
                 .expected("a run's directory or journal");
             report.error(
                 report.place(if report.has(&key) { &key } else { rule_key }),
@@ -258,8 +259,8 @@ impl Rule {
         }
         if on.scope.is_some() || on.signal.is_some() || !on.targets.is_empty() {
             let key = format!("{rule_key}.on");
-            let fault = Fault::new(DiagnosticKind::Conflict, "`Baseline` looks at all that both runs measured");
-            report.error(report.place(&key), &key, fault.hint("leave `on` out"));
+            let fault = Fault::new(DiagnosticKind::Conflict, "`Baseline` checks everything that both runs measured");
+            report.error(report.place(&key), &key, fault.hint("remove `on`"));
         }
     }
 
@@ -273,42 +274,42 @@ impl Rule {
             let given =
                 [("scope", on.scope.is_some()), ("signal", on.signal.is_some()), ("targets", !on.targets.is_empty())];
             for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
-                refuse(name, "`ReplicaMismatch` looks at every copy".to_owned(), "leave it out");
+                refuse(name, "`ReplicaMismatch` checks every copy".to_owned(), "remove it");
             }
         }
         let only = matches!(self.rule, Collapse | Stall | NormMismatch | UpdateRatio | Straggler);
         if only && on.signal.is_some() && self.signals != own.signals {
-            refuse("signal", format!("`{}` looks at `{}` only", self.rule, own.signals[0]), "leave `signal` out");
+            refuse("signal", format!("`{}` checks only `{}`", self.rule, own.signals[0]), "remove `signal`");
         }
         let is_wide = on.scope.is_none_or(|scope| scope == AlertScope::Global);
         if matches!(self.rule, Collapse | Stall | NormMismatch | Straggler) && !is_wide {
-            refuse("scope", format!("`{}` looks at one number for the run", self.rule), "leave `scope` out");
+            refuse("scope", format!("`{}` checks one number of the run", self.rule), "remove `scope`");
         }
         if !self.targets.is_empty() && self.scope == AlertScope::Global {
             refuse(
                 "targets",
-                "a rule on the whole run has no targets".to_owned(),
+                "a rule for the whole run has no targets".to_owned(),
                 "add \"scope\": \"layer\" or \"tensor\"",
             );
         }
         for signal in &self.signals {
             let is_number = !matches!(signal, AlertSignal::Grad | AlertSignal::Kind(_));
             if is_number && on.scope.is_some_and(|scope| scope != AlertScope::Global) {
-                refuse("scope", format!("`{signal}` is one number for the run"), "write \"global\", or leave it out");
+                refuse("scope", format!("`{signal}` is one number of the run"), "write \"global\", or remove it");
             }
             if is_number
                 && !only
                 && matches!(signal, AlertSignal::GradNormRatio | AlertSignal::StepTime | AlertSignal::StragglerLag)
             {
                 let hint = "use `NormMismatch`, `Stall` or `Straggler`";
-                refuse("signal", format!("`{signal}` has a rule of its own"), hint);
+                refuse("signal", format!("`{signal}` has its own rule"), hint);
             }
             if matches!(signal, AlertSignal::Kind(kind) if kind.is_feature()) {
-                refuse("signal", format!("`{signal}` is a module's feature, not a tensor"), "name a kind of tensor");
+                refuse("signal", format!("`{signal}` is a module's feature, not a tensor"), "write a kind of tensor");
             }
             if *signal == AlertSignal::Kind(Kind::Scalar) {
-                let found = format!("`{signal}` is what the script tells, and no rule looks at it");
-                refuse("signal", found, "name a kind of tensor, or `loss`");
+                let found = format!("`{signal}` comes from the script, and no rule checks it");
+                refuse("signal", found, "write a kind of tensor, or `loss`");
             }
         }
     }

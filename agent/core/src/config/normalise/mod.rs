@@ -1,4 +1,4 @@
-//! From the file's form to the effective config.
+//! Builds the effective config from the file's form.
 
 mod alert;
 mod v1;
@@ -23,12 +23,12 @@ fn check_window(file: &CommonFile, report: &mut Report<'_>) {
     if let Some(stop) = stop_step.filter(|&stop| stop <= start_step) {
         let key = "stop_step";
         let found = format!("no step would be measured: {stop} is not after `start_step`, {start_step}");
-        let hint = "`stop_step` is the first step no longer measured: write a larger number, or leave it out";
+        let hint = "`stop_step` is the first step no longer measured: write a larger number, or remove it";
         report.refuse(report.place(key), key, Fault::new(Kind::Conflict, found).hint(hint));
     }
 }
 
-/// `is_msprobes`: whether the file has keys that only msprobe's layout has a meaning for.
+/// `is_msprobes`: whether the file has keys that only apply to msprobe's layout.
 fn csv(file: &CommonFile, is_msprobes: bool) -> Csv {
     let is_msprobes = is_msprobes || file.step_count_per_record.is_some();
     Csv {
@@ -48,7 +48,7 @@ fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
     control.enabled.then_some(control)
 }
 
-/// Captures on demand: where the file has the object, and where something else may ask for one.
+/// Captures on demand: enabled by their object, or if another feature may request one.
 fn capture(file: &CommonFile, is_dynamic: bool, report: &mut Report<'_>) -> Option<CaptureOnDemand> {
     let is_controlled = file.control.as_ref().is_some_and(|control| control.enabled);
     let action = file.alert.capturing_action();
@@ -58,9 +58,9 @@ fn capture(file: &CommonFile, is_dynamic: bool, report: &mut Report<'_>) -> Opti
             if let Some(action) = action.filter(|_| !capture.enabled) {
                 let key = "capture.enabled";
                 let name = if action == AlertAction::Replay { "replay" } else { "dump" };
-                let found = format!("an alert has the action `{name}`, and captures are switched off");
+                let found = format!("an alert has the action `{name}`, but captures are off");
                 let fault = Fault::new(Kind::Conflict, found);
-                report.error(report.place(key), key, fault.hint("leave `enabled` out, or the action"));
+                report.error(report.place(key), key, fault.hint("remove `enabled` or the action"));
             }
             capture.enabled.then(|| capture.clone())
         }
@@ -70,12 +70,12 @@ fn capture(file: &CommonFile, is_dynamic: bool, report: &mut Report<'_>) -> Opti
     capture.map(|capture| capture.keeping_steps(action == Some(AlertAction::Replay)))
 }
 
-/// As a share; 0 is none.
+/// The overhead budget as a share; 0 means none.
 fn budget(file: &CommonFile) -> Option<f64> {
     (file.overhead_budget > 0.0).then_some(file.overhead_budget / 100.0)
 }
 
-/// What both dialects say by the same keys. The rest is as without a file: each dialect has its own words for it.
+/// The settings that both dialects share. The rest has the defaults, because each dialect has its own keys for it.
 fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Report<'_>) -> Config {
     check_window(file, report);
     let named = |format: Format| file.format.contains(format);
@@ -107,18 +107,17 @@ fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Rep
     }
 }
 
-/// Whether the scrape page is switched on by a name in `format` or by `page`.
+/// Whether a name in `format` or `page` enables the scrape page.
 fn asks_for_page(file: &CommonFile) -> bool {
     file.format.contains(Format::Prometheus) || file.page == Some(true)
 }
 
-/// The scrape page with the live page, where `page` says so or says nothing of it.
+/// The scrape page, with the live page if `page` enables it or is missing.
 fn with_page(file: &CommonFile, prometheus: Option<Prometheus>) -> Option<Prometheus> {
     prometheus.map(|prometheus| Prometheus { page: file.page.unwrap_or(prometheus.page), ..prometheus })
 }
 
-/// What an output that `format` may name and an object of its own may describe is to be like; the flag beside the object
-/// is its key `enabled`, which has the last word.
+/// The settings of an output that `format` names or an object describes. The object's key `enabled` takes precedence.
 fn asked_for<T: Clone + Default>(
     is_named: bool,
     described: Option<(&T, bool)>,
@@ -128,7 +127,7 @@ fn asked_for<T: Clone + Default>(
     match described {
         Some((_, false)) => {
             if is_named {
-                let fault = Fault::new(Kind::NoEffect, "switches off what `format` or `page` asks for");
+                let fault = Fault::new(Kind::NoEffect, "disables the output that `format` or `page` enables");
                 report.warn(report.place(enabled_key), enabled_key, fault);
             }
             None

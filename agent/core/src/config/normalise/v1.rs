@@ -25,16 +25,16 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
     for (name, value) in &file.targets {
         let key = crate::config::report::join("targets", name);
         if value.as_object().is_some_and(|inner| !inner.is_empty()) {
-            let fault = Fault::new(Kind::NoEffect, "what stands in the braces has no effect");
-            report.warn(report.place(&key), &key, fault.hint("inputs and outputs are always measured both"));
+            let fault = Fault::new(Kind::NoEffect, "the content of the braces has no effect");
+            report.warn(report.place(&key), &key, fault.hint("write {}: inputs and outputs are always measured"));
         }
     }
     let append_output = append_output(&file.append_output, report);
     let csv_layout = csv(&file.common, append_output.is_some());
     if append_output.is_some() && csv_layout.layout == Some(FileLayout::Run) {
         let key = "append_output";
-        let fault = Fault::new(Kind::NoEffect, "has no effect: it looks for directories of msprobe's layout");
-        report.warn(report.place(key), key, fault.hint("leave `layout` out, or write \"layout\": \"msprobe\""));
+        let fault = Fault::new(Kind::NoEffect, "has no effect: it applies to msprobe's layout only");
+        report.warn(report.place(key), key, fault.hint("remove `layout`, or write \"layout\": \"msprobe\""));
     }
     let common = common(&file.common, csv_layout, dynamic_on.is_some(), report);
     let config = Config {
@@ -68,8 +68,8 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
     config
 }
 
-/// msprobe's dynamic mode: the environment switches it on, the file measuring. Its steps begin where the file says
-/// `dynamic_on`, so `start_step` means nothing there.
+/// msprobe's dynamic mode: the environment enables it, and the file switches measuring. Its steps begin when the file sets
+/// `dynamic_on`, so `start_step` has no effect.
 fn dynamic_on(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Option<bool> {
     let is_dynamic = env(DYNAMIC_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     if file.dynamic_on && !is_dynamic {
@@ -84,15 +84,15 @@ fn v1_activations(file: &V1File, signal: Signal, report: &mut Report<'_>) -> Opt
     if file.forward_only && file.backward_only {
         let key = "backward_only";
         let fault = Fault::new(Kind::Conflict, "excludes `forward_only`: nothing would be measured");
-        report.error(report.place(key), key, fault.hint("leave both out to measure both directions"));
+        report.error(report.place(key), key, fault.hint("remove both to measure both directions"));
         return None;
     }
-    // No targets mean every module; the literal target "" means the root module only.
+    // No targets mean every module; the literal target "" means only the root module.
     let all = file.all_xy || file.targets.is_empty();
     Some(Activations { signal, forward: !file.backward_only, backward: !file.forward_only, all })
 }
 
-/// The time between two tags; an empty list is none.
+/// The time between two tags; an empty list means none.
 fn append_output(tags: &[String], report: &mut Report<'_>) -> Option<TimeWindow> {
     let key = "append_output";
     let at = report.place(key);
@@ -117,13 +117,13 @@ fn append_output(tags: &[String], report: &mut Report<'_>) -> Option<TimeWindow>
     let window = TimeWindow { first: first?, last: last? };
     if window.last < window.first {
         let fault = Fault::new(Kind::Conflict, format!("`{}` is before `{}`", window.last, window.first));
-        report.error(at, key, fault.hint("write the earlier time first; a year's end cannot lie between them"));
+        report.error(at, key, fault.hint("write the earlier time first, in the same year"));
         return None;
     }
     Some(window)
 }
 
-/// The features asked for. An empty list means every linear module, and nothing for the other features.
+/// The requested features. An empty list means every linear module, and nothing for the other features.
 fn features(file: &V1File, report: &mut Report<'_>) -> Option<Features> {
     if !file.recording_l2_features {
         return None;
