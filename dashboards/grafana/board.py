@@ -84,7 +84,7 @@ class Dashboard:
         page = f"label_values(trainmon_build_info{{{selector}}}, instance)"
         self._dashboard.with_variable(self._choice("instance", "Live page of", page))
         runbook = TextBoxVariable("runbook").label("Runbook").default_value(RUNBOOK)
-        self._dashboard.with_variable(runbook.description("Where docs/runbook.md can be read"))
+        self._dashboard.with_variable(runbook.description("The address of docs/runbook.md"))
         for title, severity, color in (("Pages", "page", PAGE_COLOR), ("Tickets", "ticket", TICKET_COLOR)):
             self._annotate(title, (firing(severity), "{{alertname}}", "{{severity}}: run {{run}} {{rank}}"), color)
         return self
