@@ -148,7 +148,7 @@ impl PyPendingStep {
     fn record_rows(&self, labels: Vec<RowLabel>, places: Vec<(Bound<'_, PyAny>, usize)>) -> PyResult<Vec<f64>> {
         if labels.len() != places.len() {
             let message =
-                format!("expected one place per label, found {} labels and {} places", labels.len(), places.len());
+                format!("expected one place per label, found labels: {}, places: {}", labels.len(), places.len());
             return Err(PyValueError::new_err(message));
         }
         let mut rows = Vec::with_capacity(places.len());

@@ -36,13 +36,11 @@ def ensure_not_installed() -> None:
     trainmon."""
     real = real_msprobe()
     if real is not None:
-        raise ImportError(
-            f"msprobe is installed beside trainmon's replacement: `{real}`; {_HINT}"
-        )
+        raise ImportError(f"msprobe is installed beside trainmon's replacement: `{real}`; {_HINT}")
 
 
 class AclGraphDumper:
-    """msprobe's capture of Ascend graphs, which trainmon does not support."""
+    """Msprobe's capture of Ascend graphs, which trainmon does not support."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         _refuse("AclGraphDumper")
@@ -54,7 +52,7 @@ def set_fx_dump_config(*_args: Any, **_kwargs: Any) -> None:
 
 
 def set_ge_dump_config(*_args: Any, **_kwargs: Any) -> None:
-    """msprobe's capture of GE graphs, which trainmon does not support."""
+    """Msprobe's capture of GE graphs, which trainmon does not support."""
     _refuse("set_ge_dump_config")
 
 

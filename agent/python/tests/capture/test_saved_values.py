@@ -79,7 +79,7 @@ def test_a_path_that_leads_elsewhere_or_nowhere_is_refused_with_its_reason(tmp_p
     (tmp_path / "inside").mkdir()
     with pytest.raises(ValueError, match=r"holds `\.\.`"):
         save_tensor(torch.ones(1), str(tmp_path / "inside" / ".." / "outside"))
-    with pytest.raises(ValueError, match="missing` is no directory to write to"):
+    with pytest.raises(ValueError, match="missing` is not a directory"):
         save_tensor(torch.ones(1), str(tmp_path / "missing" / "x"))
     with pytest.raises(TypeError, match="expected a tensor, found `list`"):
         save_tensor([1.0], str(tmp_path / "x"))  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_a_tag_that_is_no_file_name_is_refused_before_anything_is_written(tmp_pa
 
 
 def test_a_tree_of_values_without_a_place_is_refused_and_may_be_given_one_later(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`dump_path` says where to write"):
+    with pytest.raises(ValueError, match="`dump_path` is required"):
         SingleSave.save({"loss": torch.ones(1)})
     SingleSave(str(tmp_path)).save({"loss": torch.ones(1)})
     assert (tmp_path / "data/loss/step0/rank0/micro_step0/loss.npy").exists()

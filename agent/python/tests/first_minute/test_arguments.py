@@ -145,13 +145,13 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "scheduler": (scheduler, "expected a torch.optim.Optimizer, found LambdaLR\nhint: give scheduler.optimizer"),
     "plateau": (on_plateau, "found ReduceLROnPlateau\nhint: give scheduler.optimizer"),
     "megatron's": (OptimizerParamScheduler, "found OptimizerParamScheduler\nhint: give scheduler.optimizer"),
-    "scaler": (lambda _: torch.amp.GradScaler("cpu"), "found GradScaler\nhint: give the optimizer that it steps"),
+    "scaler": (lambda _: torch.amp.GradScaler("cpu"), "found GradScaler\nhint: pass the optimizer that it steps"),
     "a model": (lambda _: a_model(), "found Sequential\nhint: `watch(model, optimizer)`"),
     "parameters": (lambda one: iter(one.param_groups[0]["params"]), "optimizer: expected a torch.optim.Optimizer"),
-    "a number": (lambda _: 1e-3, "found float\nhint: give the object whose `step()` changes the parameters"),
-    "twice": (lambda one: [one, one], "optimizer: the same one stands twice in the list\nhint: give each once"),
+    "a number": (lambda _: 1e-3, "found float\nhint: pass the object whose `step()` changes the parameters"),
+    "twice": (lambda one: [one, one], "optimizer: the list has the same one twice\nhint: pass each once"),
     "none": (lambda _: [], "optimizer: expected one or several, found an empty list"),
-    "one of several": (lambda one: [one, 1e-3], "found float\nhint: give the object whose `step()`"),
+    "one of several": (lambda one: [one, 1e-3], "found float\nhint: pass the object whose `step()`"),
 }
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_optimizer_is_refused(model: nn.Module, optimizer: Any, here:
 
 MODELS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
     "state": (lambda one: one.state_dict(), "found OrderedDict\nhint: give `list(models.values())`"),
-    "parameters": (lambda one: one.parameters(), "found generator\nhint: give the module itself, not an iterator"),
+    "parameters": (lambda one: one.parameters(), "found generator\nhint: pass the module itself, not an iterator"),
     "function": (lambda one: one.forward, "expected a torch.nn.Module or a list of them, found method"),
     "none": (lambda _: None, "found NoneType"),
     "no chunks": (lambda _: [], "found an empty list"),
@@ -231,7 +231,7 @@ def test_a_rank_that_cannot_be_told_is_refused(
     model: nn.Module, optimizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half_set(monkeypatch)
-    with pytest.raises(RuntimeError, match="cannot tell which rank this is"):
+    with pytest.raises(RuntimeError, match="cannot determine the rank of this process"):
         trainmon.watch(model, optimizer)
 
 

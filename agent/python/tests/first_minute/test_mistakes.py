@@ -80,7 +80,7 @@ def test_a_second_watch_of_the_same_training_takes_over(
     wrapped = Wrapped(optimizer)
     second = trainmon.watch(nn.ModuleList([model]), wrapped, config=GRADIENTS, output_dir=here / "second")
     heard = said()
-    assert "warning: this model and optimizer are watched already: that watch is closed (its files: " in heard
+    assert "warning: this model and optimizer are watched already: closed the earlier watch (its files: " in heard
     assert str(here / "first") in heard
     train(model, wrapped, 2)
     second.close()
@@ -197,7 +197,7 @@ def test_with_msprobes_import_a_rank_that_cannot_be_told_is_a_warning(
     second = trainmon.TrainerMonitorV2("monitor.json")
     second.start(model, optimizer)
     heard = said()
-    assert heard.count("trainmon: warning: cannot tell which rank this is") == 2, heard
+    assert heard.count("trainmon: warning: cannot determine the rank of this process") == 2, heard
     assert heard.count("nothing is measured; training goes on") == 2
     train(model, optimizer, 1)
     monitor.close()
@@ -251,7 +251,7 @@ def test_what_the_trainings_own_code_raises_is_not_to_be_reported(model: nn.Modu
     trainmon.watch(own, None, config=GRADIENTS).close()
     heard = said()
     assert "failed and is off" in heard and "RuntimeError: not now" in heard
-    assert f"hint: it was raised by the training's own code: look at `{__file__}`" in heard
+    assert f"hint: the training's own code raised it: see `{__file__}`" in heard
     assert "please report" not in heard
 
 

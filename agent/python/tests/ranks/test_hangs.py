@@ -185,7 +185,7 @@ def test_a_rank_that_makes_another_operation_under_that_number_has_not_entered()
     (told,) = told_after(ranks, 8)
     assert told.endswith(
         "all_reduce 5 of group world: entered by ranks 0, 2, not by rank 1; "
-        "under that number ranks 0, 2 make all_reduce (8 bytes), rank 1 makes broadcast (8 bytes)"
+        "under that number ranks 0, 2 call all_reduce (8 bytes), rank 1 calls broadcast (8 bytes)"
     )
 
 
@@ -198,7 +198,7 @@ def test_a_rank_that_skips_an_operation_and_makes_one_of_another_size_is_named(f
     (told,) = told_after([*ranks[first:], *ranks[:first]], 8)
     assert told.endswith(
         "all_reduce 5 of group dp: entered by ranks 0, 1, not by rank 2; "
-        "under that number ranks 0, 1 make all_reduce (12 bytes), rank 2 makes all_reduce (40 bytes)"
+        "under that number ranks 0, 1 call all_reduce (12 bytes), rank 2 calls all_reduce (40 bytes)"
     )
 
 
@@ -209,8 +209,8 @@ def test_of_two_ranks_that_make_different_operations_nobody_is_accused(op: str) 
     ranks[1].enter(op, "world", [0, 1], 5, size=40)
     (told,) = told_after(ranks, 8)
     assert told == (
-        "Stall: no step for 100 s: ranks make different operations under number 5 of group world: "
-        f"rank 0 makes all_reduce (12 bytes), rank 1 makes {op} (40 bytes)"
+        "Stall: no step for 100 s: ranks call different operations under number 5 of group world: "
+        f"rank 0 calls all_reduce (12 bytes), rank 1 calls {op} (40 bytes)"
     )
 
 
@@ -223,8 +223,8 @@ def test_without_a_majority_of_the_group_every_side_is_named_and_who_is_on_none(
     verdict = verdict_on(one, range(6), {**found, **gone})
     assert verdict.is_cause, "rank 4 waits for nobody"
     assert verdict.message(9).endswith(
-        "under number 5 of group dp: ranks 0, 1 make all_reduce (12 bytes) at train.py[3], "
-        "rank 2 makes all_reduce (40 bytes), rank 3 is past it, rank 4 is not there, rank 5 is not heard of"
+        "under number 5 of group dp: ranks 0, 1 call all_reduce (12 bytes) at train.py[3], "
+        "rank 2 calls all_reduce (40 bytes), rank 3 is past it, rank 4 is missing, rank 5 is not responding"
     )
 
 
@@ -310,7 +310,7 @@ def test_a_handle_that_nobody_waits_for_is_no_hang_and_a_silent_rank_is_named() 
     # A rank whose steps are longer writes later.
     assert told_after(lone, 5) == []
     (told,) = told_after(lone, 1)
-    assert told.endswith("entered by rank 0; nothing is heard of rank 1")
+    assert told.endswith("entered by rank 0; no response from rank 1")
 
 
 def test_a_rank_that_notices_the_stall_later_than_others_is_not_called_silent() -> None:
@@ -354,7 +354,7 @@ def test_what_a_device_has_not_told_of_in_a_pause_is_no_hang() -> None:
     ("entered", "elsewhere", "silent", "words"),
     [
         ([0, 1], [2], [], "entered by ranks 0, 1, not by rank 2"),
-        ([0], [], [1], "entered by rank 0; nothing is heard of rank 1"),
+        ([0], [], [1], "entered by rank 0; no response from rank 1"),
         ([0, 1], [], [], "entered by ranks 0, 1: all of them"),
         (range(20), [21], [], "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more, not by rank 21"),
     ],

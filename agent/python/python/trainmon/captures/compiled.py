@@ -149,8 +149,8 @@ class CompiledCode:
             return None
 
     def _switched(self, compiled: _Compiled, callback: Any) -> None:
-        """Handles a call of the switch: the wrapper sets its own callback first, and finally restores the previous one.
-        """
+        """Handles a call of the switch: the wrapper sets its own callback first, and finally restores the previous
+        one."""
         compiled.switched += 1
         found = compiled.frame.f_locals
         is_put_back = callback is found.get("prior", self) and callback is not found.get("callback")

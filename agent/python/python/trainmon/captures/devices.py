@@ -41,8 +41,8 @@ class DeviceNumbers:
         streams: Callable[[torch.device], Streams] = streams_of,
         kernels: Callable[[torch.device], Kernels] = kernels_of,
     ) -> None:
-        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted ones.
-        """
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted
+        ones."""
         self._capture = capture
         self._lock = threading.Lock()
         #: A device's, created at first use, as its batch.

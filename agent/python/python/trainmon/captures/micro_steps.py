@@ -1,5 +1,5 @@
-"""The micro-batch in progress, if Megatron-core's schedules are used: `construct.json` then has it beside each parent.
-"""
+"""The micro-batch in progress, if Megatron-core's schedules are used: `construct.json` then has it beside each
+parent."""
 
 from __future__ import annotations
 

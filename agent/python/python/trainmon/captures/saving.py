@@ -69,8 +69,8 @@ class SingleSave:
 
     @classmethod
     def save(cls, data: dict[str, Any]) -> None:
-        """Writes each tag's tensor, list or dict of tensors. Raises `ValueError` if a tag or key cannot be a file name.
-        """
+        """Writes each tag's tensor, list or dict of tensors. Raises `ValueError` if a tag or key cannot be a file
+        name."""
         self = cls()
         for tag, value in data.items():
             _check_names(tag, value)
@@ -102,8 +102,8 @@ class SingleSave:
 
 
 def _check_names(name: str, value: Any) -> None:
-    """Checks before anything is written: a tag or key is part of a file's name, and must not lead to another directory.
-    """
+    """Checks before anything is written: a tag or key is part of a file's name, and must not lead to another
+    directory."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise ValueError(f"SingleSave: `{name}` cannot be a file name")
     if isinstance(value, list | tuple):

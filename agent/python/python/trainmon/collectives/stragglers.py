@@ -196,7 +196,8 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
         if missing == _UNHEARD:
             self._monitor.say(
                 "info",
-                f"cannot determine the straggler of the group `{window.group}`: some of its ranks are not watched, or have ended",
+                f"cannot determine the straggler of the group `{window.group}`: "
+                "some of its ranks are not watched, or have ended",
                 None,
             )
 

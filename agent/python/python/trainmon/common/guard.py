@@ -118,8 +118,8 @@ class Guard:
         return self._left_out.get(hook, ())
 
     def each(self, hook: str, what: str, body: Callable[[], R]) -> R | None:
-        """Runs `body` for one object, unless the hook is off or failed at it; returns None then, and if it fails now.
-        """
+        """Runs `body` for one object, unless the hook is off or failed at it; returns None then, and if it fails
+        now."""
         if self.is_off(hook, what):
             return None
         try:

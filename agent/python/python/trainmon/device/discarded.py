@@ -43,8 +43,8 @@ class Discarded:
             self._steps.append(_Step(pages, rows, found))
 
     def look(self, refusal: Callable[[torch.device], str | None]) -> None:
-        """Checks the rows that have arrived. Never waits. `refusal`: the reason why a device must not be queried now.
-        """
+        """Checks the rows that have arrived. Never waits. `refusal`: the reason why a device must not be queried
+        now."""
         while self._steps:
             step = self._steps[0]
             if any(refusal(page.device_table.device) is not None for page in step.pages):

@@ -28,8 +28,8 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: to
 
 
 class DeviceFingerprints:
-    """Fingerprints of one watch. Keeps the factors of each device: 8 MiB, from the first use of torch's operators on.
-    """
+    """Fingerprints of one watch. Keeps the factors of each device: 8 MiB, from the first use of torch's operators
+    on."""
 
     def __init__(self, kernels: Callable[[torch.device], Kernels | None] = lambda _device: None) -> None:
         """`kernels`: those of a device, None if it has none: torch's operators compute the same numbers."""

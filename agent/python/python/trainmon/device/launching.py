@@ -36,8 +36,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Ratio:
-    """The norm of a change divided by that of the changed tensor: of two rows that arrive together, the change's first.
-    """
+    """The norm of a change divided by that of the changed tensor: of two rows that arrive together, the change's
+    first."""
 
     def __init__(self, tensor_id: int) -> None:
         self._tensor_id = tensor_id

@@ -125,8 +125,8 @@ class Measurer:
             self.queue.enqueue_all(elsewhere, factor, norm, uncounted)
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
-        """Records for `label` the reading that another tensor id of its kind got in this step. False if there is none.
-        """
+        """Records for `label` the reading that another tensor id of its kind got in this step. False if there is
+        none."""
         if self._queue is not None and self._queue.repeat(label, of_tensor_id):
             return True
         return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
@@ -193,7 +193,7 @@ class Measurer:
             self.queue.enqueue_update(tensor_id, values)
 
     def kernels(self, device: torch.device) -> Any:
-        """trainmon's kernels of a device, if they are in use there already; None otherwise."""
+        """The kernels of a device, if they are in use there already; None otherwise."""
         return None if self._queue is None else self._queue.kernels(device)
 
     def launch(self) -> None:

@@ -46,8 +46,8 @@ class DeviceQueue:
         streams: Callable[[torch.device], Streams] = streams_of,
         kernels: Callable[[torch.device], Kernels] = kernels_of,
     ) -> None:
-        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted ones.
-        """
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted
+        ones."""
         self._monitor = monitor
         self._transfers = Transfers(monitor, streams)
         launchers = Launchers(monitor.say, self._transfers.streams, kernels)

@@ -53,16 +53,16 @@ class Streams:
         return None
 
     def mark(self, earlier: Any = None) -> Any:
-        """An event after everything queued on the current stream so far. An earlier event of that stream may be reused.
-        """
+        """An event after everything queued on the current stream so far. An earlier event of that stream may be
+        reused."""
         return None
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until current readers are done, whoever frees it."""
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
-        """Starts copying `device` to `host` after all marks, beside the current stream; returns the event of its end.
-        """
+        """Starts copying `device` to `host` after all marks, beside the current stream; returns the event of its
+        end."""
         host.copy_(device)
         return Event()
 

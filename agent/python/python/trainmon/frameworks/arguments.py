@@ -43,8 +43,8 @@ def check_name(name: Any) -> None:
 
 
 def check(model: Any, optimizer: Any) -> None:
-    """Raises `TypeError` for objects that are no model or no optimizer, `ValueError` for an optimizer of another model.
-    """
+    """Raises `TypeError` for objects that are no model or no optimizer, `ValueError` for an optimizer of another
+    model."""
     check_model(model, optimizer)
     check_optimizer(optimizer)
     check_belongs(models_of(model), optimizer)
@@ -104,14 +104,15 @@ def integer_of(value: Any) -> int | None:
 
 
 def check_groups(**groups: Any) -> None:
-    """Raises `TypeError` for objects that are no process group, `RuntimeError` before torch.distributed is initialised.
-    """
+    """Raises `TypeError` for objects that are no process group, `RuntimeError` before torch.distributed is
+    initialised."""
     for name, group in groups.items():
         if group is None:
             continue
         if world_rank() is None:
             raise RuntimeError(
-                f"{name}: torch.distributed is not initialised\nhint: call `watch` after `init_process_group`, or omit the argument"
+                f"{name}: torch.distributed is not initialised\n"
+                "hint: call `watch` after `init_process_group`, or omit the argument"
             )
         if isinstance(group, list | tuple | dict | str):
             raise TypeError(

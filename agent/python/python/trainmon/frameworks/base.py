@@ -108,8 +108,8 @@ class Framework(abc.ABC):
         """This rank's part of the aggregated gradient (a shard if sharded); None if there is none."""
 
     def is_summand(self, parameter: Parameter) -> bool:
-        """Whether this rank has a term of the gradient, in a sum that is never computed: `reduced` then returns None.
-        """
+        """Whether this rank has a term of the gradient, in a sum that is never computed: `reduced` then returns
+        None."""
         return False
 
     def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:

@@ -139,7 +139,7 @@ class Fsdp2(Sharded):
         return None if self.is_summand(parameter) else _filled(parameter.tensor.grad)
 
     def is_summand(self, parameter: Parameter) -> bool:
-        """torch leaves it as a summand if ranks with the same parameter compute with other parts of the input
+        """Torch leaves it as a summand if ranks with the same parameter compute with other parts of the input
         (`SequenceParallel`): each operation of the optimizer sums it. trainmon issues no collective."""
         gradient: Any = parameter.tensor.grad
         return is_summand(gradient)

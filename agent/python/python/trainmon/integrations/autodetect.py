@@ -262,8 +262,8 @@ def _outermost(called: torch.nn.Module, parameters: set[int]) -> list[torch.nn.M
 
 
 def _roots_with(parameters: set[int]) -> list[torch.nn.Module]:
-    """The outermost modules of the process that hold some of these parameters. Once per optimizer: walks all objects.
-    """
+    """The outermost modules of the process that hold some of these parameters. Once per optimizer: walks all
+    objects."""
     import torch
 
     # By class: a proxy object may run code when its type is queried.

@@ -19,8 +19,8 @@ _LONGEST_TAG = 5000
 
 
 class Tracker:
-    """The interface for the exporter. Imports only what the script has imported: without the package there is no run.
-    """
+    """The interface for the exporter. Imports only what the script has imported: without the package there is no
+    run."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -94,7 +94,8 @@ def _script(name: str) -> Program:
             source = opened.read()
     except OSError as error:
         _fail(
-            f"cannot read the script `{name}`: {error}", "put trainmon's options before the script, the script's after it"
+            f"cannot read the script `{name}`: {error}",
+            "put trainmon's options before the script, the script's after it",
         )
     file = str(path.absolute())
     attributes = {

@@ -21,7 +21,8 @@ try:
     from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 except ImportError as error:
     raise ImportError(
-        f"trainmon.integrations.transformers requires the package `transformers`: {error}\nhint: pip install transformers"
+        f"trainmon.integrations.transformers requires the package `transformers`: {error}\n"
+        "hint: pip install transformers"
     ) from error
 
 from trainmon.frameworks.optimizer_hooks import InstanceMethod

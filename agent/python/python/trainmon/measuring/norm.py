@@ -62,8 +62,8 @@ class StepNorm:
         return arrived
 
     def close(self, complete: Callable[[float], None]) -> None:
-        """Registers that no more tensors come; `complete` receives the sum of squares, at once if nothing is pending.
-        """
+        """Registers that no more tensors come; `complete` receives the sum of squares, at once if nothing is
+        pending."""
         self._closed = True
         self._complete = complete
         if self._awaited == 0:

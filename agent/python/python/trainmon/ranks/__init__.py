@@ -1,2 +1,2 @@
-"""Exchanges between ranks beside the training: sums for the norm, changes they agree on, the place where a job hangs.
-"""
+"""Exchanges between ranks beside the training: sums for the norm, changes they agree on, the place where a job
+hangs."""

@@ -122,9 +122,7 @@ class Replay:
             self._has_said_size = True
             size = max(1, values.bytes // _MIB)
             most = self._monitor.settings().kept_steps
-            self._monitor.say(
-                "info", f"the latest {most} steps are kept for replay: {size} MiB each, plus the batch"
-            )
+            self._monitor.say("info", f"the latest {most} steps are kept for replay: {size} MiB each, plus the batch")
         return kept
 
     def step_is_over(self) -> None:
@@ -232,7 +230,9 @@ class Replay:
                 call.function(*(given_again(one) for one in call.arguments), **keywords)
         except StepIsOver as over:
             if over.optimizer is not None and not self._loss_scale.is_ours(over.optimizer):
-                raise _NotRunError("the step of another optimizer came first, and code after it is not replayed") from None
+                raise _NotRunError(
+                    "the step of another optimizer came first, and code after it is not replayed"
+                ) from None
         finally:
             for wrapper, syncs in zip(wrappers, before, strict=True):
                 wrapper.require_backward_grad_sync = syncs

@@ -1,5 +1,5 @@
-"""After some steps: computes the fingerprints of tensors with copies on other ranks, and submits them for comparison.
-"""
+"""After some steps: computes the fingerprints of tensors with copies on other ranks, and submits them for
+comparison."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class Comparison:
             self._join()
 
     def cast_by(self) -> int | None:
-        """The number of ranks that have published theirs; None after the comparison's first rank has deleted its keys.
-        """
+        """The number of ranks that have published theirs; None after the comparison's first rank has deleted its
+        keys."""
         return self._store.add(self._key("cast"), 0) if self._store.check([self._key("cast")]) else None
 
     @property

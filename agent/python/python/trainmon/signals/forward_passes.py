@@ -68,8 +68,8 @@ class ForwardPasses:
         return min(max(chunk.turns, max(chunk.calls.values(), default=0) - 1, 0), most)
 
     def called(self, vpp_stage: int, outputs: Iterable[torch.Tensor]) -> None:
-        """Registers a call of a module of the chunk: its outputs signal the backward pass if no module around it can.
-        """
+        """Registers a call of a module of the chunk: its outputs signal the backward pass if no module around it
+        can."""
         chunk = self._chunks[vpp_stage]
         if self._job.grad_acc_steps > 1 and not chunk.is_inside:
             self._await_backward(chunk, outputs)

@@ -1,5 +1,5 @@
-"""Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to step.
-"""
+"""Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to
+step."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class RankLayout:
         self._is_told = self._is_written = monitor.world_size == 1
 
     def tell(self) -> None:
-        """Called after a step, when the optimizer's states exist. If the rank writes no files, there is no layout file.
-        """
+        """Called after a step, when the optimizer's states exist. If the rank writes no files, there is no layout
+        file."""
         if self._is_told and self._is_written:
             return
         directory = None if self._is_written else self._monitor.rank_directory

@@ -276,7 +276,7 @@ class Activations:
             self._has_said_again = True
             self._monitor.say(
                 "info",
-                "activations have more than one gradient because backward runs through a graph again; the first is recorded",
+                "activations have more than one gradient as backward runs through a graph again; the first is recorded",
                 "with `create_graph` that is the one of the inner `autograd.grad`",
             )
 

@@ -20,8 +20,8 @@ _MOST_NAMED = 8
 
 
 class Scalars:
-    """Keeps the logged numbers of the step in progress, and records them at its end: the last value of a name counts.
-    """
+    """Keeps the logged numbers of the step in progress, and records them at its end: the last value of a name
+    counts."""
 
     def __init__(self, measurer: Measurer) -> None:
         self._measurer = measurer

@@ -45,8 +45,8 @@ class StepFacts:
         self._scalars.tell(numbers)
 
     def tell_norm(self, norm: Any) -> None:
-        """Sets the norm of all gradients that clipping returned. After a second clipping, the first one's norm is kept.
-        """
+        """Sets the norm of all gradients that clipping returned. After a second clipping, the first one's norm is
+        kept."""
         if self._clipped_norm is None:
             self._clipped_norm = norm
 

@@ -36,8 +36,8 @@ class WaitBudget:
             self._limit = time.monotonic() + short
 
     def end(self, last: Callable[[float], object]) -> None:
-        """After a Ctrl-C: runs the last part within the remaining time, and raises the first `KeyboardInterrupt` again.
-        """
+        """After a Ctrl-C: runs the last part within the remaining time, and raises the first `KeyboardInterrupt`
+        again."""
         if self._raised is not None:
             self.run(lambda: last(self.left))
             raise self._raised

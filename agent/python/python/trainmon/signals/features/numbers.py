@@ -27,15 +27,17 @@ def attention(q: torch.Tensor, k: torch.Tensor, order: str) -> tuple[torch.Tenso
     is_sequence_first = order.replace(" ", "") == "s,b,h,d"
     queries, keys = (one[:, 0, 0] if is_sequence_first else one[0, :, 0] for one in (q, k))
     if queries.shape != keys.shape:
-        raise ValueError(f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} of one head have mismatched shapes")
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} of one head have mismatched shapes"
+        )
     return entropy_of_scores(queries.float() / math.sqrt(queries.shape[1]), keys.float())
 
 
 def entropy_of_scores(
     queries: torch.Tensor, keys: torch.Tensor, largest: int = PIECE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `attention`, for the scores `queries @ keys.T`, both `(s, d)`. Only some rows of the scores exist at a time.
-    """
+    """As `attention`, for the scores `queries @ keys.T`, both `(s, d)`. Only some rows of the scores exist at a
+    time."""
     length = queries.shape[0]
     entropies, maxima = [], []
     step = max(1, largest // max(1, length))

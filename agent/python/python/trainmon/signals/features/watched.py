@@ -147,8 +147,8 @@ class Features:
 
 
 class LinearRank:
-    """Stable rank and largest singular value of a module's weight, with a stored vector that makes later calls cheap.
-    """
+    """Stable rank and largest singular value of a module's weight, with a stored vector that makes later calls
+    cheap."""
 
     def __init__(self, name: str) -> None:
         # The same on every rank and in every run; torch's own generators belong to the training.
