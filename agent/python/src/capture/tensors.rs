@@ -11,8 +11,8 @@ use crate::discard_error::discard;
 use crate::tensor::{HostTensor, Tracked, Unreadable};
 
 /// Python's description of a tensor without plain memory of its own: the format's name of its type, its dtype, its
-/// shape, a host tensor with its elements (or the ticket of its measurement on a device, or none), mesh and placements
-/// as JSON (or none).
+/// shape, the elements, mesh and placements as JSON (or none). The elements are a host tensor, the ticket of a
+/// measurement on a device, or none.
 type DescribedTensor<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
 /// Writes the described tensor; returns the slot for its late numbers.

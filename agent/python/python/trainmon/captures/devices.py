@@ -58,7 +58,7 @@ class DeviceNumbers:
         return not tensor.is_cpu and tensor.numel() > 0 and refusal(tensor) is None
 
     def take_up(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Measures a tensor as it is now. Returns the ticket of its numbers, and its elements; None if the device
+        """Measures a tensor's current values. Returns the ticket of its numbers, and its elements; None if the device
         accepts nothing now. Never waits."""
         device = tensor.device
         with self._lock, quietly(device.type):

@@ -1,9 +1,9 @@
 """The entry points of torch's functions while a capture is on.
 
 A mode receives a Python function's arguments in the form in which the function's own code passes them on, and `add` for
-`a + b`. While a capture is on, the code of such functions is therefore replaced (the function objects stay the same,
-wherever they were imported), and so are the operators' methods on `torch.Tensor`; both only announce the call and make
-it.
+`a + b`. While a capture is on, the code of such functions is therefore replaced, and so are the operators' methods on
+`torch.Tensor`; both only announce the call and make it. The function objects stay the same, wherever they were
+imported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Communication between ranks: the operations of `torch.distributed`, counted, timed and measured.
 
 The methods of torch's `ProcessGroup` are replaced while a watch requests it. Every call from Python passes them,
-however a function of `torch.distributed` was bound: by Megatron and FSDP at their import, by a pipeline that compares
-functions by identity, by a script that calls the group itself. Operations from C++ are recorded in the dispatcher
+however a function of `torch.distributed` was bound. Megatron and FSDP bind it at their import, a pipeline compares
+functions by identity, and a script may call the group itself. Operations from C++ are recorded in the dispatcher
 (`dispatched`). `docs/collectives.md` lists the operations of each framework.
 """
 

@@ -1,8 +1,8 @@
 """The straggler of a group: the rank that spends the least time inside its operations, because the others wait for it.
 
-No collective is issued. Once in a window of steps each rank writes its time inside the operations of each group into
-the key-value store that torch.distributed was started with, from trainmon's own thread; the first rank of a group
-compares. No rank waits for another, and the training's thread only appends a few numbers to a list.
+No collective is issued. Once in a window of steps each rank publishes its time inside the operations of each group, and
+the first rank of a group compares. The times go through the key-value store that torch.distributed was started with,
+from trainmon's own thread. No rank waits for another, and the training's thread only appends a few numbers to a list.
 """
 
 from __future__ import annotations

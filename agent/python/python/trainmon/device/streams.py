@@ -58,7 +58,7 @@ class Streams:
         return None
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Keeps the tensor's memory until current readers are done, whoever frees it."""
+        """Keeps the tensor's memory until current readers are done, even if it is freed."""
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
         """Starts copying `device` to `host` after all marks, beside the current stream; returns the event of its

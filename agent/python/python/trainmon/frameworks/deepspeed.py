@@ -1,9 +1,9 @@
 """DeepSpeed: the engine divides, reduces and partitions gradients; its optimizer clips and steps flat partitions.
 
 The same is recorded for every ZeRO stage. Before aggregation: each micro-batch's own gradient on this rank, divided by
-the number of micro-batches as the engine divides it, never a sum over micro-batches (stages 2 and 3 keep none);
+the number of micro-batches as the engine divides it. It is never a sum over micro-batches (stages 2 and 3 keep none);
 `monitor_mbs_grad` records all of them. After aggregation: the gradient that the optimizer is about to step, before
-clipping, without the loss scale: whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's
+clipping, without the loss scale. It is whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's
 partition. Moments are this rank's partition, as are the parameters of stage 3.
 """
 

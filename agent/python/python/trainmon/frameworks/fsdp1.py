@@ -1,6 +1,6 @@
 """torch FullyShardedDataParallel, the first one: parameters are slices of flat tensors, each rank keeps a part.
 
-Before aggregation a gradient is whole: it is read from the flat gradient of the backward pass, as the sum of this
+Before aggregation a gradient is whole. It is read from the flat gradient of the backward pass, as the sum of this
 rank's contributions since the last aggregation (with `no_sync`, of the step's micro-batches so far). Afterwards
 gradients, moments and values are the parts that this rank holds, one-dimensional and cut at arbitrary elements; a
 parameter without a part here has no row. Works with and without `use_orig_params`.

@@ -1,6 +1,6 @@
 """torch `fully_shard` and other training with DTensors: each rank holds a part of every parameter.
 
-Before aggregation a gradient is whole: it is read when a group of parameters has computed theirs, as the sum of this
+Before aggregation a gradient is whole. It is read when a group of parameters has computed theirs, as the sum of this
 rank's contributions since the last aggregation (with `set_requires_gradient_sync(False)`, of the step's micro-batches
 so far). Afterwards gradients, moments and values are this rank's rows; a parameter without rows here has no record.
 Only the local part of a DTensor is used: most of its operations are collectives.

@@ -1,6 +1,6 @@
 """Sums one number per step over ranks, beside the training.
 
-No collective is issued: an additional one would have to come in the same order on every rank, and would hang if only
+No collective is issued: an additional one would need the same order on every rank, and would hang if only
 some ranks are watched. The numbers go through the key-value store that torch.distributed was started with, from
 trainmon's own thread.
 """

@@ -139,7 +139,7 @@ class Verdict:
     elsewhere: Sequence[int]
     silent: Sequence[int]
     is_cause: bool
-    """Whether a missing rank waits for nobody, or ranks call different operations under one number."""
+    """Whether a missing rank does not wait itself, or ranks call different operations under one number."""
     made: Mapping[Made, Sequence[int]] = field(default_factory=dict)
     """For different operations: the ranks of each, including the operation itself."""
     has_majority: bool = True

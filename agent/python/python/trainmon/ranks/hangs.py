@@ -1,9 +1,9 @@
 """Detects which ranks of a hanging job wait in which collective operation, and which never arrived.
 
 A thread checks once a second. If no step ends for longer than the rule `Stall` allows, each rank writes its operations
-in progress into the store that torch.distributed was started with, or into the run's directory if that cannot be
-reached. A rank that waits reads the states of its group's members, and the first of them raises the alert. This module
-takes part in no collective, and waits for no rank.
+in progress into a store. That is the one that torch.distributed was started with, or the run's directory if it cannot
+be reached. A rank that waits reads the states of its group's members, and the first of them raises the alert. This
+module takes part in no collective, and waits for no rank.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class HangWatch(StoreThread[None]):
         return is_of_now
 
     def _verdict(self, store: HangStore, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
-        """The verdict to report: at once if a missing rank waits for nobody, later for anything else that no rank has
+        """The verdict to report: at once if a missing rank does not wait itself, later for anything else that no rank has
         reported."""
         known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
         told = []

@@ -37,9 +37,9 @@ class _Chunk:
 class ForwardPasses:
     """Counts micro-batches, never more than the step has.
 
-    Either of two events begins one: the whole model is called again (a pipeline runs several forward micro-batches
-    before the first backward), or a forward call follows a backward pass (a loop that calls the model's parts
-    directly).
+    A micro-batch begins when the whole model is called again: a pipeline runs several forward micro-batches before the
+    first backward. It also begins when a forward call follows a backward pass: a loop may call the model's parts
+    directly.
     """
 
     def __init__(self, guard: Guard, job: Job) -> None:

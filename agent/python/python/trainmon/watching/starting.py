@@ -72,15 +72,14 @@ def watch(
             train()
 
     `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: the optimizer of its
-    parameters; a list of torch optimizers that perform a step together (one per parameter, in the backward pass); or
-    None if you call the watch's `step` at the end of each step. `config`: a file, the JSON text of one, or a dict; by
-    default gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files.
-    `keys`: keys that override the config's (`ops=["norm"]`). `name`: the run's name. `output_dir`: overrides the
-    config's. `quiet`: prints warnings only, like `TRAINMON_QUIET=1` in the environment. `page`: serves the live page
-    and prints its address. `True`, `TRAINMON_PAGE=1` in the environment or the config opens a port on this machine; by
-    default no port is opened. `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`, `pp_group`:
-    the process groups of tensor, data and pipeline parallelism, only for loops that implement these themselves: DDP,
-    FSDP, DTensors, torch's pipelines, Megatron and DeepSpeed require none of them.
+    parameters; a list of torch optimizers that step together (one per parameter, in the backward pass); or None if you
+    call `Watch.step`. `config`: a file, the JSON text of one, or a dict; by default gradients, moments and parameters
+    are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys that override the config's
+    (`ops=["norm"]`). `name`: the run's name. `output_dir`: overrides the config's. `quiet`: prints warnings only, like
+    `TRAINMON_QUIET=1`. `page`: serves the live page on a port of this machine and prints its address, like
+    `TRAINMON_PAGE=1`; off by default. `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`,
+    `pp_group`: the process groups of tensor, data and pipeline parallelism, for loops that implement these themselves.
+    DDP, FSDP, DTensors, torch's pipelines, Megatron and DeepSpeed require none of them.
 
     Raises `ConfigError` for a faulty config, and `TypeError` or `ValueError` for invalid arguments, such as another
     model's optimizer. Raises `RuntimeError` for process groups before torch.distributed is initialised, and if the
