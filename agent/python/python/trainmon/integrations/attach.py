@@ -55,10 +55,8 @@ class ConfiguredCallback:
         quiet: bool = False,
         **keys: Any,
     ) -> None:
-        """The arguments are those of `trainmon.watch`. `config`: a file, the JSON text of one or a dict; by default
-        gradients, moments and parameters are measured. `keys`: keys that override the config's. `name`: the run's name.
-        `quiet`: prints warnings only. `output_dir`: overrides the config's. Raises `ConfigError` for a faulty config,
-        `TypeError` for an unknown key, `ValueError` for an invalid run name; nothing afterwards."""
+        """The arguments are those of `trainmon.watch`. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
+        key, `ValueError` for an invalid run name; nothing afterwards."""
         super().__init__()
         self._attach_options = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._reset()

@@ -197,8 +197,8 @@ class HangWatch(StoreThread[None]):
         return is_of_now
 
     def _verdict(self, store: HangStore, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
-        """The verdict to report: at once if a missing rank does not wait itself, later for anything else that no rank has
-        reported."""
+        """The verdict to report: at once if a missing rank does not wait itself, later for anything else
+        that no rank has reported."""
         known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
         told = []
         read: dict[int, Whereabouts | None] = {}

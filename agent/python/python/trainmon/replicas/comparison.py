@@ -5,10 +5,9 @@ that key's value in the same call, and knows whether it holds the same. Only aft
 count themselves under the hash they have, and the first rank of each hash publishes its fingerprints. No rank waits for
 another.
 
-| | by each rank | keys left for three more comparisons |
-|---|---|---|
-| all the same | one `compare_set`, one `add`, one to three `check` | two |
-| one differs | two `add`, one `set` more; eight bytes per copy from one rank per hash, of eight hashes at most | |
+If all are the same, each rank makes one `compare_set`, one `add` and one to three `check`; two keys are left for three
+more comparisons. If one differs, each rank makes two `add` and one `set` more, and one rank per hash, of at most eight
+hashes, publishes eight bytes per copy.
 """
 
 from __future__ import annotations
