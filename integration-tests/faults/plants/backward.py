@@ -160,7 +160,7 @@ CASES = (
         _truth(
             ("Tensor.__add__.0.forward", "Tensor.__add__.0.backward", "Functional.leaky_relu.0.backward"),
             (),
-            "the branch is detached: the sum records that of its input (requires_grad), and its branch gets no gradient",
+            "the branch is detached: the sum's input lacks requires_grad, and the branch gets no gradient",
         ),
         detached,
     ),

@@ -16,7 +16,7 @@ from torch import distributed
 from support.clocks import SetClock
 from support.ranks import free_port, run_ranks
 from trainmon.ranks.hang_store import PromptHangStore, StoreSilentError
-from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
+from trainmon.ranks.hang_verdict import RankProgress, Verdict, Waiting, verdict_on
 from trainmon.ranks.hangs import HangWatch
 from trainmon.ranks.surroundings import Surroundings
 
@@ -70,7 +70,7 @@ def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, s
     files = list(tmp_path.glob("*-*/hangs/0"))
     assert bool(files) == any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
     for file in files:
-        published = Whereabouts.read(file.read_text())
+        published = RankProgress.read(file.read_text())
         assert (list(published.inside.values()), list(published.sizes.values())) == (["all_reduce"], [12])
 
 
@@ -218,8 +218,8 @@ def test_without_a_majority_of_the_group_every_side_is_named_and_who_is_on_none(
     one = Waiting("all_reduce", "dp", range(6), 5, "train.py[3]", 90.0, 12)
     other = replace(one, bytes=40)
     place = (("dp", range(6), 5),)
-    found = {rank: Whereabouts.of(7, place, [one if rank < 2 else other]) for rank in range(3)}
-    gone = {3: Whereabouts.of(7, (("dp", range(6), 6),), []), 4: Whereabouts.of(7, (), []), 5: None}
+    found = {rank: RankProgress.of(7, place, [one if rank < 2 else other]) for rank in range(3)}
+    gone = {3: RankProgress.of(7, (("dp", range(6), 6),), []), 4: RankProgress.of(7, (), []), 5: None}
     verdict = verdict_on(one, range(6), {**found, **gone})
     assert verdict.is_cause, "rank 4 waits for nobody"
     assert verdict.message(9).endswith(
@@ -239,20 +239,20 @@ def test_operations_that_may_be_uneven_are_not_told_apart_by_their_size(op: str)
 
 def test_what_a_rank_of_an_earlier_version_wrote_has_no_sizes_and_is_read() -> None:
     one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
-    here = Whereabouts.of(7, [("dp", [0, 1], 5)], [one])
-    assert Whereabouts.read(here.text()) == here
+    here = RankProgress.of(7, [("dp", [0, 1], 5)], [one])
+    assert RankProgress.read(here.text()) == here
     step, begun, inside, _ = json.loads(here.text())
-    earlier = Whereabouts.read(json.dumps([step, begun, inside]))
+    earlier = RankProgress.read(json.dumps([step, begun, inside]))
     assert earlier.has_entered(replace(one, bytes=40))
     assert not earlier.has_entered(replace(one, op="broadcast"))
     assert not here.has_entered(replace(one, bytes=40))
     later = json.loads(here.text())
-    assert Whereabouts.read(json.dumps([*later, "of a later version"])) == here
+    assert RankProgress.read(json.dumps([*later, "of a later version"])) == here
 
 
 def test_groups_that_are_called_the_same_and_have_the_same_ranks_accuse_nobody() -> None:
     one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
-    twice = Whereabouts.of(7, [("dp", [0, 1], 5)], [replace(one, op="broadcast"), one, replace(one, bytes=40)])
+    twice = RankProgress.of(7, [("dp", [0, 1], 5)], [replace(one, op="broadcast"), one, replace(one, bytes=40)])
     verdict = verdict_on(one, [0, 1], {0: twice, 1: twice})
     assert (verdict.one, verdict.entered, verdict.made) == (one, [0, 1], {})
 

@@ -55,8 +55,8 @@ class ConfiguredCallback:
         quiet: bool = False,
         **keys: Any,
     ) -> None:
-        """The arguments are those of `trainmon.watch`. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
-        key, `ValueError` for an invalid run name; nothing afterwards."""
+        """The arguments are those of `trainmon.watch`. Raises `ConfigError` for a faulty config, `TypeError` for an
+        unknown key, `ValueError` for an invalid run name; nothing afterwards."""
         super().__init__()
         self._attach_options = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._reset()

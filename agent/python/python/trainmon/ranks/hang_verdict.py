@@ -56,7 +56,7 @@ class Waiting:
 
 
 @dataclass(slots=True, frozen=True)
-class Whereabouts:
+class RankProgress:
     """The progress of one rank, as it wrote it."""
 
     step: int
@@ -69,7 +69,7 @@ class Whereabouts:
     """Their bytes, if the size is the same on every rank."""
 
     @classmethod
-    def of(cls, step: int, begun: Iterable[tuple[str, Sequence[int], int]], inside: Iterable[Waiting]) -> Whereabouts:
+    def of(cls, step: int, begun: Iterable[tuple[str, Sequence[int], int]], inside: Iterable[Waiting]) -> RankProgress:
         """This rank's progress."""
         counts: dict[str, int] = {}
         for group, ranks, count in begun:
@@ -93,7 +93,7 @@ class Whereabouts:
         return json.dumps([self.step, self.begun, self.inside, self.sizes])
 
     @classmethod
-    def read(cls, text: str) -> Whereabouts:
+    def read(cls, text: str) -> RankProgress:
         """Parses the result of `text`, of this version or of one that wrote no sizes."""
         return cls(*json.loads(text)[:4])
 
@@ -187,7 +187,7 @@ class Verdict:
         return ", ".join(told)
 
 
-def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, Whereabouts | None]) -> Verdict:
+def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, RankProgress | None]) -> Verdict:
     """The verdict on a collective operation, from the states of its group's members; None for a member that wrote
     nothing."""
     entered, elsewhere, silent = [], [], []

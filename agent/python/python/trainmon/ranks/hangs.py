@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from trainmon._trainmon import Monitor
 from trainmon.common.settings import Settings
 from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
-from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
+from trainmon.ranks.hang_verdict import RankProgress, Verdict, Waiting, verdict_on
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import StoreThread, reason
 from trainmon.ranks.surroundings import PROCESS, Surroundings
@@ -165,7 +165,7 @@ class HangWatch(StoreThread[None]):
         ]
         begun = self._begun()
         store = self._files or self._store
-        store.set(_key(rank), Whereabouts.of(step, [] if begun is None else begun(), inside).text())
+        store.set(_key(rank), RankProgress.of(step, [] if begun is None else begun(), inside).text())
         # An operation is suspect after the time that the job may take without a step: others come and go.
         late = [one for one in inside if one.seconds >= self.allowed]
         self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in late}
@@ -201,7 +201,7 @@ class HangWatch(StoreThread[None]):
         that no rank has reported."""
         known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
         told = []
-        read: dict[int, Whereabouts | None] = {}
+        read: dict[int, RankProgress | None] = {}
         for one in [one for one in known if one.is_collective]:
             if not self._is_mine(store, one, step):
                 continue
@@ -237,11 +237,11 @@ class HangWatch(StoreThread[None]):
         return one.key in self._mine
 
 
-def _read(store: HangStore, member: int, step: int) -> Whereabouts | None:
+def _read(store: HangStore, member: int, step: int) -> RankProgress | None:
     """The state that a rank wrote; None if it wrote none in this stall."""
     if not store.check([_key(member)]):
         return None
-    found = Whereabouts.read(store.get(_key(member)).decode())
+    found = RankProgress.read(store.get(_key(member)).decode())
     return found if abs(found.step - step) <= 1 else None
 
 

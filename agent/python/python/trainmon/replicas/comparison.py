@@ -64,7 +64,7 @@ class Comparison:
         self._ranks = ranks
         self._digest = digest_of(shown.fingerprints)
         self._made_keys: list[str] = []
-        self._is_first_of_camp = False
+        self._is_first_of_variant = False
         self._joined: float | None = None
         self._patient_until = 0.0
         self._is_in_charge = False
@@ -114,7 +114,7 @@ class Comparison:
         if number <= _MOST_MEMBERS:
             self._store.set(self._key(f"member/{self._digest}/{number}"), str(self._rank))
         if number == 1:
-            self._is_first_of_camp = True
+            self._is_first_of_variant = True
             variant = self._store.add(self._key("variants"), 1)
             if variant <= MOST_VARIANTS:
                 self._store.set(
@@ -123,7 +123,7 @@ class Comparison:
         # After everything that others read: once every rank has joined, nothing is missing.
         self._store.add(self._key("joined"), 1)
         # Another rank is in charge.
-        self.is_over = not (self._is_first_of_camp or self._rank == self._ranks[0])
+        self.is_over = not (self._is_first_of_variant or self._rank == self._ranks[0])
 
     def judge(self, is_last: bool) -> Verdict | None:
         """On the rank in charge: the verdict, once the ranks have counted themselves or their time is up. The rank in
