@@ -49,7 +49,7 @@ def test_a_buffer_that_is_filled_accuses_no_rank_and_hides_no_nan(tmp_path: Path
 def test_a_rank_with_a_slow_data_loader_is_an_alert_that_ends(tmp_path: Path) -> None:
     said = run_ranks("communication_faults.py", 2, tmp_path, "slow_loader")
     begun = re.findall(
-        r"warning: Straggler: rank (\d) comes last in the group `world`: .* the others waited (.*) ms", said
+        r"warning: Straggler: rank (\d) is the straggler of the group `world`: .* the others waited (.*) ms", said
     )
     (lags,) = re.findall(r"by the script's own clock: (.*)", said)
     least, most = 0.8e3 * min(json.loads(lags)), 1.2e3 * max(json.loads(lags))
@@ -175,10 +175,10 @@ def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it(
     assert listeners[1].scalars["straggler_rank/tp"] == 3
     said = sorted(message.partition(":")[0] for listener in listeners for message in listener.said)
     assert said == [
-        "rank 0 comes last in the group `tp`",
-        "rank 1 comes last in the group `cp`",
-        "rank 2 comes last in the group `world`",
-        "rank 3 comes last in the group `tp`",
+        "rank 0 is the straggler of the group `tp`",
+        "rank 1 is the straggler of the group `cp`",
+        "rank 2 is the straggler of the group `world`",
+        "rank 3 is the straggler of the group `tp`",
     ]
 
 

@@ -128,19 +128,19 @@ def test_a_device_without_kernels_is_told_once(tmp_path: Path) -> None:
     monitor = start(tmp_path, heard)
 
     def none(_device: torch.device) -> Any:
-        raise NoKernelsError("they are for CUDA")
+        raise NoKernelsError("they require CUDA")
 
     queue = DeviceQueue(monitor, kernels=none)
     shown_to(queue, monitor)
     queue.launch()
     assert rows_written(queue, monitor, tmp_path) == pytest.approx(EXPECTED)
     assert [text for text in heard if "kernels" in text] == [
-        "torch's operators measure tensors on cpu, not trainmon's kernels: they are for CUDA"
+        "torch's operators measure tensors on cpu, not trainmon's kernels: they require CUDA"
     ]
 
 
 def test_a_device_of_another_sort_has_none_and_neither_has_a_machine_without_a_driver() -> None:
-    with pytest.raises(NoKernelsError, match="they are for CUDA"):
+    with pytest.raises(NoKernelsError, match="they require CUDA"):
         kernels_of(torch.device("xpu", 0))
     if not torch.cuda.is_available():
         with pytest.raises(NoKernelsError, match=r"libcuda.so.1|cu[A-Z]\w+ failed"):

@@ -265,7 +265,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
     "storage cut short": (cut_short, "storage has 3996 of the required 4000 bytes"),
     "sparse": (lambda: torch.eye(3).to_sparse(), "torch.sparse_coo"),
     "sparse rows": (lambda: torch.eye(3).to_sparse_csr(), "torch.sparse_csr"),
-    "meta": (lambda: torch.ones(3, device="meta"), "lies on `meta`"),
+    "meta": (lambda: torch.ones(3, device="meta"), "is on `meta`"),
     "quantised": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "torch.qint8"),
     "conjugate": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "pending conjugate"),
     "negative": (lambda: torch.ones(3, dtype=torch.complex64).conj().imag, "pending conjugate or negative"),

@@ -295,7 +295,7 @@ def test_where_no_step_is_kept_the_next_one_is_captured(tmp_path: Path, capfd: p
     (step,) = steps_in(captures_of(watch))
     assert FAULT < step <= FAULT + 3
     assert not captured(captures_of(watch), step).request["is_replay"]
-    sentence = f"step {FAULT} cannot be run again: step {step} is captured instead"
+    sentence = f"step {FAULT} cannot replay: step {step} is captured instead"
     text = capfd.readouterr().err
     assert told(text, "run again").endswith(sentence)
     assert "hint: a step is kept where the loop calls it through `watch.step_fn`" in text
@@ -324,7 +324,7 @@ def test_a_failure_to_keep_a_step_is_told_once_and_the_training_goes_on(
     watch.close()
     text = capfd.readouterr().err
     assert "hook `replay` failed and is off from now on" in told(text, "hook `replay`")
-    assert "cannot be run again" in told(text, "cannot be run again")
+    assert "cannot replay" in told(text, "cannot replay")
 
 
 def test_ranks_meet_or_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
