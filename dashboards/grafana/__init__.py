@@ -1,4 +1,4 @@
-"""The Grafana dashboards, made from the metric catalogue with Grafana's own builders.
+"""The Grafana dashboards, generated from the metric catalogue with Grafana's own builders.
 
-`python -m grafana` in `dashboards` writes `dashboards/grafana/json` anew; a test fails while it lags behind.
+In `dashboards`, `python -m grafana` writes `dashboards/grafana/json`; a test fails while it is outdated.
 """

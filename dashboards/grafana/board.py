@@ -1,4 +1,4 @@
-"""What all dashboards share: variables, annotations, links to each other."""
+"""The shared parts of all dashboards: variables, annotations, links to each other."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana.panels import DATASOURCE, PAGE_COLOR, TICKET_COLOR
 from grafana.queries import firing
 
-#: Where docs/runbook.md can be read: a text box on each dashboard.
+#: The address of docs/runbook.md: a text box on each dashboard.
 RUNBOOK = "https://example.org/trainmon/docs/runbook.md"
 TAG = "trainmon"
 
-#: What the dashboards mark besides alerts.
+#: The colour of annotations other than alerts.
 MARK_COLOR = "purple"
 
 
@@ -65,15 +65,14 @@ class Dashboard:
 
     def with_variables(self, *names: str, one_run: bool = True) -> Dashboard:
         """The variables `run`, `rank`, `layer`, `tensor` as far as they are named, then the live page's rank and the
-        runbook's place.
-        """
+        runbook's address."""
         chosen = {
             "run": self._choice("run", "Run", "label_values(trainmon_build_info, run)", multi=not one_run),
             "rank": self._choice("rank", "Rank", 'label_values(trainmon_build_info{run=~"$run"}, rank)', multi=True),
             "layer": self._choice(
                 "layer",
                 "Layer",
-                # What is put together over ranks is named as in the whole model.
+                # Values combined over ranks have the names of the whole model.
                 'label_values({__name__=~"trainmon_layer(_part)?_norm",run=~"$run"}, layer)',
                 multi=True,
             ),
@@ -85,13 +84,13 @@ class Dashboard:
         page = f"label_values(trainmon_build_info{{{selector}}}, instance)"
         self._dashboard.with_variable(self._choice("instance", "Live page of", page))
         runbook = TextBoxVariable("runbook").label("Runbook").default_value(RUNBOOK)
-        self._dashboard.with_variable(runbook.description("Where docs/runbook.md can be read"))
+        self._dashboard.with_variable(runbook.description("The address of docs/runbook.md"))
         for title, severity, color in (("Pages", "page", PAGE_COLOR), ("Tickets", "ticket", TICKET_COLOR)):
             self._annotate(title, (firing(severity), "{{alertname}}", "{{severity}}: run {{run}} {{rank}}"), color)
         return self
 
     def with_marks(self, name: str, expression: str, text: str) -> Dashboard:
-        """Annotates the points in time where an expression has a value."""
+        """Annotates the points in time at which an expression has a value."""
         self._annotate(name, (expression, name, text), MARK_COLOR)
         return self
 
@@ -103,7 +102,7 @@ class Dashboard:
         return self
 
     def folded(self, title: str, *panels: Builder[Panel]) -> Dashboard:
-        """A row whose panels are shown, and asked for, once it is opened."""
+        """A row whose panels are queried and shown only when it is opened."""
         row = Row(title)
         for panel in panels:
             row.with_panel(panel)

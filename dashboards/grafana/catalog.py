@@ -1,4 +1,4 @@
-"""The metric catalogue of the exporters: `catalog.json` is written by a test of theirs."""
+"""The metric catalogue of the exporters: one of their tests writes `catalog.json`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Grafana's units of the catalogue's. A norm has none; a count is shortened.
+#: Grafana's units for the catalogue's. A norm has none; a count is abbreviated.
 _UNITS = {"s": "s", "By": "bytes", "1": "percentunit", "": "none"}
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric that is served."""
+    """One available metric."""
 
     name: str
     help: str

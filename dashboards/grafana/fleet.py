@@ -1,4 +1,4 @@
-"""Fleet: many runs, and which of them needs a look."""
+"""Fleet: many runs, and those that require attention."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grafana.queries import RUN, firing, increase, per_run
 
 def board() -> Dashboard:
     """The dashboard."""
-    made = Dashboard("fleet", "Fleet", "All runs: which needs a look.")
+    made = Dashboard("fleet", "Fleet", "All runs: which one requires attention.")
     made.with_variables("run", "rank", one_run=False)
     made.row("All runs", _table())
     made.row("Over time", *_curves())
     return made
 
 
-#: Of each run that was heard of in the time shown; zero, to tell it from no run.
+#: A run that reported in the time range; zero, to distinguish it from no run.
 _KNOWN = f"0 * max by (run) (last_over_time(run:trainmon_ranks:count{{{RUN}}}[$__range]))"
 _STATES = {0: ("ended", "text"), 1: ("does not answer", PAGE_COLOR), 2: ("runs", "green")}
 
@@ -27,7 +27,7 @@ def _table() -> table.Panel:
     def count(severity: str) -> str:
         return f"count by (run) ({firing(severity)}) or {_KNOWN}"
 
-    # A run that ends takes its targets away. If they are listed and no rank reports, it was killed or is unreachable.
+    # A run that ends removes its targets. If they are listed and no rank reports, it was killed or is unreachable.
     state = f'2 + 0 * {per_run("run:trainmon_ranks:count")} or 1 + 0 * max by (run) (up{{run!="",{RUN}}}) or {_KNOWN}'
     columns = [
         Column("state", state, words=_STATES),
@@ -43,7 +43,7 @@ def _table() -> table.Panel:
         Column("cost", per_run("rank:trainmon_overhead:ratio10m"), "percentunit", 1, (0.02, 0.05)),
         Column("records lost", f"sum by (run) (increase(trainmon_records_dropped_total{{{RUN}}}[1h]))", limits=(1, 1)),
     ]
-    note = "Runs with alerts are coloured. A run's name leads to its overview."
+    note = "Runs with alerts are coloured. A run's name links to its overview."
     facts = Facts("Runs", "trainmon_alerts_total", "TrainingNonFinite", note, width=24, height=12)
     return listing(facts, ("run",), columns, {"run": RUN_OVERVIEW})
 

@@ -1,4 +1,4 @@
-"""From builders to files."""
+"""Generates files from the builders."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def boards() -> list[Dashboard]:
 
 
 def rendered(board: Dashboard) -> str:
-    """A dashboard as Grafana reads it."""
+    """A dashboard in Grafana's format."""
     model = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
-    # The builders know no such keys of Prometheus annotations.
+    # The builders lack these keys of Prometheus annotations.
     for annotation in model["annotations"]["list"]:
         annotation.update(board.annotation_texts[annotation["name"]])
     return json.dumps(model, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_all(directory: Path = DIRECTORY) -> None:
-    """Writes every dashboard into `directory`, and takes away what is none any more."""
+    """Writes every dashboard into `directory`, and deletes outdated ones."""
     directory.mkdir(parents=True, exist_ok=True)
     made = {f"{board.uid}.json": rendered(board) for board in boards()}
     for old in directory.glob("*.json"):

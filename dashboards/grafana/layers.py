@@ -1,4 +1,4 @@
-"""Layers: which part of the model."""
+"""Layers: the part of the model with a fault."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from grafana.board import Dashboard
 from grafana.panels import Facts, Look, Query, curves, heat, states
 from grafana.queries import LAYER, RANK, WHOLE_LAYER, in_order, largest
 
-_MAGNITUDE = "In powers of ten: -3 is 0.001. NaN, infinity and zero have no colour: they are in the panel above."
-#: What a layer's norm is where it is no number to draw, from the least to the worst.
+_MAGNITUDE = "In powers of ten: -3 is 0.001. The panel above shows NaN, infinity and zero, which have no colour."
+#: States of a layer's norm that cannot be drawn, from the least to the worst.
 _STATES = {1: ("zero", "blue"), 2: ("infinity", "orange"), 3: ("NaN", "red")}
 
 
@@ -26,10 +26,10 @@ def board() -> Dashboard:
 
 
 def _not_numbers() -> statetimeline.Panel:
-    """What no heat map can draw: its colours end where numbers do, and zero has no logarithm."""
+    """States that no heat map can draw: NaN and infinity have no colour, and zero has no logarithm."""
     norm = f"trainmon_layer_norm{{{LAYER}}}"
-    # NaN is not even at most infinity. The worst of a layer counts. Sets that are usually empty cost the least: with
-    # 4,000 series half of what a heat map costs.
+    # NaN is not even at most infinity. The worst state of a layer counts. Sets that are usually empty cost the least:
+    # with 4,000 series half of a heat map's cost.
     state = (
         f"3 + 0 * count by (layer) ({norm} unless {norm} <= Inf)"
         f" or 2 + 0 * count by (layer) ({norm} == Inf)"
@@ -39,7 +39,7 @@ def _not_numbers() -> statetimeline.Panel:
         "Layers whose norm is no number, or zero",
         "trainmon_layer_norm",
         "TrainingNonFinite",
-        "Only layers that had one in the time shown. The heat maps below have no colour for it.",
+        "Only layers with such a norm in the time range. The heat maps below have no colour for it.",
         "none",
         width=24,
     )
@@ -63,7 +63,7 @@ def _heat_maps() -> list[heatmap.Panel]:
 
 
 def _over_all_ranks() -> list[timeseries.Panel]:
-    note = "Over all ranks, put together by a recording rule while all of them are heard of."
+    note = "Over all ranks, combined by a recording rule while all of them report."
     by_layer = "{{layer}} {{group}}"
 
     def whole(title: str, name: str, runbook: str, *, logarithmic: bool = False) -> timeseries.Panel:
@@ -74,7 +74,7 @@ def _over_all_ranks() -> list[timeseries.Panel]:
         "Norm of each rank's part",
         "trainmon_layer_part_norm",
         "GradNormSpike",
-        "The twenty largest. Nothing where every rank holds everything.",
+        "The twenty largest. Empty if every rank holds everything.",
     )
     part = f"max by (layer, group, rank) (trainmon_layer_part_norm{{{LAYER}}})"
     return [
@@ -104,7 +104,7 @@ def _shares() -> list[timeseries.Panel]:
 
 def _curves() -> list[timeseries.Panel]:
     parameters = Facts(
-        "Largest tensors", "trainmon_parameter_norm", "GradNormSpike", "Needs `prometheus.per_parameter`."
+        "Largest tensors", "trainmon_parameter_norm", "GradNormSpike", "Requires `prometheus.per_parameter`."
     )
     parameter = 'run=~"$run",rank=~"$rank",tensor=~"$tensor"'
     return [

@@ -1,4 +1,4 @@
-"""Monitor health: what is not seen, and what seeing costs."""
+"""Monitor health: lost data, and the cost of measuring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grafana.queries import RANK, increase, largest, quantile, rate
 
 def board() -> Dashboard:
     """The dashboard."""
-    made = Dashboard("monitor-health", "Monitor health", "What the monitor loses, and what it costs the training.")
+    made = Dashboard("monitor-health", "Monitor health", "Data that the monitor lost, and its cost to the training.")
     made.with_variables("run", "rank")
     made.row("Losses", *_losses())
     made.row("Records and queues", *_queues())

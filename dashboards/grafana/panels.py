@@ -1,4 +1,4 @@
-"""The kinds of panels. Each takes its description and its unit from the catalogue, unless it says otherwise."""
+"""The kinds of panels. By default each has its description and unit from the catalogue."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana.catalog import metric
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-#: A quarter of the screen's height; what a curve needs.
+#: A quarter of the screen's height, for a curve.
 HEIGHT = 8
-#: What wakes somebody and what waits for the morning, told apart by colour wherever alerts are shown.
+#: The colours of pages and tickets wherever alerts are shown.
 PAGE_COLOR, TICKET_COLOR = "red", "orange"
-#: Below all that is measured: a heat map hides what is not above it. Its own limit, 1e-9, hides every negative number.
+#: Below all measured values: a heat map hides values that are not above it. Its own limit, 1e-9, hides every negative
+#: number.
 _NOTHING_HIDDEN = -1e300
-#: Where a run's row leads, with the data source and the time range that are chosen.
+#: The link of a run's row, with the selected data source and time range.
 _OVERVIEW = (
     "/d/trainmon-run-overview?var-run=${__data.fields.run:percentencode}&${datasource:queryparam}&${__url_time_range}"
 )
@@ -44,7 +45,7 @@ Panel = TypeVar("Panel", timeseries.Panel, stat.Panel, heatmap.Panel, statetimel
 
 @dataclass(frozen=True)
 class Query:
-    """An expression and what its curves are called."""
+    """An expression and the names of its curves."""
 
     expression: str
     legend: str = ""
@@ -52,16 +53,16 @@ class Query:
 
 @dataclass(frozen=True)
 class Facts:
-    """What every panel says of itself."""
+    """The description of a panel."""
 
     title: str
-    #: The metric whose description and unit it has.
+    #: The metric with its description and unit.
     about: str
     #: The entry of the runbook it links to: the name of an alert.
     runbook: str
-    #: A sentence more than the catalogue has.
+    #: A sentence in addition to the catalogue's.
     note: str = ""
-    #: Instead of the metric's: for rates and shares.
+    #: Replaces the metric's unit, for rates and shares.
     unit: str = ""
     width: int = 12
     height: int = HEIGHT
@@ -75,27 +76,27 @@ class Column:
     expression: str
     unit: str = "none"
     decimals: int | None = None
-    #: From these values on the cell is yellow, and red.
+    #: The values from which the cell is yellow, and red.
     limits: tuple[float, float] | None = None
-    #: From this value on the cell has this colour.
+    #: The value from which the cell has this colour.
     warns: tuple[float, str] | None = None
-    #: What to write in place of a number, and its colour.
+    #: Texts in place of numbers, with their colours.
     words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    #: Asked for its labels only: the number says nothing.
+    #: Queried for its labels only: the number means nothing.
     labels_only: bool = False
 
 
 @dataclass(frozen=True)
 class Link:
-    """Where a cell leads."""
+    """The link of a cell."""
 
     title: str
     url: str
-    #: Out of Grafana: in a window of its own.
+    #: Outside Grafana: in its own window.
     is_elsewhere: bool = False
 
 
-#: From a cell with an address to the page that is served there.
+#: From a cell with an address to the live page there.
 LIVE_PAGE = Link("Live page", "http://${__value.text}/", is_elsewhere=True)
 #: From a run's name to the dashboard of that run.
 RUN_OVERVIEW = Link("Run overview", _OVERVIEW)
@@ -126,18 +127,18 @@ def _targets(queries: Sequence[Query]) -> list[Dataquery]:
 
 @dataclass(frozen=True)
 class Look:
-    """How curves are drawn."""
+    """The style of curves."""
 
     logarithmic: bool = False
     bars: bool = False
     stacked: bool = False
-    #: The ends of the axis, where they are known.
+    #: The ends of the axis, if known.
     bounds: tuple[float | None, float | None] = (None, None)
-    #: Curves, by a pattern of their legends, drawn as red points: what is marked, not what is followed.
+    #: Curves, by a pattern of their legends, drawn as red points.
     marks: str = ""
-    #: The colour of all curves whose legends match a pattern, in shades where there are several.
+    #: The colour of all curves whose legends match a pattern, in shades if there are several.
     colors: Mapping[str, str] = field(default_factory=dict)
-    #: Values from which on the background of the curve turns red.
+    #: The value from which the background of the curve is red.
     limit: float | None = None
     calculations: tuple[str, ...] = field(default=("lastNotNull", "max"))
 
@@ -181,13 +182,13 @@ def curves(facts: Facts, *queries: Query, look: Look | None = None) -> timeserie
 
 
 def number(facts: Facts, query: Query, limits: tuple[float, float] | None = None) -> stat.Panel:
-    """The value now, large, with its course behind it; yellow and red from the limits on."""
+    """The current value, large, with its curve behind it; yellow and red from the limits on."""
     panel = _numbers(facts, query)
     return panel.thresholds(_limits(*limits) if limits else ThresholdsConfig().steps([Threshold(color="text")]))
 
 
 def alert_counts(facts: Facts, pages: Query, tickets: Query) -> stat.Panel:
-    """How many pages and how many tickets, each in its colour once there is one."""
+    """The numbers of pages and of tickets, each coloured if it is not zero."""
     panel = _numbers(facts, pages, tickets).text_mode(common.BigValueTextMode.VALUE_AND_NAME)
     for query, color in ((pages, PAGE_COLOR), (tickets, TICKET_COLOR)):
         panel.override_by_name(query.legend, [DynamicConfigValue("thresholds", _steps((None, "text"), (1, color)))])
@@ -206,12 +207,12 @@ def heat(facts: Facts, query: Query) -> heatmap.Panel:
     colors = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
     panel.calculate(False).color(colors.scale(HeatmapColorScale.LINEAR)).show_legend()
     panel.filter_values(heatmap.FilterValueRange().le(_NOTHING_HIDDEN))
-    # More columns than this are narrower than a pixel on most screens, and each costs a query's point per layer.
+    # More columns would be narrower than a pixel on most screens, and each costs a query's point per layer.
     return panel.cell_gap(0).max_data_points(300).cell_values(heatmap.CellValues().unit(facts.unit).decimals(3))
 
 
 def states(facts: Facts, query: Query, words: Mapping[int, tuple[str, str]], nothing: str) -> statetimeline.Panel:
-    """A bar for each curve, in the colours of what its values stand for; `nothing` is said where there is none."""
+    """A bar for each curve, in the colours of its values' states; `nothing` is the text without curves."""
     panel = _with_facts(statetimeline.Panel(), facts).targets([*_targets([query])])
     panel.mappings([ValueMap(_meanings(words))]).no_value(nothing).merge_values(True)
     legend = common_builders.VizLegendOptions().show_legend(True).placement(common.LegendPlacement.BOTTOM)
@@ -229,7 +230,7 @@ def listing(facts: Facts, key: Sequence[str], columns: Sequence[Column], leads_t
         ref = chr(ord("A") + index)
         target = Dataquery().expr(column.expression).ref_id(ref).datasource(DATASOURCE)
         panel.with_target(target.instant().format(PromQueryFormat.TABLE))
-        # The data source puts the letter behind where there are several.
+        # The data source appends the letter if there are several.
         value = f"Value #{ref}" if len(columns) > 1 else "Value"
         if column.labels_only:
             hidden.append(value)

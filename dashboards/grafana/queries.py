@@ -1,11 +1,11 @@
-"""The parts that many expressions share."""
+"""Shared parts of expressions."""
 
 from __future__ import annotations
 
 RUN = 'run=~"$run"'
 RANK = 'run=~"$run",rank=~"$rank"'
 LAYER = 'run=~"$run",rank=~"$rank",layer=~"$layer",tensor=~"$tensor"'
-#: Of what is recorded over all ranks.
+#: The selector of series recorded over all ranks.
 WHOLE_LAYER = 'run=~"$run",layer=~"$layer",tensor=~"$tensor"'
 
 
@@ -16,12 +16,12 @@ def quantile(share: float, metric: str, selector: str, *by: str) -> str:
 
 
 def rate(metric: str, selector: str) -> str:
-    """How much a counter grows in a second."""
+    """The growth of a counter per second."""
     return f"rate({metric}{{{selector}}}[$__rate_interval])"
 
 
 def increase(metric: str, selector: str) -> str:
-    """How much a counter grows from one point to the next."""
+    """The growth of a counter from one point to the next."""
     return f"increase({metric}{{{selector}}}[$__rate_interval])"
 
 
@@ -31,18 +31,18 @@ def largest(expression: str) -> str:
 
 
 def per_run(recorded: str) -> str:
-    """A recorded metric, one series for each run: bare it would keep its name, by which tables tell rows apart."""
+    """A recorded metric, one series for each run: without `max by` it would keep its name, by which tables distinguish
+    rows."""
     return f"max by (run) ({recorded}{{{RUN}}})"
 
 
 def firing(severity: str) -> str:
-    """The alerts of one severity that Prometheus has firing."""
+    """The firing alerts of one severity in Prometheus."""
     return f'ALERTS{{alertstate="firing",severity="{severity}",{RUN}}}'
 
 
 def in_order(expression: str) -> str:
-    """Layers as people count them: Prometheus sorts by letters. A layer's name ends in its number, which gets four
-    digits, so that `layers.0007` comes before `layers.0010` and `layers.0100`.
-    """
+    """Layers in numeric order: Prometheus sorts by letters. A layer's name ends in its number, which gets four digits,
+    so that `layers.0007` comes before `layers.0010` and `layers.0100`."""
     zeros = f'label_replace({expression}, "layer", "${{1}}000$2", "layer", "(.*[.:])?([0-9]+)")'
     return f'label_replace({zeros}, "layer", "$1$2", "layer", "(.*[.:])?0{{0,3}}([0-9]{{4,}})")'

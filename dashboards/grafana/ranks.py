@@ -1,4 +1,4 @@
-"""Ranks and communication: which rank, which operation."""
+"""Ranks and communication: the rank and the operation with a fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORLD = f"max by (run) (trainmon_world_size{{{RUN}}})"
 def board() -> Dashboard:
     """The dashboard."""
     made = Dashboard(
-        "ranks", "Ranks and communication", "One run, rank by rank: who is late, and what the others wait for."
+        "ranks", "Ranks and communication", "One run, rank by rank: which rank is late, and what the others wait for."
     )
     made.with_variables("run", "rank")
     made.row("Rank by rank", _table())
@@ -43,7 +43,7 @@ def _table() -> table.Panel:
         Column("host", f"max by (run, rank, instance, host) (trainmon_rank_info{{{RANK}}})", labels_only=True),
     ]
     facts = Facts(
-        "Ranks", "trainmon_rank_info", "RankMetricsMissing", "Instance leads to its live page.", width=24, height=9
+        "Ranks", "trainmon_rank_info", "RankMetricsMissing", "The instance links to its live page.", width=24, height=9
     )
     return listing(facts, ("run", "rank", "instance", "host"), columns, {"instance": LIVE_PAGE})
 
@@ -97,7 +97,7 @@ def _collectives() -> list[timeseries.Panel]:
         "Bus bandwidth of all_reduce",
         "trainmon_collective_payload_bytes_total",
         "CollectiveStraggler",
-        "As nccl-tests count it, for groups of the whole run: 2(n-1)/n times bytes over time.",
+        "As in nccl-tests, for groups of the whole run: 2(n-1)/n times bytes over time.",
         "Bps",
     )
 
@@ -140,7 +140,7 @@ def _collectives() -> list[timeseries.Panel]:
 
 
 def _waiting() -> list[timeseries.Panel]:
-    """What the ranks tell of each other, and of the time in which they only waited."""
+    """Stragglers that the ranks reported, and the time in which they only waited."""
     runbook = "CollectiveStraggler"
     last, lag = "trainmon_collective_straggler_rank", "trainmon_collective_straggler_lag_seconds"
     waited, told = "trainmon_collective_waited_seconds_total", "trainmon_collective_duration_quantile_seconds"

@@ -1,4 +1,4 @@
-"""Run overview: is this run healthy, and if not, since when."""
+"""Run overview: whether this run is healthy, and if not, since when."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def _more_numbers() -> list[timeseries.Panel]:
 
 def _first_moves() -> table.Panel:
     labels = ("rule", "signal", "layer", "tensor_name", "rank", "instance")
-    # The place in the order of the step stands behind the point.
+    # The fraction is the place in the order of the step.
     step = f"floor(max by ({', '.join(labels)}) (trainmon_alert_first_move{{{RANK}}}))"
-    note = "Empty where there is none."
+    note = "Empty if there is none."
     facts = Facts("What moved first", "trainmon_alert_first_move", "TrainingSpike", note, width=24, height=6)
     return listing(facts, labels, [Column("step", step, decimals=0)], {"instance": LIVE_PAGE})
 

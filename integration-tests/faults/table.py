@@ -1,4 +1,4 @@
-"""`python -m faults.table README.md`: writes the table of all cases into the README, between its two marks."""
+"""`python -m faults.table faults/CASES.md`: writes the table of all cases into the page, between its two marks."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def table() -> str:
 
 
 def main() -> int:
-    readme = Path(sys.argv[1])
-    before, rest = readme.read_text().split(MARKS[0])
+    page = Path(sys.argv[1])
+    before, rest = page.read_text().split(MARKS[0])
     after = rest.split(MARKS[1])[1]
-    readme.write_text(f"{before}{MARKS[0]}\n{table()}\n{MARKS[1]}{after}")
+    page.write_text(f"{before}{MARKS[0]}\n{table()}\n{MARKS[1]}{after}")
     return 0
 
 

@@ -1,10 +1,11 @@
-//! What alert rules remember, taken up from a checkpoint.
+//! Alert rules' state, restored from a checkpoint.
 
 use trainmon_agent::Monitor;
 use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::core::with_causes;
 
-/// Whether the rules go on from this text. What does not fit is warned of. Waits for the worker.
+/// Restores the rules' state from this text; returns whether they continue from it. Warns of parts that do not fit.
+/// Waits for the worker.
 pub(crate) fn load(monitor: &Monitor, state: &str) -> bool {
     let read = || -> Result<(), AlertStateError> {
         monitor.load_alert_state(serde_json::from_str(state)?)?;
@@ -12,6 +13,6 @@ pub(crate) fn load(monitor: &Monitor, state: &str) -> bool {
     };
     let loaded = monitor.guard("alert state", read);
     let Some(Err(error)) = &loaded else { return matches!(loaded, Some(Ok(()))) };
-    monitor.warn(format!("the alert state is not taken up: {}", with_causes(error)), Some(error.hint().to_owned()));
+    monitor.warn(format!("cannot restore the alert state: {}", with_causes(error)), Some(error.hint().to_owned()));
     false
 }

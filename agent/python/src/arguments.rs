@@ -1,11 +1,11 @@
-//! What Python passes: numbers and words that stand for things of the core.
+//! Arguments from Python: numbers and names that stand for types of the core.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, TensorId, TensorStats};
 use trainmon_agent::front::Label;
 
-/// A kind by its number, its place in `KINDS`.
+/// A kind by its number, its index in `KINDS`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KindNumber(pub(crate) Kind);
 
@@ -15,7 +15,7 @@ impl<'py> FromPyObject<'_, 'py> for KindNumber {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let number: usize = object.extract()?;
         let kind = Kind::ALL.get(number).copied().ok_or_else(|| {
-            PyValueError::new_err(format!("kind {number}: expected a place in KINDS, 0 to {}", Kind::ALL.len() - 1))
+            PyValueError::new_err(format!("kind {number}: expected an index of KINDS, 0 to {}", Kind::ALL.len() - 1))
         });
         kind.map(Self)
     }
@@ -39,7 +39,7 @@ pub(crate) fn reading_of(kind: Kind, values: &[f64]) -> PyResult<Reading> {
     }
 }
 
-/// The phase of a name, of those a front may add to.
+/// The phase of a name, of those to which a front may add.
 pub(crate) fn phase_of(name: &str) -> PyResult<Phase> {
     let phases = [Phase::Measure, Phase::Launch, Phase::Offer];
     phases.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {

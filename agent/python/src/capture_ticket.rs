@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use trainmon_agent::CaptureTicket;
 
-/// A step that is to be captured, until it is told how that went.
+/// A step that must be captured; it ends with `Monitor.end_capture`.
 #[pyclass(frozen, name = "CaptureTicket", module = "trainmon._trainmon")]
 pub(crate) struct PyCaptureTicket {
     #[pyo3(get)]

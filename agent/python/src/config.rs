@@ -1,5 +1,5 @@
-//! The classes `ParsedConfig`, `Settings` and `FeatureTargets`: a config that was read, and what hooks know of the
-//! effective one.
+//! The classes `ParsedConfig`, `Settings` and `FeatureTargets`: a parsed config, and the effective one as far as hooks
+//! need it.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use trainmon_agent::core::config::{self, CaptureOnDemand, Config, Dialect, Parse
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
-/// A variable of the environment; an empty one is none.
+/// An environment variable; an empty one counts as unset.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A config that was read.
+/// A parsed config.
 #[pyclass(frozen, name = "ParsedConfig", module = "trainmon._trainmon")]
 pub(crate) struct PyConfig {
     pub(crate) parsed: Parsed,
-    /// The file, where there is one to watch.
+    /// The file to watch, if there is one.
     pub(crate) watched: Option<ConfigFile>,
 }
 
@@ -31,7 +31,7 @@ impl PyConfig {
     #[pyo3(signature = (text, *, file = "config", is_path = false, over = None, like_msprobe = false))]
     fn new(text: &str, file: &str, is_path: bool, over: Option<&str>, like_msprobe: bool) -> PyResult<Self> {
         let over: Option<Map<String, Value>> = over.map(serde_json::from_str).transpose().map_err(|error| {
-            ConfigError::new_err(format!("keyword arguments: {error}\nhint: give what a config file can hold"))
+            ConfigError::new_err(format!("keyword arguments: {error}\nhint: use values that a config file can contain"))
         })?;
         let parsed = match &over {
             Some(over) => Config::parse_over(text, over, file, &variable),
@@ -59,7 +59,7 @@ impl PyConfig {
     }
 }
 
-/// What hooks have to know of the effective config.
+/// The effective config, as far as hooks need it.
 #[pyclass(frozen, get_all, name = "Settings", module = "trainmon._trainmon")]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a config")]
 pub(crate) struct PySettings {
@@ -76,20 +76,20 @@ pub(crate) struct PySettings {
     print_struct: bool,
     stack_info: bool,
     is_live: bool,
-    /// Whether captures may be asked for, and whether by a signal: none where the config leaves it open.
+    /// Whether captures may be requested, and whether by a signal: `None` if the config does not set it.
     has_captures: bool,
     capture_signal: Option<bool>,
-    /// How many of the latest steps are kept, to be run again.
+    /// The number of latest steps that are kept for replay.
     kept_steps: u32,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
     /// 0: never.
     replica_interval: u64,
-    /// Of the rule `Stall`: a factor of the usual step time, and seconds; none without the rule.
+    /// The rule `Stall`: a multiple of the usual step time, and seconds; `None` without the rule.
     stall: Option<(f64, f64)>,
-    /// Of the rule `Straggler`: a share of the step; none without the rule.
+    /// The rule `Straggler`: a share of the step; `None` without the rule.
     straggler: Option<f64>,
-    /// Patterns of calling lines, and whether only stacks are asked for; none where collectives are not measured here.
+    /// Patterns of calling lines, and whether only stacks are requested; `None` if collectives are not measured here.
     collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
 }
@@ -131,7 +131,7 @@ impl PySettings {
     }
 }
 
-/// Which modules give which level-2 feature.
+/// The modules of each level-2 feature.
 #[pyclass(frozen, get_all, name = "FeatureTargets", module = "trainmon._trainmon")]
 #[derive(Clone)]
 pub(crate) struct PyFeatureTargets {

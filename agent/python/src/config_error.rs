@@ -1,4 +1,4 @@
-//! What Python is told of a config that is wrong.
+//! The Python exception for a faulty config.
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;

@@ -1,4 +1,4 @@
-//! The class `DeviceBlock`: the records that rows of one launch become.
+//! The class `DeviceBlock`: the records of the rows of one launch.
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use trainmon_agent::front::Label;
 
 use crate::arguments::KindNumber;
 
-/// What a row becomes.
+/// The record of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) label: Label,
-    /// The tensor's.
+    /// The tensor's dtype.
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
-    /// Whether its norm is one of all.
+    /// Whether its norm counts in the global norm.
     pub(crate) counts: bool,
-    /// Whether another row of its step took its place.
+    /// Whether another row of its step has replaced it.
     pub(crate) is_retracted: bool,
 }
 

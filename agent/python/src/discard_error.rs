@@ -1,25 +1,25 @@
-//! Python exceptions that must not reach the host, and those that must.
+//! Handling of Python exceptions: those that must not reach the host, and those that must.
 
 use std::ffi::{c_int, c_void};
 
 use pyo3::exceptions::{PyBaseException, PyException, PyKeyboardInterrupt};
 use pyo3::prelude::*;
 
-/// Lets go of an exception of ours. One that is no `Exception` is the host's: its signal handler (Ctrl-C, `sys.exit`) ran while
-/// we were asking Python for something, and the host gets it as soon as it runs again.
+/// Drops an exception of ours. One that is no `Exception` is the host's: its signal handler (Ctrl-C, `sys.exit`) ran
+/// during a call into Python, and the host gets it as soon as it runs again.
 pub(crate) fn discard(py: Python<'_>, error: PyErr) {
     if is_of_host(py, &error) {
         hand_to_host(py, error);
     }
 }
 
-/// Whether an exception is no failure of what was asked, but wants the program to end.
+/// Whether an exception requests the end of the program instead of reporting a failure.
 pub(crate) fn is_of_host(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
 }
 
-/// Signal handlers run on the main thread, and there the interpreter raises what they raised, between two of its own
-/// instructions. What another thread ended with ends nobody else.
+/// Passes an exception of a signal handler to the host. Handlers run on the main thread, and the interpreter raises it
+/// there between two instructions. An exception that ended another thread ends no other.
 fn hand_to_host(py: Python<'_>, error: PyErr) {
     if !is_main_thread(py) {
         return;
@@ -27,13 +27,13 @@ fn hand_to_host(py: Python<'_>, error: PyErr) {
     let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
     let raised = error.into_value(py).into_ptr();
     #[expect(unsafe_code, reason = "pyo3 has no safe way to have the interpreter raise something later")]
-    // SAFETY: the function is of the form that is asked for; it gets the one reference that `into_ptr` gave up, or, where
-    // the interpreter has no room for the call, that is taken back here.
+    // SAFETY: the function has the required signature; it gets the one reference that `into_ptr` gave up. If the
+    // interpreter has no room for the call, that reference is taken back here.
     let lost = unsafe {
         (pyo3::ffi::Py_AddPendingCall(Some(raise), raised.cast()) != 0).then(|| Bound::from_owned_ptr(py, raised))
     };
     if lost.is_some() && is_interrupt {
-        // Its handler is called once more. Python cannot be asked for anything more.
+        // Its handler is called once more. Other calls into Python are not possible.
         drop(py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main")));
     }
 }
@@ -43,7 +43,7 @@ fn is_main_thread(py: Python<'_>) -> bool {
         let threading = py.import("threading")?;
         threading.call_method0("current_thread")?.eq(threading.call_method0("main_thread")?)
     };
-    // Where nobody can tell there is no interpreter left that could raise anything.
+    // If this cannot be determined, no interpreter is left that could raise anything.
     is_main().unwrap_or(false)
 }
 

@@ -1,4 +1,4 @@
-//! The end of the interpreter: what is queued is delivered, and nobody waits for an interpreter that is gone.
+//! The end of the interpreter: queued data is delivered, and no thread waits for an interpreter that is gone.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -12,21 +12,21 @@ use crate::interruptible::interruptibly;
 use crate::shared::Shared;
 use crate::termination::deliver_before_sigterm;
 
-/// Whether the interpreter is about to end: no thread of ours may ask for it from then on.
+/// Whether the interpreter is about to end: no thread of ours may call into it from then on.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// Threads that ask for the interpreter, or have it, to call a listener.
+/// Threads that wait for the interpreter, or hold it, to call a listener.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// Whether SIGTERM is about to end the process.
 static TERMINATING: AtomicBool = AtomicBool::new(false);
-/// Monitors to be shut down at the end.
+/// Monitors to shut down at the end.
 static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// Whether Python will tell of its end.
+/// Whether Python calls `at_exit` at its end.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// A listener that takes longer than this at the interpreter's end is left behind.
+/// A listener that takes longer than this at the interpreter's end is abandoned.
 const LAST_CALL: Duration = Duration::from_secs(2);
 
-/// Remembers a monitor that must deliver what it has before the interpreter ends.
+/// Registers a monitor that must deliver its data before the interpreter ends.
 pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResult<()> {
     if !REGISTERED.swap(true, Ordering::SeqCst) {
         let at_exit = wrap_pyfunction!(at_exit, py)?;
@@ -40,9 +40,9 @@ pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResu
     Ok(())
 }
 
-/// Shuts the monitors down, within their deadlines: also those that another thread is shutting down.
+/// Shuts the monitors down, within their deadlines, including those that another thread is shutting down.
 fn deliver() {
-    // The list stays: a SIGTERM may come while the interpreter's end is at it, and must wait for that.
+    // The list stays: a SIGTERM may arrive during the interpreter's end, and must wait for it.
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for shared in live.iter().filter_map(Weak::upgrade) {
         let patience = Duration::from_millis(shared.monitor.config().pipeline.shutdown_timeout_ms);
@@ -54,18 +54,18 @@ fn deliver() {
     }
 }
 
-/// Shuts the monitors down on a thread of its own, whatever the training threads are at.
+/// Shuts the monitors down on a thread of its own, whatever state the training threads are in.
 fn deliver_at_sigterm() {
     TERMINATING.store(true, Ordering::SeqCst);
     deliver();
 }
 
-/// Whether SIGTERM is about to end the process: who asks for the interpreter may wait for ever.
+/// Whether SIGTERM is about to end the process: a thread that waits for the interpreter may wait for ever.
 pub(crate) fn is_terminating() -> bool {
     TERMINATING.load(Ordering::SeqCst)
 }
 
-/// Called by Python while everything still works: before modules are torn down and threads are stopped.
+/// Called by Python before modules are torn down and threads are stopped.
 #[pyfunction]
 fn at_exit(py: Python<'_>) -> PyResult<()> {
     let (_delivered, raised) = interruptibly(py, deliver);
@@ -81,7 +81,7 @@ fn at_exit(py: Python<'_>) -> PyResult<()> {
 
 /// Calls into Python from any thread; `None` once the interpreter is about to end.
 pub(crate) fn with_python<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    // Counted before the flag is read: `at_exit` sees either the count or is seen by us.
+    // Counted before the flag is read: either `at_exit` sees the count, or this thread sees the flag.
     let _call = Call::enter();
     if CLOSED.load(Ordering::SeqCst) {
         return None;
@@ -104,8 +104,8 @@ impl Drop for Call {
     }
 }
 
-/// Something whose drop may wait for the monitor's threads: it goes with the interpreter given away, for those threads
-/// may have to call a listener meanwhile.
+/// A value whose drop may wait for the monitor's threads: the interpreter is released for the drop, because those
+/// threads may have to call a listener meanwhile.
 pub(crate) struct Detached<T: Send>(ManuallyDrop<T>);
 
 impl<T: Send> Detached<T> {
@@ -125,10 +125,10 @@ impl<T: Send> Deref for Detached<T> {
 impl<T: Send> Drop for Detached<T> {
     #[expect(unsafe_code, reason = "the value moves out of a drop")]
     fn drop(&mut self) {
-        // SAFETY: taken once, here; nobody sees the shell afterwards.
+        // SAFETY: taken once, here; the shell is not used afterwards.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         let mut value = Some(value);
-        // Once the interpreter is about to end no thread asks for it: there is nothing to make way for.
+        // Once the interpreter is about to end no thread waits for it, so it need not be released.
         if !CLOSED.load(Ordering::SeqCst) {
             Python::try_attach(|py| py.detach(|| drop(value.take())));
         }

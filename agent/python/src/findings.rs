@@ -1,4 +1,4 @@
-//! The class `Findings`: what Python finds out about a job's ranks, told as alerts.
+//! The class `Findings`: reports findings of Python about a job's ranks as alerts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSeries, Alert
 use crate::arguments::KindNumber;
 use crate::shared::Shared;
 
-/// Where one monitor's findings are told. Every method may be called from any thread.
+/// Reports one monitor's findings. Every method may be called from any thread.
 #[pyclass(frozen, name = "Findings", module = "trainmon._trainmon")]
 pub(crate) struct PyFindings(Arc<Shared>);
 

@@ -1,8 +1,8 @@
-//! What a rank that does not go on is inside of.
+//! The operations that a hanging rank has not completed.
 
 use trainmon_agent::core::OpenCollective;
 
-/// Operation, group, its ranks (empty where they are not known), number in the group, bytes, calling line, seconds since it began.
+/// Operation, group, its ranks (empty if unknown), number in the group, bytes, calling line, seconds since it began.
 pub(crate) type OpenOperation = (String, String, Vec<u32>, u64, u64, Option<String>, f64);
 
 pub(crate) fn described(open: OpenCollective) -> OpenOperation {

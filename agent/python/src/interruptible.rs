@@ -1,4 +1,5 @@
-//! Waits that Ctrl-C shortens. Python runs a signal's handler between two of its own instructions, and there are none here.
+//! Waits that Ctrl-C shortens. Python runs signal handlers between two of its own instructions, and there are none
+//! here.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +7,17 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use pyo3::prelude::*;
 use trainmon_agent::{wait_as_usual, wait_at_most};
 
-/// Between two looks for a signal.
+/// The interval between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a wait goes on after the first Ctrl-C.
+/// The remaining wait after the first Ctrl-C.
 const SHORT: Duration = Duration::from_secs(1);
-/// How long one may take to end after the next, before its thread is left behind.
+/// The time to end after the next one, before the thread is abandoned.
 const LAST: Duration = Duration::from_millis(500);
 
-/// Runs `wait`, whose waits end as `trainmon_service::wait_at_most` says, without the interpreter. What a signal's handler
-/// raises meanwhile (as a rule `KeyboardInterrupt`) shortens it to a second, the next one ends it. Gives what was raised first,
-/// too, and `None` for a wait that did not end all the same.
+/// Runs `wait`, whose waits end as in `trainmon_service::wait_at_most`, without the interpreter. An exception of a
+/// signal handler meanwhile (usually `KeyboardInterrupt`) shortens it to a second, the next one ends it. Also returns
+/// the first exception, and `None` for a wait that did not end in time.
 pub(crate) fn interruptibly<R: Send + 'static>(
     py: Python<'_>,
     wait: impl FnOnce() -> R + Clone + Send + 'static,

@@ -1,12 +1,12 @@
 //! `trainmon._trainmon`: the monitor for Python.
 //!
-//! Wraps `trainmon-agent` and knows neither torch's library nor any framework: tensors come as Python objects, whose
+//! Wraps `trainmon-agent` and depends neither on torch's library nor on a framework: tensors are Python objects, whose
 //! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
 //!
-//! `monitor` and `pending_step` are the classes, `shared` holds the meter that measures for them, `start` opens a monitor,
-//! `arguments` reads what Python passes. `listener` is the monitor's notices and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
-//! Biases or MLflow. The interface is described, for people and type checkers, in
-//! `python/trainmon/_trainmon.pyi`.
+//! `monitor` and `pending_step` are the classes, `shared` holds the meter that measures for them, `start` opens a
+//! monitor, `arguments` reads Python's arguments. `listener` receives the monitor's notices, `exit` orders the end,
+//! `program` is the command `trainmon`, and `tracker` exports steps to Weights & Biases or MLflow. The interface is
+//! described in `python/trainmon/_trainmon.pyi`.
 
 mod alert_state;
 mod arguments;
@@ -35,7 +35,7 @@ mod tensor;
 mod termination;
 #[cfg(not(target_os = "linux"))]
 mod termination {
-    //! Elsewhere SIGTERM ends the process as without us.
+    //! On other systems SIGTERM ends the process as without trainmon.
 
     pub(crate) fn deliver_before_sigterm(_deliver: fn()) {}
 }
@@ -76,7 +76,7 @@ mod _trainmon {
     #[pymodule_export]
     use super::program::run_program;
 
-    /// The tail of a parameter's name that says where in the model it is.
+    /// The tail of a parameter's name that identifies its place in the model.
     #[pyfunction]
     fn squash_name(name: &str) -> &str {
         trainmon_agent::core::config::squash_name(name)
@@ -88,7 +88,7 @@ mod _trainmon {
         trainmon_agent::check_run_name(name).map_err(|error| super::start::name_error(&error))
     }
 
-    /// The candidate that a name was probably meant to be.
+    /// The candidate most similar to a name.
     #[pyfunction]
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn did_you_mean(name: &str, candidates: Vec<String>) -> Option<String> {
@@ -96,7 +96,7 @@ mod _trainmon {
         trainmon_agent::core::config::did_you_mean(name, candidates).map(str::to_owned)
     }
 
-    /// A message with the names in it made harmless.
+    /// A message made safe to print.
     #[pyfunction]
     fn printable(message: &str) -> String {
         trainmon_agent::core::printable(message).into_owned()

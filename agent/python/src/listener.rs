@@ -1,5 +1,5 @@
-//! Where the monitor's words go: to the caller's function, to Python's `logging` where the script has set that up, to
-//! standard error where not.
+//! The output of the monitor's messages: the caller's function, else Python's `logging` if the script has configured
+//! it, else standard error.
 
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Notices, Severity};
@@ -15,7 +15,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     let route = py.import("trainmon.common.notices").and_then(|notices| notices.getattr("route"));
     match route.map(Bound::unbind) {
         Ok(route) => heard_by(move |notice| {
-            // At a SIGTERM nobody may wait for the interpreter: the training may hang with it.
+            // At a SIGTERM no thread may wait for the interpreter: the training may be hanging while it holds it.
             if is_terminating() {
                 return false;
             }
@@ -29,7 +29,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     }
 }
 
-/// Standard error hears what nobody else does.
+/// Notices that go to standard error unless `hears` accepts them.
 fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices {
     Notices::new(move |notice| {
         if !hears(notice) {
@@ -38,9 +38,9 @@ fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices 
     })
 }
 
-/// What the function answers; `None` if it did not hear it out.
+/// The function's result; `None` if it raised.
 fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<Bound<'py, PyAny>> {
-    // The notice may come while the host's own exception is on its way (an object dropped, say).
+    // The notice may come while the host's own exception is being raised (when an object is dropped, for example).
     let hosts_own = PyErr::take(py);
     let severity = severity_name(notice.severity);
     let result = listener.bind(py).call1((severity, &notice.message, &notice.hint));
@@ -51,7 +51,7 @@ fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<B
     answer
 }
 
-/// The word for a severity.
+/// The name of a severity.
 pub(crate) fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::tensor::HostTensor;
 use crate::{alert_state, parts, start, values};
 
-/// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
+/// One rank's monitor. Its threads end with `shutdown`, or when the object is destroyed.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
 pub(crate) struct PyMonitor(Detached<Arc<Shared>>);
 
@@ -251,7 +251,7 @@ impl PyMonitor {
         found.unwrap_or_default().into_iter().map(hangs::described).collect()
     }
 
-    /// A new object each time: it holds the monitor and nothing else.
+    /// Created each time: it holds only the monitor.
     #[getter]
     fn findings(&self) -> PyFindings {
         PyFindings::new(&self.0)
@@ -329,7 +329,7 @@ impl PyMonitor {
         grad_norm: Option<f64>,
         framework_grad_norm: Option<f64>,
     ) {
-        // This rank's records may be a part only.
+        // This rank's records may be only a part.
         let grad_norm = grad_norm.map_or(GradNorm::Unknown, GradNorm::Known);
         self.monitor().end_step(StepFacts { loss, learning_rate, grad_norm, framework_grad_norm });
     }
@@ -353,7 +353,7 @@ impl PyMonitor {
 
     fn add_cost(&self, phase: &str, seconds: f64) -> PyResult<()> {
         let phase = phase_of(phase)?;
-        // A clock that ran backwards costs nothing.
+        // A clock that ran backwards adds no cost.
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.monitor().guard("add_cost", || self.monitor().add_cost(phase, time));
         Ok(())
@@ -439,7 +439,7 @@ impl PyMonitor {
         self.monitor().stop_requested()
     }
 
-    /// Waits for the worker: without the interpreter.
+    /// Waits for the worker, with the interpreter released.
     fn alert_state(&self, py: Python<'_>) -> String {
         py.detach(|| self.monitor().alert_state()).to_string()
     }

@@ -1,11 +1,11 @@
-//! Which part of each parameter this rank holds, from Python's words.
+//! The part of each parameter that this rank holds, from Python's arguments.
 
 use trainmon_agent::core::{HeldPart, ParameterParts, TensorInfo};
 
-/// Whether it counts in sums over ranks, and how many elements it has; `None` where that is not known.
+/// Whether it counts in sums over ranks, and its number of elements; `None` if unknown.
 type ContentPart = Option<(bool, Option<u64>)>;
 
-/// Name, model chunk, the name in the whole model, elements over all ranks; of values, gradient and moments what is held;
+/// Name, model chunk, the name in the whole model, elements over all ranks; the parts of values, gradient and moments;
 /// whether the ranks that hold the values are those that step them.
 pub(crate) type ParameterLayout = (String, u32, String, u64, [ContentPart; 3], bool);
 

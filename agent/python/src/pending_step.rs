@@ -15,14 +15,14 @@ use crate::exit::Detached;
 use crate::shared::Shared;
 use crate::tensor::{HostTensor, Layout};
 
-/// Keeps one step's batch from leaving until `release`, or until the object goes.
+/// Holds back one step's batch until `release`, or until the object is destroyed.
 #[pyclass(frozen, name = "PendingStep", module = "trainmon._trainmon")]
 pub(crate) struct PyPendingStep(Detached<PendingState>);
 
 struct PendingState {
     shared: Arc<Shared>,
     step: Step,
-    /// What is asked of each kind in this step: live control may change it before the readings come.
+    /// The statistics of each kind in this step: live control may change them before the readings come.
     statistics: [StatisticSet; Kind::ALL.len()],
     /// `None` once released.
     pending: Mutex<Option<PendingStep>>,
@@ -41,7 +41,7 @@ fn stats_of(dtype: &str, dims: &[i64], row: DeviceRow) -> Result<TensorStats, St
     Ok(row.stats(dtype, shape))
 }
 
-/// A table of float64 rows in host memory, kept alive by the tensor it is of.
+/// A table of float64 rows in host memory, kept alive by its tensor.
 struct Table<'a, 'py> {
     tensor: HostTensor<'a, 'py>,
     rows: usize,
@@ -63,14 +63,14 @@ impl<'a, 'py> Table<'a, 'py> {
         Ok(Self { rows: shape.elements() / COLUMNS, tensor })
     }
 
-    /// Rows from `first` on.
+    /// The rows from `first` on.
     fn rows(&self, first: usize, count: usize) -> PyResult<Vec<DeviceRow>> {
         if first.checked_add(count).is_none_or(|end| end > self.rows) {
             let message = format!("table: expected {count} rows from row {first} on, found {} rows in all", self.rows);
             return Err(PyValueError::new_err(message));
         }
         let read = self.tensor.view().map(|view| {
-            // SAFETY: the view is contiguous, and every element is inside of the tensor's storage.
+            // SAFETY: the view is contiguous, and every element is inside the tensor's storage.
             #[expect(unsafe_code, reason = "float64 memory of a tensor")]
             let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.size_in_bytes()) };
             let (numbers, _) = bytes.as_chunks::<{ size_of::<f64>() }>();
@@ -82,7 +82,7 @@ impl<'a, 'py> Table<'a, 'py> {
     }
 }
 
-/// A number by the name it is set by.
+/// A late number by the name of its setter.
 fn late_number(name: &str) -> PyResult<LateNumber> {
     match name {
         "loss" => Ok(LateNumber::Loss),
@@ -101,7 +101,7 @@ impl PyPendingStep {
         Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, pending }))
     }
 
-    /// Records a reading. What comes after the release is counted as not measured.
+    /// Records a reading. One that comes after the release is counted as not measured.
     fn record(&self, label: Label, reading: impl Into<Reading>) {
         self.record_all(std::iter::once((label, reading.into())));
     }
@@ -147,7 +147,8 @@ impl PyPendingStep {
 
     fn record_rows(&self, labels: Vec<RowLabel>, places: Vec<(Bound<'_, PyAny>, usize)>) -> PyResult<Vec<f64>> {
         if labels.len() != places.len() {
-            let message = format!("expected a place per label, found {} and {}", labels.len(), places.len());
+            let message =
+                format!("expected one place per label, found labels: {}, places: {}", labels.len(), places.len());
             return Err(PyValueError::new_err(message));
         }
         let mut rows = Vec::with_capacity(places.len());
@@ -233,7 +234,7 @@ impl PyPendingStep {
 
     fn release(&self) {
         let pending = self.0.pending.lock().take();
-        // Dropped with the lock free: the batch leaves now, and a listener may be called.
+        // Dropped outside the lock: the batch leaves now, and a listener may be called.
         drop(pending);
     }
 }

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 /// Runs a command line and returns the exit status.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
-    // Python's handler only takes a note for an interpreter that is not asked until the command has ended. On another
-    // thread than the main one this raises: that one gets Ctrl-C, as ever.
+    // Python's handler only sets a flag for an interpreter that does not run until the command has ended. On threads
+    // other than the main one this raises: there Ctrl-C is handled as usual.
     let before = end_by_interrupt(py).unwrap_or(None);
     let status = py.detach(|| trainmon_cli::run(arguments));
     if let Some(handler) = before {
@@ -18,8 +18,8 @@ pub(crate) fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<
     Ok(status)
 }
 
-/// Lets SIGINT end the process where Python would raise `KeyboardInterrupt`; what was handled or ignored stays so. Returns
-/// the handler whose place was taken.
+/// Lets SIGINT end the process if Python would raise `KeyboardInterrupt`; other handlers stay. Returns the replaced
+/// handler.
 fn end_by_interrupt(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let signal = py.import("signal")?;
     let number = signal.getattr("SIGINT")?;

@@ -1,4 +1,4 @@
-//! What a monitor for Python holds: the meter of what is shown, and the statistics a script has set.
+//! The state of a monitor for Python: the meter of its tensors, and the statistics that a script has set.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::tensor::HostTensor;
 pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
     pub(crate) meter: Meter,
-    /// The statistics since `set_ops`, if it was called, and the version of the plan then: a later plan outranks them.
+    /// The statistics of the last `set_ops`, and the version of the plan at that time: a later plan overrides them.
     live_ops: Mutex<Option<(u64, Vec<Statistic>)>>,
 }
 
@@ -25,7 +25,7 @@ impl Shared {
         Self { meter: Meter::new(monitor.clone()).with_latest(), monitor, live_ops: Mutex::default() }
     }
 
-    /// The statistics measured now of this kind; none where it is not measured.
+    /// The statistics measured now of this kind; none if it is not measured.
     pub(crate) fn statistics_of(&self, kind: Kind) -> Vec<Statistic> {
         if self.monitor.request(kind).is_none() {
             return Vec::new();
@@ -34,12 +34,12 @@ impl Shared {
         self.ops_since_set().or_else(planned).unwrap_or_default()
     }
 
-    /// The config with what live control made of it.
+    /// The config, including changes by live control.
     fn config_now(&self) -> Config {
         self.monitor.config().with_plan(&self.monitor.plan())
     }
 
-    /// What `set_ops` asked for, unless live control has spoken since.
+    /// The statistics of `set_ops`, unless live control has changed the plan since.
     fn ops_since_set(&self) -> Option<Vec<Statistic>> {
         let version = self.monitor.plan_version();
         self.live_ops.lock().as_ref().filter(|(of, _)| *of == version).map(|(_, ops)| ops.clone())
@@ -59,7 +59,7 @@ impl Shared {
         all
     }
 
-    /// Measures other statistics from now on. Unknown names are warned of and left out.
+    /// Measures other statistics from now on. Unknown names cause a warning.
     pub(crate) fn set_ops(&self, names: &[String]) -> Vec<Statistic> {
         let mut known = Vec::with_capacity(names.len());
         for name in names {
@@ -68,7 +68,7 @@ impl Shared {
                 // Always written.
                 None if name == "shape" || name == "dtype" => {}
                 None => self.monitor.warn(
-                    format!("op `{name}`: unknown, left out"),
+                    format!("op `{name}`: unknown, so it is ignored"),
                     Some(format!("expected some of {}", Statistic::ALL.map(Statistic::name).join(", "))),
                 ),
             }
@@ -102,7 +102,7 @@ impl Shared {
         found
     }
 
-    /// How far two tensors agree in sign; the time is booked, the outcome left to the caller.
+    /// The sign agreement of two tensors; the time is counted, the result returned to the caller.
     pub(crate) fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
         let start = Instant::now();
         let gradient = HostTensor::describe(gradient).ok()?;

@@ -1,4 +1,4 @@
-//! How Python opens a monitor.
+//! Starts a monitor for Python.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, StartErro
 use crate::config::{PyConfig, variable};
 use crate::tracker::trackers;
 
-/// What the package does of what a config may ask of a front: everything.
+/// The tasks of a front that the package performs: all of them.
 const TASKS: [FrontTask; 8] = [
     FrontTask::PrintStruct,
     FrontTask::StackInfo,
@@ -23,7 +23,7 @@ const TASKS: [FrontTask; 8] = [
     FrontTask::Mlflow,
 ];
 
-/// Starts a monitor with a config; `options` say what neither the config nor this module does.
+/// Starts a monitor with a config; `options` supplement the config and this module's settings.
 pub(crate) fn start(py: Python<'_>, config: &PyConfig, ranks: Ranks, options: Options) -> PyResult<Monitor> {
     let PyConfig { parsed, watched } = config;
     let options = Options {
@@ -49,7 +49,7 @@ pub(crate) fn name_error(error: &RunNameError) -> PyErr {
     PyValueError::new_err(format!("{error}\n  hint: {}", error.hint()))
 }
 
-/// How files are laid out, by its name in a config.
+/// A file layout by its name in a config.
 pub(crate) fn layout(name: &str) -> PyResult<FileLayout> {
     match name {
         "run" => Ok(FileLayout::Run),
@@ -58,7 +58,7 @@ pub(crate) fn layout(name: &str) -> PyResult<FileLayout> {
     }
 }
 
-/// The script's file name without its ending; of a package that runs as one (`python -m`), the package's name.
+/// The script's file name without its suffix; for a package that runs as one (`python -m`), the package's name.
 fn program(py: Python<'_>) -> Option<String> {
     let arguments = py.import("sys").and_then(|sys| sys.getattr("argv")).ok()?;
     let script: PathBuf = arguments.get_item(0).and_then(|first| first.extract()).ok()?;
@@ -70,18 +70,20 @@ fn program(py: Python<'_>) -> Option<String> {
     }
 }
 
-/// This process's place in the job: the launcher's word, the caller's where it gives one.
+/// This process's place in the job: from the caller if it gives one, else from the launcher.
 pub(crate) fn ranks(rank: Option<u32>, local_rank: Option<u32>, world_size: Option<u32>) -> PyResult<Ranks> {
     let ranks = if let Some(rank) = rank {
-        // A launcher's environment may be half set or another job's: it is not asked for what follows from the rank.
+        // A launcher's environment may be incomplete or another job's: values that follow from the rank are not read
+        // from it.
         Ranks {
             rank: Rank(rank),
             local_rank: Rank(local_rank.unwrap_or(rank)),
             world_size: world_size.unwrap_or(rank.saturating_add(1)),
         }
     } else {
-        let told = Ranks::from_environment(variable)
-            .map_err(|error: RankError| PyRuntimeError::new_err(format!("cannot tell which rank this is: {error}")))?;
+        let told = Ranks::from_environment(variable).map_err(|error: RankError| {
+            PyRuntimeError::new_err(format!("cannot determine the rank of this process: {error}"))
+        })?;
         Ranks {
             local_rank: local_rank.map_or(told.local_rank, Rank),
             world_size: world_size.unwrap_or(told.world_size),
@@ -90,7 +92,7 @@ pub(crate) fn ranks(rank: Option<u32>, local_rank: Option<u32>, world_size: Opti
     };
     if ranks.rank.0 >= ranks.world_size {
         let (rank, size) = (ranks.rank, ranks.world_size);
-        return Err(PyRuntimeError::new_err(format!("rank {rank} lies outside a job of {size} processes")));
+        return Err(PyRuntimeError::new_err(format!("rank {rank} is outside a job of {size} processes")));
     }
     Ok(ranks)
 }

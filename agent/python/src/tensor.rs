@@ -1,4 +1,4 @@
-//! A tensor handed over by Python: where its memory lies, checked before it is read.
+//! A tensor from Python: the location of its memory, checked before it is read.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,32 +9,32 @@ use trainmon_agent::front::{Found, Readable};
 use crate::discard_error::discard;
 use crate::torch::{Class, Torch};
 
-/// From here on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about what
-/// giving the interpreter away and taking it again may cost.
+/// From this size on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about
+/// as long as releasing and reacquiring the interpreter.
 const LARGE: usize = 16 << 10;
 
-/// Why a tensor's memory cannot be measured in place.
+/// The reason why a tensor's memory cannot be measured in place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unreadable {
     /// Not a tensor at all.
     #[error("expected a torch tensor, found `{class}`")]
     Foreign {
-        /// Its class.
+        /// A tensor that wraps other tensors, or none.
         class: String,
     },
     /// A tensor around other tensors, or around nothing.
-    #[error("a `{class}` wraps other tensors (or none) and has no memory of its own")]
+    #[error("a `{class}` has no memory of its own")]
     Wrapper {
         /// Its class.
         class: String,
     },
-    /// It lies in a device's memory, or is a meta tensor.
-    #[error("the tensor lies on `{device}`, not in host memory")]
+    /// It is in a device's memory, or is a meta tensor.
+    #[error("the tensor is on `{device}`, not in host memory")]
     OnDevice {
         /// Torch's name of the device.
         device: String,
     },
-    /// Sparse or otherwise not plain memory.
+    /// Sparse, or other memory that is not plain.
     #[error("only strided tensors can be measured, this one is `{layout}`")]
     NotStrided {
         /// Torch's name of the layout.
@@ -49,8 +49,8 @@ pub(crate) enum Unreadable {
         /// Torch's name of the type.
         dtype: String,
     },
-    /// The storage was freed or cut short (by FSDP between uses, say).
-    #[error("the tensor needs {needed} bytes of its storage, which has {held}: freed or resized")]
+    /// The storage was freed or cut short (by FSDP between uses, for example).
+    #[error("the tensor's storage has {held} of the required {needed} bytes: it was freed or resized")]
     Storage {
         /// Bytes from the storage's start to the tensor's last element.
         needed: u128,
@@ -63,10 +63,10 @@ pub(crate) enum Unreadable {
     /// The memory itself was refused.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// Torch could not tell.
+    /// Torch raised an error.
     #[error("torch: {message}")]
     Torch {
-        /// Its words.
+        /// The first line of its message.
         message: String,
     },
 }
@@ -92,7 +92,7 @@ impl Layout {
         &self.strides[..self.shape.dims().len()]
     }
 
-    /// Bytes from the storage's start to behind the last element; `None` if that overflows.
+    /// Bytes from the storage's start to the end of the last element; `None` if that overflows.
     fn end(&self, storage_offset: i64) -> Option<u128> {
         let reach = |(&size, &stride): (&i64, &i64)| i128::from(size - 1).checked_mul(i128::from(stride));
         let last = self
@@ -106,7 +106,7 @@ impl Layout {
     }
 }
 
-/// Where a tensor lies, on whatever device: the memory is not to be read here. Cost: about a microsecond.
+/// The layout of a tensor on any device: its memory must not be read here. Cost: about a microsecond.
 pub(crate) fn layout_anywhere(object: &Bound<'_, PyAny>) -> Result<Layout, Unreadable> {
     let (torch, class) = torch_and_class(object)?;
     let py = object.py();
@@ -115,25 +115,25 @@ pub(crate) fn layout_anywhere(object: &Bound<'_, PyAny>) -> Result<Layout, Unrea
     found.map(|(layout, _version)| layout)
 }
 
-/// Whether a tensor came from where autograd tracks which memory is shared.
+/// Whether a tensor comes from above autograd, which tracks shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracked {
-    /// A program's tensor: it was made above autograd.
+    /// A program's tensor, created above autograd.
     Yes,
-    /// It may be one as the dispatcher has it, below autograd.
+    /// It may be a tensor of the dispatcher, below autograd.
     Unknown,
 }
 
-/// A tensor whose memory can be read: it is kept alive meanwhile.
+/// A tensor whose memory can be read; borrowed, so that it stays alive.
 pub(crate) struct HostTensor<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
     pub(crate) layout: Layout,
-    /// How often torch wrote into the tensor; `None` where it does not count.
+    /// Torch's count of writes to the tensor; `None` if there is none.
     pub(crate) version: Option<i64>,
 }
 
 impl<'a, 'py> HostTensor<'a, 'py> {
-    /// Finds out where a tensor lies. Cost: about a microsecond for a plain tensor; nothing is allocated.
+    /// Determines the layout of a tensor. Cost: about a microsecond for a plain tensor; allocates nothing.
     pub(crate) fn describe(object: &'a Bound<'py, PyAny>) -> Result<Self, Unreadable> {
         let (torch, class) = torch_and_class(object)?;
         let py = object.py();
@@ -142,8 +142,8 @@ impl<'a, 'py> HostTensor<'a, 'py> {
             .unwrap_or_else(|error| Err(torch_says(py, error)))
     }
 
-    /// As [`describe`](Self::describe), where the caller has seen to it that no mode of the host's sees what is read of a
-    /// plain tensor: at half the cost.
+    /// As [`describe`](Self::describe), if the caller has ensured that no mode of the host sees the reading of a plain
+    /// tensor: at half the cost.
     pub(crate) fn describe_unseen(object: &'a Bound<'py, PyAny>, tracked: Tracked) -> Result<Self, Unreadable> {
         let (torch, class) = torch_and_class(object)?;
         let py = object.py();
@@ -152,7 +152,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         read.unwrap_or_else(|error| Err(torch_says(py, error)))
     }
 
-    /// The attributes, the cheapest refusal first. The outer error is torch's.
+    /// Reads the attributes, the cheapest refusal first. The outer error is torch's.
     fn read_attributes(
         torch: &Torch,
         object: &'a Bound<'py, PyAny>,
@@ -166,7 +166,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         Ok(Self::read_memory(torch, object, tracked)?.map(|(layout, version)| Self { object, layout, version }))
     }
 
-    /// Where the memory is, on whatever device, and how often torch wrote into it.
+    /// The location of the memory, on any device, and torch's count of writes to it.
     fn read_memory(
         torch: &Torch,
         object: &Bound<'py, PyAny>,
@@ -210,8 +210,8 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         // Inference tensors have no version; torch raises then.
         let version = object.getattr(intern!(py, "_version")).and_then(|version| version.extract());
         let version = version.map_err(|error| discard(py, error)).ok();
-        // What is pending shows another tensor's memory: autograd knows that it does, but of what came by `.data`, which is a
-        // part of a complex tensor's. Asked late: it costs more than all before.
+        // A pending conjugate is a view of another tensor's memory. Autograd knows these, except views by `.data`,
+        // which are part of a complex tensor's memory. Checked last: it costs more than everything before.
         let is_own = tracked == Tracked::Yes
             && fills_storage
             && version.is_some()
@@ -223,12 +223,12 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         Ok(Ok((layout, version)))
     }
 
-    /// What is measured of this object, for a meter: none is a tensor that is missing.
+    /// The description of this object for a meter; `None` is a missing tensor.
     pub(crate) fn found(object: &'a Bound<'py, PyAny>) -> Result<Found<Self>, Unreadable> {
         if object.is_none() { Ok(Found::Missing) } else { Self::describe(object).map(Found::Here) }
     }
 
-    /// Hands the memory to `work`; the interpreter is given away meanwhile if there is much of it.
+    /// Passes the memory to `work`; the interpreter is released meanwhile for large tensors.
     pub(crate) fn read<R: Send>(&self, work: impl FnOnce(&TensorView<'_>) -> R + Send) -> Result<R, Unreadable> {
         let view = self.view()?;
         Ok(self.run(view.elements(), || work(&view)))
@@ -238,9 +238,9 @@ impl<'a, 'py> HostTensor<'a, 'py> {
 impl Readable for HostTensor<'_, '_> {
     type Unreadable = Unreadable;
 
-    /// Why it is sound: `describe` found every element inside the storage just now. `self` borrows the object, so neither the
-    /// tensor nor its storage goes before the view does. Resizing a storage or writing into it from another thread while a
-    /// hook looks at it would break the training itself: hooks run where torch runs them, between the operators that write.
+    /// Sound because `describe` has just found every element inside the storage, and `self` borrows the object: neither
+    /// the tensor nor its storage can go before the view. Resizing a storage or writing into it from another thread
+    /// during a hook would break the training itself: torch runs hooks between the operators that write.
     #[expect(unsafe_code, reason = "the memory is torch's")]
     fn view(&self) -> Result<TensorView<'_>, Unreadable> {
         let Layout { address, dtype, shape, .. } = &self.layout;
@@ -253,7 +253,7 @@ impl Readable for HostTensor<'_, '_> {
         self.version
     }
 
-    /// The interpreter is given away meanwhile if that is long.
+    /// Releases the interpreter during long work.
     fn run<R: Send>(&self, elements: usize, body: impl FnOnce() -> R + Send) -> R {
         if elements >= LARGE { self.object.py().detach(body) } else { body() }
     }
@@ -270,7 +270,7 @@ fn torch_and_class(object: &Bound<'_, PyAny>) -> Result<(&'static Torch, Class),
     }
 }
 
-/// Whether the layout is all of its storage; an error if it reaches beyond.
+/// Checks that the layout is within its storage, and returns whether it covers all of it.
 fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<bool, Unreadable>> {
     let py = object.py();
     if layout.shape.elements() == 0 {
@@ -278,7 +278,7 @@ fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<
     }
     let offset: i64 = object.call_method0(intern!(py, "storage_offset"))?.extract()?;
     let storage = object.call_method0(intern!(py, "untyped_storage"))?;
-    // Its length is that in bytes.
+    // The length of a storage is in bytes.
     let held = storage.len()? as u64;
     let needed = layout.end(offset).unwrap_or(u128::MAX);
     if needed > u128::from(held) {
@@ -287,7 +287,7 @@ fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<
     Ok(Ok(layout.bytes() as u64 == held))
 }
 
-/// Sizes or strides and how many there are, without a heap.
+/// Sizes or strides and their number, without an allocation.
 fn numbers(tuple: &Bound<'_, PyAny>) -> PyResult<Result<([i64; MAX_DIMS], usize), ShapeError>> {
     let tuple = tuple.cast::<PyTuple>()?;
     let len = tuple.len();
@@ -308,7 +308,7 @@ pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> String {
 
 fn torch_says(py: Python<'_>, error: PyErr) -> Unreadable {
     let text = error.to_string();
-    // Torch's errors go on for pages; the first line says what it is.
+    // Torch's errors have many lines; the first one is the message.
     let message = text.lines().next().unwrap_or_default().to_owned();
     discard(py, error);
     Unreadable::Torch { message }

@@ -1,8 +1,8 @@
-//! SIGTERM where nobody handles it: what was measured is delivered, then the process ends by it as it would have.
+//! SIGTERM without another handler: the measurements are delivered, then the signal ends the process as usual.
 //!
-//! A launcher ends the other ranks with it when one has failed, and their training threads may hang in a collective
-//! then: so it is caught below Python, whose handlers would wait for that thread. Python itself does not see ours: a
-//! script finds the default action, and a handler that it sets takes our place.
+//! A launcher sends it to the other ranks when one has failed, and their training threads may be hanging in a
+//! collective then. It is therefore caught below Python, whose handlers would wait for that thread. Python does not see
+//! this handler: a script finds the default action, and its own handler replaces this one.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, c_void};
 
-/// The process that the thread below lives in; a forked child has the handler, but not the thread.
+/// The process of the thread below; a forked child has the handler, but not the thread.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// Where the handler wakes the thread.
+/// The pipe by which the handler wakes the thread.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static INSTALL: Once = Once::new();
 
-/// Calls `deliver` on a thread of its own when the process is asked to end, unless the script or a library handles
-/// SIGTERM. Where this cannot be set up, SIGTERM ends the process as without us.
+/// Calls `deliver` on a thread of its own when the process receives SIGTERM, unless the script or a library handles it.
+/// If this cannot be set up, SIGTERM ends the process as without trainmon.
 pub(crate) fn deliver_before_sigterm(deliver: fn()) {
     INSTALL.call_once(|| {
         if !is_default() {
@@ -45,8 +45,8 @@ pub(crate) fn deliver_before_sigterm(deliver: fn()) {
 /// Only async-signal-safe work: two loads and system calls.
 extern "C" fn asked_to_end(_signal: c_int) {
     #[expect(unsafe_code, reason = "system calls of a signal handler")]
-    // SAFETY: `getpid` and `write` are async-signal-safe; the byte lives on the stack, the descriptor is never closed.
-    // `errno` is this thread's own, and is put back for the code that was interrupted.
+    // SAFETY: `getpid` and `write` are async-signal-safe; the byte is on the stack, the descriptor is never closed.
+    // `errno` is this thread's own, and is restored for the interrupted code.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -62,14 +62,14 @@ extern "C" fn asked_to_end(_signal: c_int) {
 /// Lets the default action happen, at the latest when the handler returns. Async-signal-safe.
 fn end_by_sigterm() {
     #[expect(unsafe_code, reason = "system calls without memory")]
-    // SAFETY: numbers only.
+    // SAFETY: only integers are passed.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::kill(libc::getpid(), libc::SIGTERM);
     }
 }
 
-/// Whether nobody handles or ignores the signal.
+/// Whether the signal has its default action.
 fn is_default() -> bool {
     #[expect(unsafe_code, reason = "a system call that fills a struct of ours")]
     // SAFETY: `sigaction` is plain data, for which zero is a value; only it is written.
@@ -86,7 +86,7 @@ fn handle() {
     unsafe {
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = asked_to_end as extern "C" fn(c_int) as usize;
-        // System calls of the training go on as if nothing had happened.
+        // System calls of the training are restarted.
         ours.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut ours.sa_mask);
         let _default_stays = libc::sigaction(libc::SIGTERM, &raw const ours, std::ptr::null_mut());
@@ -96,7 +96,7 @@ fn handle() {
 fn pipe() -> Option<(OwnedFd, OwnedFd)> {
     let mut ends = [-1; 2];
     #[expect(unsafe_code, reason = "a system call that makes two descriptors")]
-    // SAFETY: it writes two descriptors, which nobody else owns.
+    // SAFETY: it writes two descriptors, which have no other owner.
     unsafe {
         let made = libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) == 0;
         made.then(|| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))

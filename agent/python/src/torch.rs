@@ -1,4 +1,4 @@
-//! What has to be known of torch to read its objects. Torch is never imported here: who has a tensor has imported it.
+//! Access to torch's objects. Torch is never imported here: a process with a tensor has imported it.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,29 +17,30 @@ pub(crate) struct Torch {
     no_dispatch: Py<PyAny>,
     /// The context manager in which no `__torch_function__` is called.
     quiet: Py<PyAny>,
-    /// Whether the host has a `TorchFunctionMode` on: it would see every attribute that is read.
+    /// Whether a `TorchFunctionMode` of the host is on: it would see every attribute that is read.
     mode_is_on: Py<PyAny>,
     dtypes: Vec<(Py<PyAny>, Dtype)>,
-    /// `None` where torch does not show its dispatch keys as numbers (2.1).
+    /// `None` if torch does not expose its dispatch keys as numbers (2.1).
     dispatch: Option<Dispatch>,
 }
 
-/// How a tensor's dispatch keys are read.
+/// Access to a tensor's dispatch keys.
 struct Dispatch {
     /// `torch._C._dispatch_keys`.
     keys: Py<PyAny>,
-    /// The keys of tensors whose memory holds other values than theirs: the conjugates, the negatives.
+    /// The keys of tensors whose memory holds other values than theirs: pending conjugates and negatives.
     pending: u64,
 }
 
-/// How a tensor's class lets itself be read.
+/// How a tensor's class can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// `torch.Tensor` or `torch.nn.Parameter`: no Python code runs when an attribute is read.
+    /// `torch.Tensor` or `torch.nn.Parameter`: reading an attribute runs no Python code.
     Plain,
-    /// A subclass whose memory holds its values, though its attributes may run code of its own.
+    /// A subclass whose memory holds its values, though its attributes may run its own code.
     Subclass,
-    /// A subclass with a dispatch of its own (a `DTensor`, a `FakeTensor`): its memory is another tensor's, or nobody's.
+    /// A subclass with its own dispatch (a `DTensor`, a `FakeTensor`): its memory is another tensor's, or does not
+    /// exist.
     Wrapper,
     /// No tensor.
     Foreign,
@@ -74,7 +75,7 @@ impl Torch {
     fn of(module: &Bound<'_, PyAny>) -> PyResult<Self> {
         let internals = module.getattr("_C")?;
         let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
-        // A torch that is not built with some type has no attribute for it.
+        // A torch built without some type has no attribute for it.
         let dtypes = Dtype::ALL.into_iter().filter_map(|dtype| {
             let name = dtype.torch_name().trim_start_matches("torch.");
             Some((module.getattr(name).ok()?.unbind(), dtype))
@@ -102,7 +103,7 @@ impl Torch {
         class == self.tensor.as_ptr().cast() || class == self.parameter.as_ptr().cast()
     }
 
-    /// What sort of tensor an object is.
+    /// The class of an object, as far as reading it depends on that.
     pub(crate) fn class_of(&self, object: &Bound<'_, PyAny>) -> PyResult<Class> {
         if self.is_plain(object) {
             return Ok(Class::Plain);
@@ -115,7 +116,7 @@ impl Torch {
         Ok(if dispatch.is(&self.no_dispatch) { Class::Subclass } else { Class::Wrapper })
     }
 
-    /// Runs `body` so that reading attributes calls nobody's `__torch_function__`.
+    /// Runs `body` such that reading attributes calls no `__torch_function__`.
     pub(crate) fn quietly<R>(&self, py: Python<'_>, class: Class, body: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
         if class == Class::Plain && !self.mode_is_on.bind(py).call0()?.is_truthy()? {
             return body();
@@ -129,8 +130,8 @@ impl Torch {
 
     /// Whether the memory holds the conjugate or the negative of the values.
     ///
-    /// Asked of the dispatch keys where they can be read: `is_neg` gives the interpreter away on each call, and another
-    /// thread may keep it for milliseconds.
+    /// Uses the dispatch keys if they can be read: `is_neg` releases the interpreter on each call, and another thread
+    /// may keep it for milliseconds.
     pub(crate) fn is_pending(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = tensor.py();
         let Some(dispatch) = &self.dispatch else {

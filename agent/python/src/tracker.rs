@@ -1,7 +1,7 @@
-//! The way of a step's numbers to an experiment tracker, which is a Python object: `trainmon.integrations` has them.
+//! The exporter of a step's numbers to an experiment tracker, a Python object of `trainmon.integrations`.
 //!
-//! Called on the sink's own thread, which takes the interpreter for each step. What a step with its alerts came to is told by
-//! the delivery report: a tracker may have no run yet, or hold steps back until there is room for them.
+//! Called on the sink's own thread, which takes the interpreter for each step. The outcome of a step with its alerts is
+//! in the delivery report: a tracker may have no run yet, or hold steps back until there is room for them.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Expo
 use crate::discard_error::discard;
 use crate::exit::with_python;
 
-/// More series than a tracker shows in bearable time; what is beyond is left out, and said.
+/// The maximum number of series: a tracker cannot show more in acceptable time. Further ones are skipped and reported.
 const MAX_SERIES: usize = 10_000;
 
-const NO_RUN: &str = "no run is active: the step is counted as lost, and so are others until there is one";
-const TOO_MANY: &str = "the step has more than 10000 series: those beyond are left out";
-const TOO_MANY_HINT: &str = "name statistics in `layers`, or measure less: `targets`, `ops`";
+const NO_RUN: &str = "no run is active: steps are counted as lost until there is one";
+const TOO_MANY: &str = "the step has more than 10000 series: further ones are skipped";
+const TOO_MANY_HINT: &str = "list statistics in `layers`, or measure less: `targets`, `ops`";
 const NO_ROOM: &str = "the script ends fewer rows of the run with its own `log` than there are steps, and a row has room \
                        for one; the others are counted as lost";
-const NO_ROOM_HINT: &str = "set \"wandb\": {\"commit\": true} if the script logs nothing by `step=`, or `every`";
+const NO_ROOM_HINT: &str = "set \"wandb\": {\"commit\": true} if the script never logs with `step=`, or set `every`";
 const ENDED: &str = "the interpreter is ending: the step is counted as lost";
 
-/// The trackers a config asks for. None touches its package before there is something to send.
+/// The trackers that a config requests. None uses its package before there is data to send.
 pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<dyn Exporter>> {
     let mut found: Vec<Box<dyn Exporter>> = Vec::new();
     let mut add = |name, wanted: &Tracker, made: PyResult<Py<PyAny>>, hint| {
-        // The modules are our own, and import nothing that may be missing.
+        // The modules are our own, and import no optional package.
         let Ok(tracker) = made.map_err(|error| discard(py, error)) else { return };
         found.push(Box::new(TrackerExporter {
             name,
@@ -47,12 +47,12 @@ pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<d
     };
     if let Some(Wandb { tracker, commit }) = &config.wandb {
         let made = make(py, "trainmon.integrations.wandb", (&tracker.prefix, commit));
-        let hint = "call wandb.init() before the training, on every rank whose numbers are wanted";
+        let hint = "call wandb.init() before the training, on every rank that should log";
         add("wandb", tracker, made, hint);
     }
     if let Some(Mlflow { tracker }) = &config.mlflow {
         let made = make(py, "trainmon.integrations.mlflow", (&tracker.prefix,));
-        let hint = "call mlflow.start_run() before the training, on every rank whose numbers are wanted";
+        let hint = "call mlflow.start_run() before the training, on every rank that should log";
         add("mlflow", tracker, made, hint);
     }
     found
@@ -62,11 +62,11 @@ fn make<'py>(py: Python<'py>, module: &str, arguments: impl pyo3::call::PyCallAr
     Ok(py.import(module)?.getattr("Tracker")?.call1(arguments)?.unbind())
 }
 
-/// Calls a tracker. `log` answers None where no run is active, and else what became of the oldest steps it holds: how many
-/// are lost, then how many are sent; so does `finish`. `alert` answers whether a run is active.
+/// Calls a tracker. `log` returns None if no run is active, else the outcome of the oldest steps that it holds: the
+/// number of lost ones, then the number of sent ones; so does `finish`. `alert` returns whether a run is active.
 struct TrackerExporter {
     name: &'static str,
-    /// What to do where no run is active.
+    /// The hint if no run is active.
     hint: &'static str,
     tracker: Py<PyAny>,
     every: u64,
@@ -77,7 +77,7 @@ struct TrackerExporter {
     report: Option<Arc<dyn DeliveryReport>>,
     /// The records of the steps that the tracker holds, oldest first.
     held: VecDeque<u64>,
-    /// What was said: once each.
+    /// Messages that were logged: once each.
     told: HashSet<String>,
 }
 
@@ -95,13 +95,13 @@ impl TrackerExporter {
             Lost::NoRun => {}
             Lost::Ended => self.warn(ENDED, "close the watch before the interpreter ends"),
             Lost::Raised(error) => {
-                let message = format!("{error}; losses are counted, training goes on");
-                self.warn(&message, "the tracker said so: look at its own settings and log");
+                let message = format!("{error}; losses are counted, training continues");
+                self.warn(&message, "the tracker reported this: check its settings and log");
             }
         }
     }
 
-    /// Tells what became of the oldest steps held: so many are lost, then so many sent.
+    /// Reports the outcome of the oldest held steps: so many are lost, then so many sent.
     fn settle(&mut self, (lost, sent): (usize, usize)) {
         let mut records = |steps: usize| self.held.drain(..steps.min(self.held.len())).sum::<u64>();
         let (failed, exported) = (records(lost), records(sent));
@@ -159,26 +159,26 @@ impl TrackerExporter {
     }
 }
 
-/// Why a step or an alert did not arrive.
+/// The reason why a step or an alert did not arrive.
 enum Lost {
     NoRun,
     Ended,
     Raised(String),
 }
 
-/// What a call of the tracker comes to.
+/// The outcome of a call of the tracker.
 fn outcome<T>(called: Option<Result<Option<T>, String>>) -> Result<T, Lost> {
     called.ok_or(Lost::Ended)?.map_err(Lost::Raised)?.ok_or(Lost::NoRun)
 }
 
-/// What an exception says, on one line.
+/// An exception's message, on one line.
 fn first_line(py: Python<'_>, error: PyErr) -> String {
     let text = error.to_string();
     discard(py, error);
     text.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
-/// A statistic as a number a chart can show; checksums are none.
+/// A statistic as a number for a chart; `None` for checksums.
 fn statistic_of(reading: &Reading, statistic: Statistic) -> Option<f64> {
     let stats = reading.tensor()?;
     match statistic {
@@ -205,7 +205,7 @@ impl Exporter for TrackerExporter {
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
         let records = batch.records.len() as u64;
         if !batch.step.0.is_multiple_of(self.every) {
-            // It was not asked for.
+            // It was not requested.
             if let Some(report) = &self.report {
                 report.exported(records);
             }
@@ -263,7 +263,7 @@ impl Exporter for TrackerExporter {
             Ok(fate) => self.settle(fate),
             Err(lost) => self.warn_of(&lost),
         }
-        // What it has still, and did not bring anywhere.
+        // The remaining steps, which were not sent.
         self.settle_rest();
         Ok(())
     }

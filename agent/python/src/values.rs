@@ -1,4 +1,4 @@
-//! Values that Python asks for: of a tensor it has, the latest ones of a kind, and the monitor's books.
+//! Values for Python: of a given tensor, the latest ones of a kind, and the monitor's counters.
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict};
@@ -13,7 +13,7 @@ use crate::tensor::HostTensor;
 /// A tensor's name, model chunk, micro step, and its latest values.
 pub(crate) type Row<'py> = (String, u32, u32, Bound<'py, PyDict>);
 
-/// The statistics in use, of a tensor that is not recorded. Nothing of one that cannot be read.
+/// The current statistics of a tensor without a record. Empty if it cannot be read.
 pub(crate) fn measured(shared: &Shared, tensor: &Bound<'_, PyAny>) -> Vec<(&'static str, f64)> {
     let statistics = shared.statistics();
     let request = Request { statistics: statistics.iter().copied().collect(), eps: shared.eps() };
@@ -28,7 +28,7 @@ pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyRes
     let statistics = shared.statistics_of(kind);
     let oldest = Step(shared.monitor.step().0.saturating_sub(1));
     let mut rows = shared.meter.latest().map(|latest| latest.of(kind, oldest)).unwrap_or_default();
-    // A reading from before live control asked for other statistics says nothing of these.
+    // A reading from before live control changed the statistics has none of these.
     rows.retain(|(_, latest)| !columns.is_empty() || statistics.iter().any(|&it| latest.statistics.contains(it)));
     let row = |(TensorInfo { name, vpp_stage }, Latest { micro_step, statistics: measured, reading, .. })| {
         let values = if columns.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyRes
     rows.into_iter().filter_map(named).map(row).collect()
 }
 
-/// How many records there were, and what became of them.
+/// The counts of records and of their outcomes.
 pub(crate) fn books<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let books = &report.books;
     [

@@ -160,7 +160,7 @@ CASES = (
         _truth(
             ("Tensor.__add__.0.forward", "Tensor.__add__.0.backward", "Functional.leaky_relu.0.backward"),
             (),
-            "the branch is detached: the sum says so of its input (requires_grad), and its branch gets no gradient",
+            "the branch is detached: the sum's input lacks requires_grad, and the branch gets no gradient",
         ),
         detached,
     ),
@@ -212,7 +212,7 @@ CASES = (
         _truth(
             ("Functional.linear.1.forward", "Functional.linear.1.backward", "Module.fc2.Linear.parameters_grad.0"),
             (),
-            "fc2.weight needs no gradient: its linear says so (requires_grad) and gives none",
+            "fc2.weight needs no gradient: its linear records that (requires_grad) and returns none",
             phase="parameter_gradient",
         ),
         frozen,

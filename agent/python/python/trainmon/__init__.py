@@ -1,6 +1,6 @@
-"""trainmon: a training monitor that lives inside the process.
+"""trainmon: a training monitor that runs inside the training process.
 
-`TrainerMon` and `PrecisionDebugger` take msprobe's place; `watch` and `capture` are the same for everybody else. None
+`TrainerMon` and `PrecisionDebugger` replace msprobe's classes; `watch` and `capture` are the native interface. No name
 imports torch before it is used.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
     "watch",
 ]
 
-#: Where the names are that need torch.
+#: The modules of the names that require torch.
 _LAZY = {
     "Capturing": "trainmon.captures.capturing",
     "PrecisionDebugger": "trainmon.captures.debugger",

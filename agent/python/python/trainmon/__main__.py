@@ -12,8 +12,8 @@ _STREAMS = (0, 1, 2)
 
 
 def main(name: str = "trainmon") -> int:
-    """Runs the process's command line and returns the exit status; `run` may end the process as its script ends. `name`
-    is what usage and help call the program. Torch is imported by `run` alone."""
+    """Runs the process's command line and returns the exit status; `run` may end the process when its script ends.
+    `name` is the program's name in usage and help. Only `run` imports torch."""
     words = sys.argv[1:]
     if words[:2] == ["help", "run"]:
         words = ["run", "--help"]
@@ -27,10 +27,10 @@ def main(name: str = "trainmon") -> int:
 
 
 def _occupy_streams() -> None:
-    """A stream that was closed leads nowhere, as in every program of Rust's: a file opened later must not take its
-    descriptor, and then what is meant for the stream."""
+    """Opens closed standard streams on the null device, as Rust programs do: a file opened later would otherwise get
+    the stream's descriptor and receive its output."""
     for _ in filter(_is_closed, _STREAMS):
-        # The lowest free descriptor: this one, for those below are occupied by now.
+        # The lowest free descriptor: this one, because those below are open by now.
         os.open(os.devnull, os.O_RDWR)
 
 
@@ -44,6 +44,6 @@ def _is_closed(descriptor: int) -> bool:
 
 if __name__ == "__main__":
     status = main("python -m trainmon")
-    # A script that was run ends as it did: an exception more would be seen by what runs at the end.
+    # A script ends the way it would without `run`: exit handlers must not see an additional exception.
     if status:
         sys.exit(status)

@@ -1,7 +1,7 @@
-"""`python -m trainmon.as_msprobe COMMAND ...` runs a program that imports msprobe with trainmon behind msprobe's names.
+"""`python -m trainmon.as_msprobe COMMAND ...` runs a program that imports msprobe with trainmon under msprobe's names.
 
-For programs whose source is not to be edited: SGLang, vllm-ascend. Without a command it prints the directory that, on
-`PYTHONPATH`, does it for all processes that are started from there. Where the real msprobe is installed it refuses.
+For programs whose source must not be edited: SGLang, vllm-ascend. Without a command it prints a directory; with that
+directory on `PYTHONPATH`, the same applies to every process. Refuses to run if the real msprobe is installed.
 """
 
 from __future__ import annotations
@@ -12,61 +12,60 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: The directory with the package `msprobe` whose names are ours.
+#: The directory of the package `msprobe` whose names are trainmon's.
 DIRECTORY = str(Path(__file__).resolve().parent / "msprobe" / "names")
 
-#: Set to 1, ours are used where msprobe is installed, too.
+#: If it is 1, trainmon's names are used even if msprobe is installed.
 OVER_VARIABLE = "TRAINMON_OVER_MSPROBE"
 
-_HINT = f"uninstall it (`pip uninstall mindstudio-probe`), or say that trainmon is meant: `{OVER_VARIABLE}=1`"
+_HINT = f"uninstall it (`pip uninstall mindstudio-probe`), or set `{OVER_VARIABLE}=1` to use trainmon"
 
 
 def real_msprobe() -> str | None:
-    """Where the real msprobe lies; None: it is not installed, or the user has said that trainmon is meant."""
+    """The path of the real msprobe; None if it is not installed, or the user has chosen trainmon."""
     if os.environ.get(OVER_VARIABLE) == "1":
         return None
     elsewhere = [place for place in sys.path if str(Path(place or ".").resolve()) != DIRECTORY]
     spec = PathFinder.find_spec("msprobe", elsewhere)
-    # A directory that happens to have the name is no package.
+    # A directory of that name is no package.
     return None if spec is None else spec.origin
 
 
 def ensure_not_installed() -> None:
-    """Raises `ImportError` where the real msprobe is installed: nobody is to have another one than he thinks."""
+    """Raises `ImportError` if the real msprobe is installed, because an import of msprobe must not silently load
+    trainmon."""
     real = real_msprobe()
     if real is not None:
-        raise ImportError(
-            f"trainmon has msprobe's names on the path, and msprobe itself is installed: `{real}`; {_HINT}"
-        )
+        raise ImportError(f"msprobe is installed beside trainmon's replacement: `{real}`; {_HINT}")
 
 
 class AclGraphDumper:
-    """msprobe's capture of Ascend's graphs, which trainmon has not."""
+    """Msprobe's capture of Ascend graphs, which trainmon does not support."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         _refuse("AclGraphDumper")
 
 
 def set_fx_dump_config(*_args: Any, **_kwargs: Any) -> None:
-    """Msprobe's capture of torchair's graphs, which trainmon has not."""
+    """Msprobe's capture of torchair graphs, which trainmon does not support."""
     _refuse("set_fx_dump_config")
 
 
 def set_ge_dump_config(*_args: Any, **_kwargs: Any) -> None:
-    """The same of the graph engine's."""
+    """Msprobe's capture of GE graphs, which trainmon does not support."""
     _refuse("set_ge_dump_config")
 
 
 def _refuse(name: str) -> NoReturn:
     raise NotImplementedError(
-        f"{name}: trainmon captures no graphs of Ascend's; run eagerly (vLLM: `enforce_eager=True`), and "
+        f"{name}: trainmon cannot capture Ascend graphs; run eagerly (vLLM: `enforce_eager=True`), and "
         "`PrecisionDebugger` captures every step (docs/serving.md)"
     )
 
 
 def main(words: list[str]) -> None:
-    """Runs the command in this process's place, or prints the directory. Ends with exit status 2 where msprobe is
-    installed, 127 where there is no such command."""
+    """Runs the command in this process, or prints the directory. Ends with exit status 2 if msprobe is installed, 127
+    if there is no such command."""
     real = real_msprobe()
     if real is not None:
         sys.stderr.write(f"error: msprobe is installed: `{real}`\nhint: {_HINT}\n")

@@ -1,10 +1,10 @@
-"""Captures in vLLM, without a line of vLLM or of the program changed.
+"""Captures in vLLM, without a change to vLLM or to the program.
 
-vLLM calls `register`, the wheel's entry point in `vllm.general_plugins`, in each of its processes. A capture is asked
-for with the variable `TRAINMON_CAPTURE_CONFIG`, or with `additional_config={"trainmon": {"capture_config": ...}}`.
-Where none is, only the function that makes a worker's device ready, called once, has one of ours around it.
+vLLM calls `register`, the wheel's entry point in `vllm.general_plugins`, in each of its processes. To request a
+capture, set the variable `TRAINMON_CAPTURE_CONFIG`, or `additional_config={"trainmon": {"capture_config": ...}}`.
+Without a request, only the function that initialises a worker's device, called once, is wrapped.
 
-Each iteration of the engine is a step: the model runner's `execute_model`, with its sampling if that is asked for.
+Each iteration of the engine is a step: the model runner's `execute_model`, with its sampling if requested.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from trainmon.hooks.replacement import replace
 #: The path of a capture's config.
 CONFIG_VARIABLE = "TRAINMON_CAPTURE_CONFIG"
 
-#: The key of vLLM's `additional_config` that is ours, and the keys below it.
+#: trainmon's key in vLLM's `additional_config`, and the keys below it.
 KEY = "trainmon"
 _KEYS = {"capture_config", "sampling"}
 
-#: Where vLLM has its wrapper of workers: the later versions, the earlier.
+#: The modules in which vLLM has its wrapper of workers: later versions, earlier ones.
 _HOMES = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
 
 
 def register() -> None:
-    """Has the workers of this process look whether a capture is asked for. vLLM calls it, perhaps more than once. It
-    raises nothing."""
-    with _told("the vLLM plugin is not in place"):
+    """Installs a check for a requested capture in this process's workers. vLLM calls it, possibly more than once.
+    Raises nothing."""
+    with _told("cannot install the vLLM plugin"):
         wrapper = _wrapper_of_workers()
         original = wrapper.init_device
         if hasattr(original, "_is_trainmons"):
@@ -43,7 +43,7 @@ def register() -> None:
         @functools.wraps(original)
         def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(self, *args, **kwargs)
-            with _told("the capture does not start"):
+            with _told("cannot start the capture"):
                 attach(self.worker)
             return made
 
@@ -52,8 +52,8 @@ def register() -> None:
 
 
 def attach(worker: Any) -> None:
-    """Captures what a worker computes, if its config or the environment asks for it. Raises `ConfigError` and
-    `ValueError` on what is wrong."""
+    """Captures a worker's computation, if its config or the environment requests it. Raises `ConfigError` and
+    `ValueError` for a faulty request."""
     vllm_config = getattr(worker, "vllm_config", None)
     asked = getattr(vllm_config, "additional_config", None)
     asked = asked.get(KEY) if isinstance(asked, Mapping) else None
@@ -62,26 +62,26 @@ def attach(worker: Any) -> None:
     if not config:
         return
     if not getattr(getattr(vllm_config, "model_config", None), "enforce_eager", True):
-        _tell("vLLM compiles the model: what it compiles is not captured", "start it with `enforce_eager=True`")
+        _tell("vLLM compiles the model, so compiled code is not captured", "start vLLM with `enforce_eager=True`")
     RunnerCapture(worker.model_runner, config, _rank_of(worker), bool(keys.get("sampling"))).put_in_place()
 
 
 class RunnerCapture:
-    """The capture of a model runner: its iterations are steps. Nothing of it raises into the engine."""
+    """The capture of a model runner: its iterations are steps. No error reaches the engine."""
 
     def __init__(self, runner: Any, config: str | Mapping[str, Any], rank: int | None, with_sampling: bool) -> None:
-        """`config`: a path, or what would stand in the file. Raises `ConfigError` if it is wrong."""
+        """`config`: a path, or the contents of the file. Raises `ConfigError` if it is faulty."""
         self._runner = runner
         self._rank = rank
         self._with_sampling = with_sampling
         self._debugger = _debugger(config)
         self._is_open = False
         self._failed = False
-        #: Puts back what the runner itself has had by the names of ours.
+        #: Restores the runner's own attributes.
         self._undo: list[Callable[[], bool]] = []
 
     def put_in_place(self) -> None:
-        """From the next iteration on. Of a runner that another capture has, the other one ends."""
+        """Captures from the next iteration on. A previous capture of the runner ends."""
         detach(self._runner)
         self._replace("execute_model", self._executing)
         if self._with_sampling and hasattr(self._runner, "sample_tokens"):
@@ -89,12 +89,12 @@ class RunnerCapture:
         self._runner._trainmon_capture = self
 
     def take_away(self) -> None:
-        """The runner is as it was."""
+        """Restores the runner."""
         self._end()
         vars(self._runner).pop("_trainmon_capture", None)
         while self._undo:
             if not self._undo.pop()():
-                # Somebody else's is around it: it stays, and captures nothing.
+                # Another wrapper is around it: it stays, and captures nothing.
                 self._failed = True
 
     def _replace(self, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -104,7 +104,7 @@ class RunnerCapture:
         @functools.wraps(original)
         def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             if kwargs.get("dummy_run") or (len(args) > 1 and args[1]):
-                # The newer runner warms up this way: no request is in it.
+                # The newer runner warms up this way, without a request.
                 return original(scheduler_output, *args, **kwargs)
             self._begin(scheduler_output)
             goes_on = False
@@ -157,7 +157,7 @@ class RunnerCapture:
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                _tell(f"the capture ends: {type(error).__name__}: {error}", "the engine goes on")
+                _tell(f"the capture ends: {type(error).__name__}: {error}", "the engine continues")
 
 
 def detach(runner: Any) -> None:
@@ -168,13 +168,13 @@ def detach(runner: Any) -> None:
 
 
 class WorkerExtension:
-    """Methods that vLLM gives its workers with `worker_extension_cls="trainmon.vllm.WorkerExtension"`: captures are
-    then begun and ended by `llm.collective_rpc`, as often as one likes."""
+    """Methods that vLLM adds to its workers with `worker_extension_cls="trainmon.vllm.WorkerExtension"`. Call them by
+    `llm.collective_rpc` to begin and end captures, any number of times."""
 
     model_runner: Any
 
     def trainmon_begin(self, config: str | dict[str, Any], sampling: bool = False) -> str:
-        """Captures from the next iteration on. Gives an empty text, or why it cannot."""
+        """Captures from the next iteration on. Returns an empty text, or the reason why it cannot."""
         try:
             end_debugger()
             RunnerCapture(self.model_runner, config, _rank_of(self), sampling).put_in_place()
@@ -183,13 +183,13 @@ class WorkerExtension:
         return ""
 
     def trainmon_end(self) -> None:
-        """Captures no more; the runner is as it was."""
+        """Ends the capture and restores the runner."""
         detach(self.model_runner)
         end_debugger()
 
 
 def end_debugger() -> None:
-    """Forgets the process's `PrecisionDebugger`: the next one has its own config, and counts steps from 0."""
+    """Discards the process's `PrecisionDebugger`: the next one has its own config, and counts steps from 0."""
     from trainmon.captures.debugger import PrecisionDebugger
 
     if PrecisionDebugger._instance is not None:
@@ -211,7 +211,7 @@ def _debugger(config: str | Mapping[str, Any]) -> Any:
 
 
 def checked(asked: Any) -> Mapping[str, Any]:
-    """The keys of `additional_config`. Raises where one of them is not ours."""
+    """The keys of `additional_config`. Raises if one of them is unknown."""
     if asked is None:
         return {}
     if not isinstance(asked, Mapping):
@@ -233,7 +233,7 @@ def _named(keys: set[str]) -> str:
 
 
 def _rank_of(worker: Any) -> int | None:
-    """Counted over all engines: those that share out the requests have process groups of their own."""
+    """Counted over all engines: data-parallel engines have process groups of their own."""
     rank = getattr(worker, "rank", None)
     if not isinstance(rank, int):
         return None
@@ -255,7 +255,7 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _tell(f"{what}: {type(error).__name__}: {error}", "the engine goes on")
+        _tell(f"{what}: {type(error).__name__}: {error}", "the engine continues")
 
 
 def _tell(message: str, hint: str) -> None:

@@ -1,4 +1,4 @@
-//! Memory that was handed out unwritten while a step was captured: what is in it says nothing of the run.
+//! Memory that was allocated uninitialised while a step was captured: its contents mean nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,22 +7,22 @@ use pyo3::prelude::*;
 
 use crate::discard_error::discard;
 
-/// Which storages a step's calls of `torch.empty` and its kin gave. Each carries the step's own number, as an attribute: torch keeps a
-/// storage's object for as long as its memory, so that nothing has to be held or forgotten here.
+/// The storages from a step's calls of `torch.empty` and the like. Each has the step's own number as an attribute:
+/// torch keeps a storage's object for as long as its memory, so that nothing must be held or discarded here.
 pub(crate) struct Allocations {
     number: u64,
-    /// Whether there is any: most steps have none, and cost nothing.
+    /// Whether there is any: most steps have none, and no cost.
     are_any: AtomicBool,
 }
 
 impl Allocations {
-    /// Of a step that begins.
+    /// For a step that begins.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { number: NEXT.fetch_add(1, Ordering::Relaxed), are_any: AtomicBool::new(false) }
     }
 
-    /// A call gave unwritten memory. There is none in a tensor without elements.
+    /// Registers the uninitialised memory of a call's result. A tensor without elements has none.
     ///
     /// # Errors
     /// It is no tensor with a storage.
@@ -37,7 +37,7 @@ impl Allocations {
         Ok(())
     }
 
-    /// Whether a tensor lies in such memory. Cost: 0.2 us, where there is any.
+    /// Whether a tensor is in such memory. Cost: 0.2 us, if there is any.
     pub(crate) fn have_given(&self, tensor: &Bound<'_, PyAny>) -> bool {
         if !self.are_any.load(Ordering::Relaxed) {
             return false;

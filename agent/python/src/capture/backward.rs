@@ -1,4 +1,4 @@
-//! Gradients: what autograd's nodes tell of them.
+//! Gradients, recorded at autograd's nodes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::Busy;
 use crate::capture::values::Walk;
 
-/// The node of the first tensor in a result; `None`: nothing goes back through it.
+/// The node of the first tensor in a result; `None` if no gradient passes through it.
 pub(crate) fn first_node<'py>(py: Python<'py>, result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut first = result.clone();
-    // A tuple of tuples, as an LSTM gives.
+    // A tuple of tuples, as from an LSTM.
     for _ in 0..4 {
         let inner = if let Ok(values) = first.cast::<PyTuple>() {
             values.iter().next()
@@ -34,14 +34,15 @@ pub(crate) fn first_node<'py>(py: Python<'py>, result: &Bound<'py, PyAny>) -> Py
     Ok((!node.is_none()).then_some(node))
 }
 
-/// What a node calls when its gradients are there. Lives as long as the graph; a step that has ended is not kept by it.
+/// The hook that a node calls when its gradients are complete. Lives as long as the graph; it does not keep an ended
+/// step alive.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct GradientHook {
     shared: Arc<Shared>,
     active: Weak<Active>,
     name: String,
     is_entry: bool,
-    /// Passes that went through the node so far.
+    /// The number of passes through the node so far.
     passes: AtomicU32,
 }
 
@@ -60,13 +61,13 @@ impl GradientHook {
 
 #[pymethods]
 impl GradientHook {
-    /// `into`: the gradients of what the node was made of; `of`: those of what came out of it.
+    /// `into`: the gradients of the node's inputs; `of`: those of its outputs.
     fn __call__(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
         let Some(active) = self.active.upgrade().filter(|_| !Busy::is_on()) else { return };
         let _busy = Busy::new();
         self.shared.guarded(py, "backward", || {
             let _quiet = Quiet::new(py)?;
-            // A graph may be gone through again, as for a gradient's own gradient: each pass has an entry.
+            // A graph may be traversed again, as for a gradient's own gradient: each pass has an entry.
             let again = match self.passes.fetch_add(1, Ordering::Relaxed) {
                 0 => None,
                 pass => Some(format!("{}.{pass}", self.name)),

@@ -1,8 +1,8 @@
-//! A module's gradients, caught where they enter and leave it: its inputs and outputs are passed through torch's own function
-//! that does nothing, as torch's module hooks do.
+//! A module's gradients, recorded where they enter and leave it: its inputs and outputs pass torch's own identity
+//! function, as in torch's module hooks.
 //!
-//! In Rust because a step has two of these for each call of a module: from Python they took a quarter of what a capture of
-//! modules adds.
+//! In Rust because a step has two of these for each call of a module: in Python they took a quarter of the cost of
+//! capturing modules.
 
 use parking_lot::Mutex;
 use pyo3::intern;
@@ -16,7 +16,7 @@ use crate::torch::Torch;
 
 const NODE: &str = "BackwardHookFunctionBackward";
 
-/// The backward of one call of a module. Its nodes tell exactly what of a gradient comes from this module.
+/// The backward of one call of a module. Its nodes receive exactly this module's share of a gradient.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct BackwardPass {
     call: Py<ModuleCall>,
@@ -29,11 +29,11 @@ struct State {
     /// Whether an input was passed through a node.
     has_inputs: bool,
     outputs: Spread,
-    /// The gradients of the outputs, until those of the inputs are there.
+    /// The gradients of the outputs, until those of the inputs are complete.
     of: Option<Py<PyTuple>>,
 }
 
-/// Where the tensors lie among so many values.
+/// The positions of the tensors among so many values.
 #[derive(Clone, Default)]
 struct Spread {
     places: Vec<usize>,
@@ -41,7 +41,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// The gradients at their tensors' places.
+    /// The gradients at their tensors' positions.
     fn of<'py>(&self, gradients: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
         let mut spread = vec![gradients.py().None().into_bound(gradients.py()); self.count];
         for (&place, gradient) in self.places.iter().zip(gradients.iter_borrowed()) {
@@ -70,7 +70,7 @@ impl BackwardPass {
         Ok(passed.values)
     }
 
-    /// What the module is to give back.
+    /// The outputs for the module to return.
     fn take_outputs<'py>(slf: &Bound<'py, Self>, output: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let values = match output.cast::<PyTuple>() {
             Ok(values) => values.clone(),
@@ -97,7 +97,7 @@ impl BackwardPass {
         };
         self.call.get().begin_backward(py);
         if !has_inputs {
-            // No gradient leaves it: this is all there is.
+            // No gradient leaves it: nothing else comes.
             self.end(py, &PyTuple::empty(py));
         }
         Ok(())
@@ -106,7 +106,7 @@ impl BackwardPass {
     fn leaves(&self, py: Python<'_>, into: &Bound<'_, PyTuple>) -> PyResult<()> {
         let inputs = {
             let state = self.state.lock();
-            // Else the gradient went around the module's outputs, as in a second backward.
+            // Otherwise the gradient bypassed the module's outputs, as in a second backward.
             state.of.as_ref().map(|_| state.inputs.clone())
         };
         if let Some(inputs) = inputs {
@@ -129,7 +129,7 @@ enum Side {
     Outputs,
 }
 
-/// What a node calls when its gradients are there. What it returns changes nothing.
+/// The hook that a node calls when its gradients are complete. Returns nothing.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 struct NodeHook {
     pass: Py<BackwardPass>,
@@ -138,7 +138,7 @@ struct NodeHook {
 
 #[pymethods]
 impl NodeHook {
-    /// `into`: the gradients of what the node was made of; `of`: those of what came out of it.
+    /// `into`: the gradients of the node's inputs; `of`: those of its outputs.
     fn __call__(&self, py: Python<'_>, into: &Bound<'_, PyTuple>, of: &Bound<'_, PyTuple>) {
         let pass = self.pass.get();
         let done = match self.side {
@@ -157,7 +157,7 @@ fn hook(node: &Bound<'_, PyAny>, pass: &Bound<'_, BackwardPass>, side: Side) -> 
     Ok(())
 }
 
-/// Values whose tensors went through a node.
+/// Values whose tensors passed a node.
 struct Passed<'py> {
     values: Bound<'py, PyTuple>,
     spread: Spread,
@@ -165,7 +165,7 @@ struct Passed<'py> {
 }
 
 impl<'py> Passed<'py> {
-    /// `None`: no gradient would go through the node.
+    /// `None` if no gradient would pass the node.
     fn of(values: &Bound<'py, PyTuple>) -> PyResult<Option<Self>> {
         let py = values.py();
         let Some(torch) = Torch::loaded(py)? else { return Ok(None) };
@@ -186,7 +186,7 @@ impl<'py> Passed<'py> {
         let Some(node) = first_node(&passed)? else { return Ok(None) };
         let mut all: Vec<_> = values.iter().collect();
         for (&place, tensor) in places.iter().zip(passed.iter_borrowed()) {
-            // Else nobody could write into what comes out: torch would refuse.
+            // Otherwise torch would refuse in-place writes to the result.
             functions.set_creation_meta.bind(py).call1((&tensor, &functions.default_meta))?;
             all[place] = tensor.to_owned();
         }
@@ -218,11 +218,11 @@ fn of_type<'py>(like: &Bound<'py, PyTuple>, values: Bound<'py, PyTuple>) -> PyRe
     }
 }
 
-/// Torch's functions that this takes, looked up once.
+/// The functions of torch that this requires, looked up once.
 struct Functions {
-    /// `BackwardHookFunction.apply`, as anybody calls it.
+    /// `BackwardHookFunction.apply`, the public function.
     apply: Py<PyAny>,
-    /// What that ends in where no transform of functorch is on: a third cheaper.
+    /// The function that it calls without a functorch transform: a third cheaper.
     apply_directly: Py<PyAny>,
     has_transforms: Py<PyAny>,
     unwrap_if_dead: Py<PyAny>,

@@ -17,33 +17,33 @@ use crate::capture::thread::{self, Announced, Busy, Inside};
 use crate::capture::values::Walk;
 use crate::discard_error::discard;
 
-/// The arguments as they are written.
+/// The arguments in the form in which they are written.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) args: &'a Bound<'py, PyTuple>,
     pub(crate) kwargs: Option<&'a Bound<'py, PyDict>>,
-    /// Whether its tensors are known to be of torch's own classes: reading their attributes runs nobody's code.
+    /// Whether its tensors are known to be of torch's own classes: reading their attributes runs no other code.
     pub(crate) is_plain: bool,
 }
 
-/// A call that was begun.
+/// A call that has begun.
 #[expect(clippy::struct_excessive_bools, reason = "each says something else of the call")]
 pub(crate) struct Begun {
     pub(crate) active: Arc<Active>,
     pub(crate) name: CallName,
-    /// Whether values are kept: the names alone otherwise.
+    /// Whether values are kept; otherwise only the names.
     pub(crate) is_kept: bool,
     pub(crate) is_entry: bool,
     /// Whether it is an operator of the dispatcher.
     is_overload: bool,
-    /// Whether it changes nothing: a dropout that keeps everything. Its gradients are those of what comes after.
+    /// Whether it changes nothing: a disabled dropout. Its gradients are those of the following call.
     is_idle: bool,
-    /// What made its first tensor. If its result was made by the same, it made nothing.
+    /// The node of its first tensor. If its result has the same node, the call created none.
     made_by: Option<Py<PyAny>>,
 }
 
 impl Shared {
-    /// The body of the mode: calls `function`, and records it if it is an operator. What the function raises is raised; what
-    /// goes wrong here is not.
+    /// The body of the mode: calls `function`, and records it if it is an operator. Errors of the function are raised,
+    /// errors of the recording are not.
     pub(crate) fn call<'py>(
         self: &Arc<Self>,
         function: &Bound<'py, PyAny>,
@@ -71,7 +71,7 @@ impl Shared {
             if self.operators.allocates(address) {
                 return self.allocate(&active, function, args, kwargs);
             }
-            // A class of the host's answers for the function itself.
+            // A class of the host handles the function itself.
             return if is_plain { self.call_inside(function, args, kwargs) } else { function.call(args, kwargs) };
         };
         let given = announced.map(|call| (call.args.into_bound(py), call.kwargs.map(|kwargs| kwargs.into_bound(py))));
@@ -82,7 +82,7 @@ impl Shared {
         self.run(&active, &operator, function, (args, kwargs), &shown)
     }
 
-    /// A function that gives unwritten memory, which is no operator.
+    /// Calls a function that allocates uninitialised memory, which is no operator.
     fn allocate<'py>(
         &self,
         active: &Active,
@@ -99,7 +99,7 @@ impl Shared {
         Ok(given)
     }
 
-    /// As [`call`](Self::call), of a function that no mode sees.
+    /// As [`call`](Self::call), for a function that no mode receives.
     pub(crate) fn call_operator<'py>(
         self: &Arc<Self>,
         operator: usize,
@@ -149,7 +149,8 @@ impl Shared {
         result
     }
 
-    /// A function that is no operator. One in Python is run with the mode on: what it calls are operators again.
+    /// Calls a function that is no operator. One in Python runs with the mode on, because its inner calls are operators
+    /// again.
     fn call_inside<'py>(
         self: &Arc<Self>,
         function: &Bound<'py, PyAny>,
@@ -162,7 +163,7 @@ impl Shared {
         body.call(args, kwargs)
     }
 
-    /// Runs what is ours. Its failure is noted, and does not reach the host.
+    /// Runs code of ours. Its failure is logged, and does not reach the host.
     pub(crate) fn guarded<R>(&self, py: Python<'_>, what: &str, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(done)) => Some(done),
@@ -178,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Names a call and records what goes into it.
+    /// Names a call and records its inputs.
     pub(crate) fn begin_call(
         &self,
         py: Python<'_>,
@@ -197,7 +198,7 @@ impl Shared {
                 self.check_parent(py);
             }
             place(active, &mut entry);
-            // Of backward alone the calls' places are still told.
+            // With backward only, the calls' places are still recorded.
             if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
                 self.tell_stack(py, active, &mut entry);
             }
@@ -214,7 +215,7 @@ impl Shared {
         Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by }
     }
 
-    /// Where a forward call came from.
+    /// Records the stack of a forward call.
     pub(crate) fn tell_stack(&self, py: Python<'_>, active: &Active, entry: &mut Entry<'_>) {
         if !active.session.plan().config().extra_info {
             return;
@@ -228,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Records what came out, and asks for its gradients. Whether it differs from what it is held against.
+    /// Records the outputs, and requests their gradients. Returns whether the call differs from its reference.
     fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<bool> {
         let mut differs = false;
         let Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by } = begun;
@@ -253,7 +254,8 @@ impl Shared {
     }
 }
 
-/// Records a call that differs once more, with its tensors. What a call in its place overwrote is not what went in any more.
+/// Records a differing call once more, with its tensors. Values that a call overwrote in place are no longer its
+/// inputs.
 fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>, result: &Bound<'_, PyAny>) {
     let Begun { active, name, is_overload, .. } = begun;
     let overwrites =
@@ -266,7 +268,7 @@ fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>
     });
 }
 
-/// Whether the classes that a function is overridden for are torch's own.
+/// Whether the classes that override a function are torch's own.
 fn are_plain(types: &Bound<'_, PyAny>) -> bool {
     static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static PARAMETER: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -1,4 +1,4 @@
-//! Calls whose results are there later than their return: what ranks send each other.
+//! Calls whose results are complete later than their return: communication between ranks.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::capture::shared::{Quiet, Shared};
 use crate::capture::thread::{self, Busy};
 use crate::capture::values::Walk;
 
-/// A call that was begun. Until `returned` is called nothing inside it is captured.
+/// A call that has begun. Until `returned` is called, no call inside it is captured.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct OperatorCall {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ impl Shared {
             let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
             Ok(self.begin_call(py, &active, &operator, shown))
         })?;
-        // Given back by `returned`, in this thread.
+        // Released by `returned`, in this thread.
         std::mem::forget(busy);
         Some(OperatorCall { shared: Arc::clone(self), begun })
     }
@@ -40,13 +40,13 @@ impl Shared {
 
 #[pymethods]
 impl OperatorCall {
-    /// The function has returned or raised. Once, in the thread that called it.
+    /// Registers that the function has returned or raised. Once, in the thread that called it.
     fn returned(&self) {
         thread::no_longer_busy();
         self.begun.active.session.end(&self.begun.name.forward);
     }
 
-    /// Says something of the call, in its entry.
+    /// Adds a note to the call's entry.
     fn note(&self, py: Python<'_>, text: &str) {
         let Begun { active, name, is_kept, .. } = &self.begun;
         if !is_kept {
@@ -60,7 +60,7 @@ impl OperatorCall {
         });
     }
 
-    /// What it filled and gave is there; a place in `hidden` is not shown.
+    /// Records the results; an argument at a position in `hidden` is omitted.
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn end(&self, py: Python<'_>, outputs: &Bound<'_, PyTuple>, hidden: Vec<usize>) {
         let Begun { active, name, is_kept, .. } = &self.begun;

@@ -13,7 +13,7 @@ use crate::config_error::{ConfigError, config_error, with_hint};
 #[pyclass(frozen, name = "CaptureConfig", module = "trainmon._trainmon")]
 pub(crate) struct PyCaptureConfig {
     plan: CapturePlan,
-    /// What the user should know of it.
+    /// Warnings for the user.
     #[pyo3(get)]
     warnings: Vec<String>,
 }
@@ -26,8 +26,8 @@ impl PyCaptureConfig {
 
 #[pymethods]
 impl PyCaptureConfig {
-    /// Reads a config; the keys of the JSON object `over` take the place of its outermost ones. `like_msprobe`: what it does
-    /// not say is as msprobe has it.
+    /// Reads a config; the keys of the JSON object `over` replace its outermost ones. `like_msprobe`: missing keys have
+    /// msprobe's defaults.
     #[staticmethod]
     fn read(text: &str, file: &str, over: &str, like_msprobe: bool) -> PyResult<Self> {
         let over: Map<String, Value> =
@@ -73,7 +73,7 @@ impl PyCaptureConfig {
         self.config().level == CaptureLevel::L2
     }
 
-    /// Whether everything is captured that its level sees: no scope, no list, both directions, inputs and outputs.
+    /// Whether everything is captured that its level supports: no scope, no list, both directions, inputs and outputs.
     #[getter]
     fn is_whole(&self) -> bool {
         let CaptureConfig { scope, list, slice, data_mode, .. } = self.config();

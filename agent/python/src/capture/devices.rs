@@ -1,4 +1,4 @@
-//! Numbers that come later: of tensors that are measured on their devices.
+//! Late numbers: of tensors that are measured on their devices.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use trainmon_agent::core::{Dtype, Shape};
 use trainmon_agent::front::DeviceRow;
 use trainmon_capture::{Later, Session, Tensor};
 
-/// The numbers of a row, as `trainmon.device` has them.
+/// The numbers of a row, in the order of `trainmon.device`.
 pub(crate) type Row = [f64; 8];
 
-/// What measures on devices, and what waits for it.
+/// The object that measures on devices, and the tensors that wait for it.
 #[derive(Default)]
 pub(crate) struct Devices {
     device_numbers: Mutex<Option<Py<PyAny>>>,
     awaited: Mutex<HashMap<u64, Awaited, FixedState>>,
 }
 
-/// A tensor whose numbers are under way.
+/// A tensor whose numbers are pending.
 struct Awaited {
     later: Later,
     dtype: Dtype,
@@ -28,7 +28,7 @@ struct Awaited {
 }
 
 impl Devices {
-    /// Of this step: an object with a method `take_up(tensor)`.
+    /// For this step: an object with a method `take_up(tensor)`.
     pub(crate) fn of(device_numbers: Option<Py<PyAny>>) -> Self {
         Self { device_numbers: Mutex::new(device_numbers), awaited: Mutex::default() }
     }
@@ -37,14 +37,14 @@ impl Devices {
         self.device_numbers.lock().as_ref().map(|device_numbers| device_numbers.clone_ref(py))
     }
 
-    /// The numbers of a tensor come under this ticket. `count`: its elements.
+    /// Registers a ticket for a tensor's numbers. `count`: its elements.
     pub(crate) fn await_numbers(&self, ticket: u64, later: Later, tensor: &Tensor<'_>, count: i64) {
         let (Some(dtype), Ok(shape)) = (Dtype::from_torch_name(tensor.dtype), Shape::new(&[count])) else { return };
         let is_scalar = tensor.shape.is_empty() && count == 1;
         self.awaited.lock().insert(ticket, Awaited { later, dtype, shape, is_scalar });
     }
 
-    /// They are there. What is never told stays null.
+    /// Writes the numbers that have arrived. Missing ones stay null.
     pub(crate) fn arrived(&self, session: &Session, tickets: &[u64], rows: &[Row]) {
         for (ticket, row) in tickets.iter().zip(rows) {
             let Some(awaited) = self.awaited.lock().remove(ticket) else { continue };

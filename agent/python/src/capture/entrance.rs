@@ -1,4 +1,4 @@
-//! Where a function's arguments are still as its caller gave them.
+//! The entry points of functions, which have the arguments as the caller passed them.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::capture::shared::Shared;
 use crate::capture::thread::{self, Announced, Busy};
 
-/// Stands in for a function of torch while a capture is on: announces the call, and makes it.
+/// Replaces a function of torch while a capture is on: announces the call, and makes it.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct Entrance {
     shared: Arc<Shared>,
     /// `None`: calls made here are not captured.
     operator: Option<usize>,
-    /// The function that the mode is called with.
+    /// The function with which the mode is called.
     target: usize,
     original: Py<PyAny>,
 }

@@ -1,4 +1,4 @@
-//! What an argument is, found by its class and remembered: the walk through a call's values asks this for every one.
+//! The kind of an argument, determined by its class and cached: the walk through a call's values queries it for each.
 
 use std::collections::HashMap;
 
@@ -38,23 +38,23 @@ pub(crate) enum ValueKind {
     P2pOp,
     NumpyScalar,
     NdArray,
-    /// Nothing a dump can show.
+    /// A value that a dump cannot show.
     Other,
 }
 
-/// The kinds of the classes seen so far. Holds the classes: an address is never a new class's.
+/// The kinds of the classes seen so far. Holds the classes, so that an address is never reused.
 #[derive(Default)]
 pub(crate) struct Kinds(Mutex<HashMap<usize, (ValueKind, Py<PyType>), foldhash::fast::RandomState>>);
 
 impl Kinds {
-    /// Cost: one look-up, but the first time.
+    /// Cost: one look-up, except the first time.
     pub(crate) fn of(&self, value: &Bound<'_, PyAny>) -> ValueKind {
         let class = value.get_type();
         let address = class.as_ptr() as usize;
         if let Some((kind, _)) = self.0.lock().get(&address) {
             return *kind;
         }
-        // Not under the lock: foreign code may run.
+        // Outside the lock: foreign code may run.
         let kind = classify(&class).unwrap_or_else(|error| {
             discard(value.py(), error);
             ValueKind::Other
@@ -64,7 +64,7 @@ impl Kinds {
     }
 }
 
-/// The classes by which values are told apart, `module.class` and its kind, the more special first.
+/// The classes that distinguish values, `module.class` and its kind, the more special ones first.
 const CLASSES: [(&str, &str, ValueKind); 20] = [
     ("torch", "Tensor", ValueKind::Tensor),
     ("builtins", "bool", ValueKind::Bool),
@@ -98,7 +98,7 @@ fn classify(class: &Bound<'_, PyType>) -> PyResult<ValueKind> {
     }
     let modules = py.import("sys")?.getattr("modules")?;
     for (module, name, kind) in CLASSES {
-        // Nothing is imported: a value of a class is not there before its module is.
+        // Without an import: a value's class exists only after its module was imported.
         let module = modules.call_method1(intern!(py, "get"), (module,))?;
         let Some(of) = module.getattr_opt(name)? else { continue };
         let Ok(of) = of.cast::<PyType>() else { continue };

@@ -1,10 +1,10 @@
-//! Captures from Python: what `trainmon.captures` is made of.
+//! Captures for Python: the core of `trainmon.captures`.
 //!
-//! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
-//! where it came from (`stacks`); `modules`, `backward` and `backward_pass` are what hooks call. `entrance`
-//! stands where a function's arguments are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
-//! `devices` is what waits for numbers that a device finds, `pending_messages` keeps notices until Python can be told, `thread` is what each
-//! thread does now, `shared` what all have together.
+//! The mode (`call`) finds an operator by its identity (`operators`), and writes its values (`values`, `tensors`,
+//! `kinds`) and its stack (`stacks`). Hooks call `modules`, `backward` and `backward_pass`. `entrance` has a function's
+//! arguments as its caller passed them. `placing` places calls in `construct.json`, and `gradients` names those of
+//! parameters. `devices` holds tensors that wait for a device's numbers, `pending_messages` keeps notices until Python
+//! can receive them, `thread` has each thread's state, and `shared` the state of all.
 
 mod allocations;
 mod backward;
@@ -73,7 +73,7 @@ impl CallMode {
     }
 }
 
-/// What captures: the functions it knows, and the step it is in.
+/// The recorder of a capture: the functions that it recognises, and the step in progress.
 #[pyclass(frozen, name = "Capture", module = "trainmon._trainmon")]
 pub(crate) struct PyCapture(Arc<Shared>);
 
@@ -84,7 +84,7 @@ impl PyCapture {
         Self(Arc::new(Shared::default()))
     }
 
-    /// Adds a function; gives its number.
+    /// Adds a function; returns its number.
     fn add_operator(
         &self,
         function: &Bound<'_, PyAny>,
@@ -97,17 +97,17 @@ impl PyCapture {
         self.0.operators.add(function, (prefix, api), (is_seen, false), (filled, filled_keys))
     }
 
-    /// Adds a function that gives memory nobody has written yet: no operator, but what lies in that memory says so.
+    /// Adds a function that allocates uninitialised memory: it is no operator, but tensors in that memory are marked.
     fn add_allocation(&self, function: &Bound<'_, PyAny>) {
         self.0.operators.add_allocation(function);
     }
 
-    /// Adds an operator of the dispatcher, whose name has a dot; gives its number.
+    /// Adds an operator of the dispatcher, whose name has a dot; returns its number.
     fn add_overload(&self, operator: &Bound<'_, PyAny>, prefix: &str, name: &str) -> usize {
         self.0.operators.add(operator, (prefix, name), (false, true), Default::default())
     }
 
-    /// A call of a function whose end the caller tells. `None`: it is not captured.
+    /// Begins a call whose end the caller reports. `None`: it is not captured.
     #[pyo3(signature = (operator, args, kwargs = None))]
     fn begin_operator(
         &self,
@@ -119,13 +119,13 @@ impl PyCapture {
         self.0.begin_operator(py, operator, &Arguments { args, kwargs, is_plain: false })
     }
 
-    /// What stands in for a function while a capture is on.
+    /// The replacement of a function while a capture is on.
     #[pyo3(signature = (operator, target, original))]
     fn entrance(&self, operator: Option<usize>, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
         Entrance::new(Arc::clone(&self.0), operator, target, original)
     }
 
-    /// Records a call of a function that no mode sees.
+    /// Records a call of a function that no mode receives.
     #[pyo3(signature = (operator, function, args, kwargs = None))]
     fn call_operator<'py>(
         &self,
@@ -141,8 +141,8 @@ impl PyCapture {
         self.0.set_mode(mode);
     }
 
-    /// Begins a step. An error says why it cannot. `listener` is told a severity, a message and a hint. `rows`: of tensors with
-    /// as many rows as the first number says those from the second up to the third are kept.
+    /// Begins a step, or returns the reason why it cannot. `listener` receives a severity, a message and a hint.
+    /// `rows`: only a range of rows is kept of tensors with that many rows: rows, first, end.
     #[pyo3(signature = (config, step, rank, listener, rows = None))]
     fn begin(
         &self,
@@ -163,19 +163,19 @@ impl PyCapture {
         Ok(())
     }
 
-    /// The step's tensors take about so many bytes: what is said of progress names them.
+    /// Sets the expected size of the step's tensors, for progress messages.
     fn expect_bytes(&self, size: u64) {
         if let Some(active) = self.0.opened() {
             active.session.expect_bytes(size);
         }
     }
 
-    /// What measures on devices, an object with a method `take_up(tensor)`, from the next step on.
+    /// Sets the object that measures on devices, with a method `take_up(tensor)`, from the next step on.
     fn set_device_numbers(&self, device_numbers: Option<Py<PyAny>>) {
         self.0.set_device_numbers(device_numbers);
     }
 
-    /// Numbers that were found on a device, by the tickets under which they were taken up.
+    /// Sets numbers that a device computed, by the tickets of their tensors.
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn fill_numbers(&self, tickets: Vec<u64>, rows: Vec<Row>) {
         if let Some(active) = self.0.opened() {
@@ -199,7 +199,7 @@ impl PyCapture {
         self.0.switch(is_on);
     }
 
-    /// The rank became known.
+    /// Sets the rank once it is known.
     fn set_rank(&self, py: Python<'_>, rank: u64) -> bool {
         let is_renamed = self.0.opened().is_some_and(|active| active.session.set_rank(rank));
         self.0.pending_messages.tell(py);
@@ -225,19 +225,19 @@ impl PyCapture {
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
-    /// What is called before a call is put under a parent.
+    /// Sets the function that is called before a call is put under a parent.
     fn set_parent_check(&self, check: Option<Py<PyAny>>) {
         self.0.set_parent_check(check);
     }
 
-    /// Which micro-batch runs from now on.
+    /// Sets the number of the micro-batch in progress.
     fn set_micro_step(&self, micro_step: u32) {
         if let Some(active) = self.0.active() {
             active.session.micro_step(Some(micro_step));
         }
     }
 
-    /// Calls of this thread stand under this parent from now on; gives the one before.
+    /// Sets the parent of this thread's calls; returns the previous one.
     fn set_parent(&self, parent: Option<String>) -> Option<String> {
         if let (Some(active), Some(parent)) = (self.0.active(), &parent)
             && active.has_construct
@@ -265,20 +265,20 @@ impl PyCapture {
         self.0.record_parameter_gradient(py, module, parameter, gradient);
     }
 
-    /// Records a value that a script saves, and the gradients of its tensors when they come.
+    /// Records a value that a script saves, and the gradients of its tensors when they are computed.
     fn save(&self, py: Python<'_>, value: &Bound<'_, PyAny>, name: &str, with_gradients: bool) {
         self.0.save(py, value, name, with_gradients);
         self.0.pending_messages.tell(py);
     }
 
-    /// Entries, bytes, files, and why nothing is captured any more.
+    /// Entries, bytes, files, and the reason why the capture has stopped, if it has.
     fn progress(&self) -> Option<(u64, u64, u64, Option<String>)> {
         let progress = self.0.opened()?.session.progress();
         Some((progress.entries, progress.bytes, progress.files, progress.stopped))
     }
 
-    /// As [`progress`](Self::progress), with what only some ask for: bytes of all tensors among the values, less those that
-    /// share another's file; files and bytes that wait to be written; calls that gave a NaN or an infinity.
+    /// As [`progress`](Self::progress), with rarely used numbers: bytes of all tensors among the values, less those
+    /// that share another's file; files and bytes that wait to be written; calls that returned a NaN or an infinity.
     fn volume(&self) -> Option<(u64, usize, usize, u64)> {
         let progress = self.0.opened()?.session.progress();
         let tensor_bytes = progress.tensor_bytes.saturating_sub(progress.shared_bytes);

@@ -24,7 +24,7 @@ pub(crate) struct ModuleCall {
 }
 
 impl Shared {
-    /// A module is called. `None`: nothing is captured now.
+    /// Begins a module's call. `None`: nothing is captured now.
     pub(crate) fn begin_module(
         self: &Arc<Self>,
         py: Python<'_>,
@@ -64,7 +64,7 @@ impl Shared {
         })
     }
 
-    /// A parameter of a module got its gradient.
+    /// Records the gradient of a module's parameter.
     pub(crate) fn record_parameter_gradient(
         &self,
         py: Python<'_>,
@@ -92,9 +92,9 @@ impl Shared {
 
 #[pymethods]
 impl ModuleCall {
-    /// The module's own parameters and what came out; `None` for `output` with `failed`: it raised.
+    /// Records the module's own parameters and its output; an `output` of `None` with `failed`: it raised.
     fn end(&self, py: Python<'_>, output: &Bound<'_, PyAny>, parameters: &Bound<'_, PyDict>, failed: bool) {
-        // Also where the step has ended meanwhile: the thread is in no module any more.
+        // Also if the step has ended meanwhile: the thread is no longer in the module.
         thread::leave_module(&self.name.forward);
         let Some(active) = self.active.upgrade() else { return };
         let _busy = Busy::new();
@@ -114,7 +114,7 @@ impl ModuleCall {
                     Walk::new(&active, entry.part(Part::Output)).output(output);
                     Walk::new(&active, entry.part(Part::Parameters)).present(parameters);
                 }
-                // Behind what it is made of, also if it raised.
+                // After the calls inside it, also if it raised.
                 entry.move_to_end();
                 if entry.append() {
                     session.save_difference(&self.name.forward, |entry| {
@@ -128,7 +128,7 @@ impl ModuleCall {
         });
     }
 
-    /// Says something of the call, in its entry.
+    /// Adds a note to the call's entry.
     fn note(&self, py: Python<'_>, text: &str) {
         let Some(active) = self.active.upgrade().filter(|_| self.is_kept) else { return };
         self.shared.guarded(py, "module", || {
@@ -139,7 +139,7 @@ impl ModuleCall {
         });
     }
 
-    /// Its backward begins: what runs from now on in this thread is inside of it.
+    /// Begins its backward: calls of this thread are inside of it from now on.
     pub(crate) fn begin_backward(&self, py: Python<'_>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         self.shared.guarded(py, "module backward", || {
@@ -150,7 +150,7 @@ impl ModuleCall {
         });
     }
 
-    /// Its backward has ended: the gradients of its inputs, and of its outputs.
+    /// Ends its backward, with the gradients of its inputs and of its outputs.
     pub(crate) fn end_backward(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         let _busy = Busy::new();
@@ -166,7 +166,7 @@ impl ModuleCall {
                 if active.has_construct {
                     entry.inside_open_module();
                 }
-                // Its place in the file is that of its end, though `construct.json` knows it from before.
+                // Its place in the file is that of its end, though `construct.json` has it already.
                 entry.move_to_end();
                 if is_kept {
                     write_gradients(&active, &mut entry, into, of);
@@ -181,7 +181,7 @@ impl ModuleCall {
 }
 
 impl ModuleCall {
-    /// Notes an error of ours.
+    /// Logs an error of ours.
     pub(crate) fn failed(&self, what: &str, error: &PyErr) {
         self.shared.note(what, &error.to_string());
     }

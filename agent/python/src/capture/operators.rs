@@ -15,15 +15,15 @@ use crate::discard_error::discard;
 pub(crate) struct Operator {
     pub(crate) prefix: String,
     pub(crate) api: String,
-    /// What its calls are named after the prefix: of `linalg.norm` the last part, of the operator `add.Tensor` the whole.
+    /// The name of its calls after the prefix: of `linalg.norm` the last part, of the operator `add.Tensor` the whole.
     pub(crate) shown: String,
     /// Whether it is an operator of the dispatcher: below autograd.
     pub(crate) is_overload: bool,
-    /// Its index in the table is its number.
+    /// Keeps the function alive; its index in the table is its number.
     _function: Py<PyAny>,
-    /// Arguments that hold nothing before the call, buffers it fills: by place.
+    /// Positions of arguments that hold nothing before the call: buffers it fills.
     pub(crate) filled: Vec<usize>,
-    /// By keyword.
+    /// The same by keyword.
     pub(crate) filled_keys: Vec<String>,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Operator {
 #[derive(Default)]
 pub(crate) struct Operators {
     table: RwLock<Table>,
-    /// Functions that give unwritten memory, by address; held so that it stays theirs.
+    /// Functions that allocate uninitialised memory, by address; held so that the address is not reused.
     allocations: RwLock<HashMap<usize, Py<PyAny>, FixedState>>,
-    /// Functions in Python that are no operators: what is called in their stead to have their inside captured.
+    /// Python functions that are no operators, with the functions to call instead to capture their inner calls.
     inside: Mutex<HashMap<usize, Inside, FixedState>>,
 }
 
-/// A function, which is held so that its address stays its own, and its body.
+/// A function, held so that its address is not reused, and its body.
 type Inside = (Py<PyAny>, Option<Py<PyAny>>);
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ struct Table {
 }
 
 impl Operators {
-    /// Adds a function; gives its number. `is_seen`: the mode is called with this very object. `is_overload`: it is
+    /// Adds a function; returns its number. `is_seen`: the mode is called with this very object. `is_overload`: it is
     /// an operator of the dispatcher, whose name has a dot.
     pub(crate) fn add(
         &self,
@@ -73,12 +73,12 @@ impl Operators {
         number
     }
 
-    /// Adds a function that gives unwritten memory.
+    /// Adds a function that allocates uninitialised memory.
     pub(crate) fn add_allocation(&self, function: &Bound<'_, PyAny>) {
         self.allocations.write().insert(function.as_ptr() as usize, function.clone().unbind());
     }
 
-    /// Whether a function, by its address, is such.
+    /// Whether the function at an address is one of those.
     pub(crate) fn allocates(&self, function: usize) -> bool {
         self.allocations.read().contains_key(&function)
     }
@@ -92,8 +92,8 @@ impl Operators {
         self.table.read().all.get(number).cloned()
     }
 
-    /// What to call in place of a function that is no operator of torch's own, with the mode on: its body without the check that
-    /// brought us here. `None`: the function itself, its inside unseen.
+    /// The function to call, with the mode on, in place of a function of torch that is no operator: its body without
+    /// the check for a mode. `None`: the function itself, without its inner calls.
     pub(crate) fn inside_of<'py>(&self, function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         static INSIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static LIBRARY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -115,11 +115,11 @@ impl Operators {
     }
 }
 
-/// Where what is inside a function is asked for.
+/// The sort of function whose inner calls are captured.
 enum Home {
-    /// It is one in Python.
+    /// A Python function.
     Function,
-    /// It is an operator that a library added, whose kernel may be.
+    /// An operator of a library, whose kernel may be in Python.
     Library,
 }
 

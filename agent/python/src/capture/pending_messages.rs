@@ -1,4 +1,4 @@
-//! What the user should know, until Python can be told.
+//! Messages for the user, kept until Python can receive them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,12 @@ use crate::capture::thread::Busy;
 use crate::discard_error::discard;
 use crate::listener::severity_name;
 
-/// Notices that wait. A writer of files never waits for the interpreter: the thread that has it may be waiting for the writer.
+/// Pending notices. A writer of files never waits for the interpreter: the thread that holds it may be waiting for the
+/// writer.
 #[derive(Default)]
 pub(crate) struct PendingMessages {
     notices: Mutex<Vec<Notice>>,
-    /// Whether there are some: asked after every call.
+    /// Whether there are some: checked after every call.
     is_waiting: AtomicBool,
     listener: Mutex<Option<Py<PyAny>>>,
 }
@@ -32,14 +33,14 @@ impl PendingMessages {
         })
     }
 
-    /// Tells what waits.
+    /// Delivers the pending notices.
     pub(crate) fn tell(&self, py: Python<'_>) {
         if !self.is_waiting.swap(false, Ordering::Relaxed) {
             return;
         }
         let notices = std::mem::take(&mut *self.notices.lock());
         let Some(listener) = self.listener.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
-        // What handlers of the host's call is no part of the training.
+        // Calls of the host's log handlers are no part of the training.
         let _busy = Busy::new();
         for notice in notices {
             let severity = severity_name(notice.severity);

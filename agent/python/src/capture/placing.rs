@@ -1,12 +1,11 @@
-//! Where calls stand in `construct.json`.
+//! The places of calls in `construct.json`.
 
 use trainmon_capture::Entry;
 
 use crate::capture::shared::Active;
 use crate::capture::thread;
 
-/// Gives the modules around their places in `construct.json`: a reader that goes through it in order meets a parent before
-/// its children are complete.
+/// Places the modules around in `construct.json`: a reader in order finds a parent before its children are complete.
 pub(crate) fn tell_modules_around(active: &Active) {
     if active.has_construct {
         thread::tell_around(|module, parent| {

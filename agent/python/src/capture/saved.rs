@@ -10,7 +10,7 @@ use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::Busy;
 use crate::capture::values::Walk;
 
-/// What a saved tensor calls when its gradient is there.
+/// The hook that a saved tensor calls when its gradient is computed.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct SavedGradient {
     shared: Arc<Shared>,

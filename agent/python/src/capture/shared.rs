@@ -1,4 +1,4 @@
-//! What a capture for Python holds: the table of operators, the mode, and the step that is being captured.
+//! The state of a capture for Python: the table of operators, the mode, and the step in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::capture::stacks::{RenderedStacks, Stacks};
 use crate::capture::thread;
 use crate::discard_error::discard;
 
-/// How often the end of a step looks whether there is something to tell.
+/// The interval of progress messages at the end of a step.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by the Python objects of one capture.
@@ -33,12 +33,12 @@ pub(crate) struct Shared {
     /// Whether calls are captured: between start and stop.
     is_on: AtomicBool,
     mode: Mutex<Option<Py<PyAny>>>,
-    /// What measures on devices.
+    /// The object that measures on devices.
     device_numbers: Mutex<Option<Py<PyAny>>>,
-    /// Asked before a call is put under a parent that was set: it takes away one that is over.
+    /// Called before a call is put under a parent that was set: it removes a parent that has ended.
     parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) pending_messages: Arc<PendingMessages>,
-    /// Of tensors that were written in earlier steps.
+    /// Memory of tensors that were written in earlier steps.
     pub(crate) memory: SpareMemory,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Active {
     pub(crate) gradients: Gradients,
     /// Handles of hooks on saved tensors, which may live longer than the step.
     pub(crate) hooks: Mutex<Vec<Py<PyAny>>>,
-    /// What lies on devices is measured there.
+    /// Tensors that are measured on their devices.
     pub(crate) devices: Devices,
-    /// Memory that was handed out unwritten.
+    /// Uninitialised memory.
     pub(crate) allocations: Allocations,
     /// Whether every call has its place in `construct.json`.
     pub(crate) has_construct: bool,
@@ -64,7 +64,7 @@ impl Shared {
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
         }
-        // Also not in a forked child, whose locks another thread of its parent may have held.
+        // Nor in a forked child, whose locks another thread of its parent may have held.
         self.opened().filter(|active| active.session.is_on())
     }
 
@@ -91,7 +91,7 @@ impl Shared {
         *self.active.write() = Some(Arc::new(active));
     }
 
-    /// Takes the step out: its end writes its files.
+    /// Removes the step: its end writes its files.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<Arc<Active>> {
         self.switch(false);
         let active = self.active.write().take()?;
@@ -103,7 +103,7 @@ impl Shared {
         Some(active)
     }
 
-    /// Waits for the tensors' files, and tells meanwhile how far they are.
+    /// Waits for the tensors' files, and reports the progress meanwhile.
     pub(crate) fn await_files(&self, py: Python<'_>, active: &Active) {
         while !py.detach(|| active.session.wait_for_files(TELL_EVERY)) {
             self.pending_messages.tell(py);
@@ -128,14 +128,15 @@ impl Shared {
         drop(before);
     }
 
-    /// What is called before a call is put under a parent. Parents that were set before count no more.
+    /// Sets the function that is called before a call is put under a parent. Parents that were set before no longer
+    /// count.
     pub(crate) fn set_parent_check(&self, check: Option<Py<PyAny>>) {
         thread::forget_parents();
         let before = std::mem::replace(&mut *self.parent_check.lock(), check);
         drop(before);
     }
 
-    /// Has a parent that is over taken away, if one is set.
+    /// Removes a parent that has ended, if one is set.
     pub(crate) fn check_parent(&self, py: Python<'_>) {
         if !thread::with_parent(|parent| parent.is_some()) {
             return;
@@ -146,14 +147,14 @@ impl Shared {
         }
     }
 
-    /// Notes an error of ours in the step's log.
+    /// Logs an error of ours in the step's log.
     pub(crate) fn note(&self, what: &str, message: &str) {
         if let Some(active) = self.opened() {
             active.session.note_error(what, message, &[]);
         }
     }
 
-    /// Puts the mode back for what torch has taken it off for.
+    /// Activates the mode again inside a function for which torch has deactivated it.
     pub(crate) fn mode_again<'py>(&self, py: Python<'py>) -> Option<ModeAgain<'py>> {
         static PUSH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let mode = self.mode.lock().as_ref().map(|mode| mode.clone_ref(py))?;
@@ -162,7 +163,7 @@ impl Shared {
     }
 }
 
-/// The mode stands on torch's stack while this lives.
+/// Keeps the mode on torch's stack while it lives.
 pub(crate) struct ModeAgain<'py>(Bound<'py, PyAny>);
 
 impl ModeAgain<'_> {
@@ -183,14 +184,14 @@ impl ModeAgain<'_> {
 impl Drop for ModeAgain<'_> {
     fn drop(&mut self) {
         let py = self.0.py();
-        // What is on top may be the host's: a capture that was stopped meanwhile has taken its mode itself.
+        // The top may be the host's: a capture that was stopped meanwhile has removed its mode itself.
         if let Err(error) = self.take_off() {
             discard(py, error);
         }
     }
 }
 
-/// While it lives, reading a tensor's attributes calls nobody's `__torch_function__`, our mode's neither.
+/// While it lives, reading a tensor's attributes calls no `__torch_function__`, not even our mode's.
 pub(crate) struct Quiet<'py>(Option<Bound<'py, PyAny>>);
 
 impl<'py> Quiet<'py> {
@@ -201,8 +202,8 @@ impl<'py> Quiet<'py> {
         Ok(Self(Some(guard)))
     }
 
-    /// Only where a mode is on (another one of the host's, or ours where it was not called itself), or a tensor is of a class of
-    /// the host's.
+    /// Only if a mode is on (another one of the host's, or ours if it was not called itself), or a tensor is of a class
+    /// of the host's.
     pub(crate) fn unless_plain(py: Python<'py>, is_plain: bool) -> PyResult<Self> {
         static IS_ON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if !is_plain {

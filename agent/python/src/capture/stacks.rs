@@ -1,4 +1,4 @@
-//! Where a call came from: the frames of Python, rendered once for each place in the code.
+//! Stacks of calls: the frames of Python, rendered once for each place in the code.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -12,13 +12,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
 use trainmon_capture::{Session, StackId};
 
-/// Frames that are looked at, at most: a recursion may be deep.
+/// The maximum number of frames that are read: a recursion may be deep.
 const DEEPEST: usize = 256;
 
-/// Stacks that are kept as text, at most.
+/// The maximum number of stacks that are kept as text.
 const MOST_RENDERED: usize = 4096;
 
-/// The stacks of a step that were seen.
+/// The stacks seen in a step.
 pub(crate) struct Stacks {
     known: Mutex<Known>,
     rendered: Arc<RenderedStacks>,
@@ -27,7 +27,7 @@ pub(crate) struct Stacks {
 #[derive(Default)]
 struct Known {
     by_frames: HashMap<u64, StackId, FixedState>,
-    /// The code objects of the frames: an address is never that of another.
+    /// The code objects of the frames, held so that an address is not reused.
     codes: HashMap<usize, Py<PyAny>, FixedState>,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct RenderedStacks(Mutex<HashMap<u64, Arc<Rendered>, FixedState>>)
 
 struct Rendered {
     lines: Vec<String>,
-    /// The frames' code objects. They are not kept: code of ours holds what holds this.
+    /// The frames' code objects. Weak: code of ours holds the owner of this.
     codes: Vec<Py<PyWeakrefReference>>,
 }
 
 impl Rendered {
-    /// Whether it is of these code objects, and not of others that lay where they lie.
+    /// Whether it belongs to these code objects, and not to others at the same addresses.
     fn is_of(&self, codes: &[Bound<'_, PyAny>]) -> bool {
         let is_alive = |(known, code): (&Py<PyWeakrefReference>, &Bound<'_, PyAny>)| {
             known.bind(code.py()).upgrade().is_some_and(|known| known.is(code))
@@ -66,7 +66,7 @@ impl RenderedStacks {
         let forgotten = if all.len() >= MOST_RENDERED { std::mem::take(&mut *all) } else { HashMap::default() };
         let replaced = all.insert(key, Arc::clone(&rendered));
         drop(all);
-        // Behind the lock: what goes with them may run Python.
+        // Outside the lock: dropping them may run Python.
         drop((forgotten, replaced));
         Ok(rendered)
     }
@@ -77,7 +77,8 @@ impl Stacks {
         Self { known: Mutex::default(), rendered }
     }
 
-    /// The stack that called into us. Cost: a fraction of a microsecond for each frame; a new one is also rendered.
+    /// The stack that called into this module. Cost: a fraction of a microsecond for each frame; a new one is also
+    /// rendered.
     pub(crate) fn of_caller(&self, py: Python<'_>, session: &Session) -> PyResult<StackId> {
         static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let innermost = GET_FRAME.import(py, "sys", "_getframe")?.call0()?;

@@ -1,5 +1,5 @@
-//! A tensor among a call's values: measured where it lies, or, where that is not possible, through what
-//! `trainmon.captures.tensors` makes of it.
+//! A tensor among a call's values: measured in place or, if that is not possible, through the description by
+//! `trainmon.captures.tensors`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,11 +10,12 @@ use crate::capture::shared::Active;
 use crate::discard_error::discard;
 use crate::tensor::{HostTensor, Tracked, Unreadable};
 
-/// What Python finds of a tensor without plain memory of its own: the format's name of its type, its dtype, its shape, a host
-/// tensor with its elements (or the ticket of what is measured on a device, or none), mesh and placements as JSON (or none).
+/// Python's description of a tensor without plain memory of its own: the format's name of its type, its dtype, its
+/// shape, the elements, mesh and placements as JSON (or none). The elements are a host tensor, the ticket of a
+/// measurement on a device, or none.
 type DescribedTensor<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
-/// Writes the described tensor; gives what is to be told of it later.
+/// Writes the described tensor; returns the slot for its late numbers.
 type WriteTensor<'p> = dyn FnMut(&mut Values<'_>, &Tensor<'_>) -> Option<Later> + Send + 'p;
 
 /// Writes a tensor.
@@ -79,7 +80,7 @@ fn write_other(
 ) {
     static READABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
-    // What a checksum or a file is made of is brought here at once.
+    // The memory for a checksum or a file is copied to the host at once.
     let device_numbers = if to.wants_only_numbers() { active.devices.device_numbers(py) } else { None };
     let found = READABLE.import(py, "trainmon.captures.tensors", "readable").and_then(|readable| {
         let found = readable.call1((object, device_numbers))?;
@@ -113,7 +114,7 @@ fn write_other(
     }
 }
 
-/// Writes a numpy array: torch can look at its memory, too.
+/// Writes a numpy array: torch can read its memory, too.
 pub(crate) fn write_array(active: &Active, array: &Bound<'_, PyAny>, to: &mut Values<'_>) {
     let nothing = Tensor {
         kind: "numpy.ndarray",

@@ -1,4 +1,4 @@
-//! What a thread is doing, as far as a capture asks.
+//! The state of a thread, as far as a capture depends on it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// A call of a function of torch that is on its way to the capture, as its caller made it.
+/// A call of a function of torch on its way to the capture, as its caller made it.
 ///
-/// Torch hands a Python function's arguments on as the function's own text names them: positional ones become keywords. And
-/// an operator (`a + b`) arrives as the method it is made of.
+/// Torch passes a Python function's arguments on in the form in which the function's own code names them: positional
+/// ones become keywords. An operator (`a + b`) arrives as its method.
 pub(crate) struct Announced {
-    /// The function the mode will be called with.
+    /// The function with which the mode will be called.
     pub(crate) target: usize,
-    /// Its place in the table. `None`: it is none that is captured, though the function is.
+    /// Its index in the table. `None`: the call is not captured, though the function is.
     pub(crate) operator: Option<usize>,
     pub(crate) args: Py<PyTuple>,
     pub(crate) kwargs: Option<Py<PyDict>>,
@@ -27,17 +27,17 @@ thread_local! {
     static PARENT: RefCell<Option<Parent>> = const { RefCell::new(None) };
 }
 
-/// How often parents were forgotten.
+/// The number of times that parents were discarded.
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
-/// What stands for the calls' parent instead of the innermost module.
+/// A parent of calls other than the innermost module.
 struct Parent {
     name: String,
-    /// The value of [`FORGOTTEN`] when it was set: it counts no more when that has changed.
+    /// The value of [`FORGOTTEN`] when it was set: once that has changed, the parent no longer counts.
     set_after: u64,
 }
 
-/// While it lives, calls of this thread are not captured: they are inside one that is, or our own.
+/// While it lives, calls of this thread are not captured: they are inside a captured one, or our own.
 pub(crate) struct Busy(());
 
 impl Busy {
@@ -60,7 +60,7 @@ impl Drop for Busy {
 /// A function of torch whose body runs with the mode on.
 struct InsideOf {
     function: usize,
-    /// Whether the body has called anything yet that the mode was told of.
+    /// Whether the body has made any call yet that the mode received.
     has_called: bool,
 }
 
@@ -77,8 +77,8 @@ impl Inside {
         Self(())
     }
 
-    /// Whether the first thing that a body does is to call its own function: it asks whether a mode is on, in a way that nobody could take
-    /// out of it, and would ask so for ever.
+    /// Whether the first thing that a body does is to call its own function: such a body checks for a mode in a way
+    /// that cannot be removed, and would repeat the check for ever.
     pub(crate) fn asks_again(function: usize) -> bool {
         INSIDE.with(|inside| {
             let Ok(mut inside) = inside.try_borrow_mut() else { return false };
@@ -94,14 +94,14 @@ impl Drop for Inside {
     }
 }
 
-/// A module's call or backward that this thread is in.
+/// A module's call or backward in progress in this thread.
 struct OpenModule {
     name: String,
-    /// Whether it stands in `construct.json` already.
+    /// Whether it is in `construct.json` already.
     is_told: bool,
 }
 
-/// A module is entered.
+/// Enters a module.
 pub(crate) fn enter_module(name: &str) {
     OPEN.with(|open| {
         if let Ok(mut open) = open.try_borrow_mut() {
@@ -110,7 +110,7 @@ pub(crate) fn enter_module(name: &str) {
     });
 }
 
-/// It is left; those inside that were not are, too.
+/// Leaves it, and modules inside that were not left.
 pub(crate) fn leave_module(name: &str) {
     OPEN.with(|open| {
         if let Ok(mut open) = open.try_borrow_mut()
@@ -121,7 +121,7 @@ pub(crate) fn leave_module(name: &str) {
     });
 }
 
-/// Forgets what was entered and never left, in a step that has ended.
+/// Discards modules that were entered and never left, in a step that has ended.
 pub(crate) fn leave_all_modules() {
     OPEN.with(|open| {
         if let Ok(mut open) = open.try_borrow_mut() {
@@ -130,7 +130,7 @@ pub(crate) fn leave_all_modules() {
     });
 }
 
-/// Tells of the modules around, the outermost first, with the parent of each; of each once.
+/// Reports the modules around, the outermost first, with the parent of each; each one once.
 pub(crate) fn tell_around(mut tell: impl FnMut(&str, Option<&str>)) {
     OPEN.with(|open| {
         let Ok(mut open) = open.try_borrow_mut() else { return };
@@ -148,7 +148,7 @@ pub(crate) fn no_longer_busy() {
     BUSY.set(BUSY.get().saturating_sub(1));
 }
 
-/// Announces a call, unless one is announced. Whether it was.
+/// Announces a call, unless one is announced already. Returns whether it did.
 pub(crate) fn announce(call: Announced) -> bool {
     ANNOUNCED.with(|announced| {
         let Ok(mut announced) = announced.try_borrow_mut() else { return false };
@@ -168,13 +168,13 @@ pub(crate) fn take_announced(target: usize) -> Option<Announced> {
     })
 }
 
-/// Forgets what was announced and did not arrive.
+/// Discards an announced call that did not arrive.
 pub(crate) fn withdraw() {
     let gone = ANNOUNCED.with(|announced| announced.try_borrow_mut().ok().and_then(|mut call| call.take()));
     drop(gone);
 }
 
-/// What stands for the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Gives what stood there.
+/// Sets the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Returns the previous one.
 pub(crate) fn set_parent(name: Option<String>) -> Option<String> {
     let set_after = FORGOTTEN.load(Ordering::Relaxed);
     let parent = name.map(|name| Parent { name, set_after });
@@ -196,7 +196,7 @@ pub(crate) fn with_parent<R>(look: impl FnOnce(Option<&str>) -> R) -> R {
     })
 }
 
-/// Forgets the parents of all threads: a thread that is in an optimizer's step while a capture ends learns nothing of it.
+/// Discards the parents of all threads: a thread in an optimizer's step when a capture ends is not informed.
 pub(crate) fn forget_parents() {
     FORGOTTEN.fetch_add(1, Ordering::Relaxed);
 }

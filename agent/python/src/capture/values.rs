@@ -1,4 +1,4 @@
-//! A call's values, written as they are found. None makes it fail: what cannot be described is `null`.
+//! A call's values, written as they are found. No value makes it fail: one that cannot be described is `null`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,10 +11,10 @@ use crate::capture::tensors;
 use crate::discard_error::discard;
 use crate::tensor::{Tracked, class_name};
 
-/// Containers within containers that are followed: as many as the format takes. A stack has an end.
+/// The depth of nested containers: that of the format. The stack is limited.
 const DEEPEST: usize = 160;
 
-/// Values of one call that are written at most: a list may hold itself, or be a data set.
+/// The maximum number of values of one call: a list may contain itself, or be a data set.
 const MOST_VALUES: usize = 100_000;
 
 /// One walk through the values of a call.
@@ -22,18 +22,18 @@ pub(crate) struct Walk<'w, 'v, 's> {
     active: &'w Active,
     tracked: Tracked,
     to: &'v mut Values<'s>,
-    /// Containers the walk is in: one that holds itself is not entered again.
+    /// Containers that the walk is in: one that contains itself is not entered again.
     inside: Vec<usize>,
     left: usize,
 }
 
 impl<'w, 'v, 's> Walk<'w, 'v, 's> {
-    /// Values of a program: no mode sees what is read of them while this walks.
+    /// For a program's values: no mode sees their attributes being read during the walk.
     pub(crate) fn new(active: &'w Active, to: &'v mut Values<'s>) -> Self {
         Self { active, tracked: Tracked::Yes, to, inside: Vec::new(), left: MOST_VALUES }
     }
 
-    /// Values as an operator of the dispatcher has them, if `is_below`.
+    /// For values as an operator of the dispatcher has them, if `is_below`.
     pub(crate) fn below_autograd(mut self, is_below: bool) -> Self {
         if is_below {
             self.tracked = Tracked::Unknown;
@@ -50,7 +50,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// As [`list`](Self::list); those whose place `is_hidden` says are `null`.
+    /// As [`list`](Self::list); values at positions for which `is_hidden` returns true are `null`.
     pub(crate) fn list_without(&mut self, values: &Bound<'_, PyTuple>, is_hidden: impl Fn(usize) -> bool) {
         self.to.begin_list();
         for (place, value) in values.iter_borrowed().enumerate() {
@@ -63,7 +63,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// What a call gave back, as a list: a tuple's items, or the one value.
+    /// The result of a call, as a list: a tuple's items, or the one value.
     pub(crate) fn output(&mut self, value: &Bound<'_, PyAny>) {
         if let Ok(values) = value.cast::<PyTuple>()
             && self.active.kinds.of(value) == ValueKind::Sequence
@@ -83,7 +83,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.keywords_without(values, |_| false);
     }
 
-    /// As [`keywords`](Self::keywords); those whose key `is_hidden` says are `null`.
+    /// As [`keywords`](Self::keywords); values of keys for which `is_hidden` returns true are `null`.
     pub(crate) fn keywords_without(&mut self, values: Option<&Bound<'_, PyDict>>, is_hidden: impl Fn(&str) -> bool) {
         self.to.begin_object();
         if let Some(values) = values {
@@ -92,7 +92,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_object();
     }
 
-    /// An object of the values that are there: of a module without a bias, no `bias`.
+    /// An object of the existing values: for a module without a bias, no `bias`.
     pub(crate) fn present(&mut self, values: &Bound<'_, PyDict>) {
         self.to.begin_object();
         for (key, value) in values.iter().filter(|(_, value)| !value.is_none()) {
@@ -105,7 +105,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
 
     fn entries(&mut self, values: &Bound<'_, PyDict>, is_hidden: impl Fn(&str) -> bool) {
         for (key, value) in values.iter() {
-            // A key may be any object: its text is what names it.
+            // A key may be any object: its text is the name.
             let Ok(key) = key.str() else { continue };
             let key = key.to_string_lossy();
             self.to.key(&key);
@@ -150,7 +150,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         }
     }
 
-    /// Values without others inside. Writes exactly one, or fails before it has written any.
+    /// A value without others inside. Writes exactly one, or fails before it has written any.
     fn plain(&mut self, value: &Bound<'_, PyAny>, kind: ValueKind) -> PyResult<()> {
         let py = value.py();
         match kind {
@@ -208,7 +208,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
             _ => Ok(value.clone()),
         };
         let entries = entries.and_then(|entries| {
-            // A copy: the walk may run the host's code, which may change a dictionary of its own.
+            // A copy: the walk may run the host's code, which may change its dictionary.
             let copy = PyDict::new(py);
             copy.call_method1(intern!(py, "update"), (entries,))?;
             Ok(copy)
@@ -235,7 +235,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// The value's containers, with `null` for what is no tensor and a place to be filled for each that is one.
+    /// The value's containers, with `null` for non-tensors and a slot for each tensor.
     pub(crate) fn places<'py>(
         &mut self,
         value: &Bound<'py, PyAny>,
@@ -308,7 +308,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
     }
 }
 
-/// A slice's end: an integer, or what stands for one (a numpy integer, a tensor of one element).
+/// A slice's end: an integer, or an object that represents one (a numpy integer, a tensor of one element).
 fn index_of(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_none() {
         return None;
@@ -329,7 +329,7 @@ fn fields_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(fields.into_any())
 }
 
-/// `RedOpType.SUM`, of the wrapper (`ReduceOp`) and of what it wraps.
+/// `RedOpType.SUM`, for the wrapper (`ReduceOp`) and the wrapped enum.
 fn reduce_op(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = value.str()?.to_string_lossy().into_owned();
     if text.starts_with('<') {

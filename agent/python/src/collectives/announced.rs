@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 use super::open::Open;
 use super::state::State;
 
-/// An operation that no method announces, in the hands of who does.
+/// An operation that no method announces, held by the caller that announces it.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct OpenCall {
     state: Arc<State>,
@@ -22,8 +22,8 @@ impl OpenCall {
         Self { state, open: Mutex::new(Some(open)) }
     }
 
-    /// Once. The lock is free again before anything is done with it: measuring gives the interpreter away, and another thread
-    /// that waits for the lock would keep it.
+    /// Takes the operation, once. The lock is released before it is used: measuring releases the interpreter, and
+    /// another thread that waits for the lock would hold it.
     fn take(&self) -> Option<Open> {
         self.open.lock().take()
     }
@@ -31,7 +31,7 @@ impl OpenCall {
 
 #[pymethods]
 impl OpenCall {
-    /// It has ended, whatever the arguments. May come from any thread: nothing is measured here.
+    /// Ends the operation, whatever the arguments. May be called from any thread: nothing is measured here.
     #[pyo3(signature = (*_arguments))]
     fn ended(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
         if let Some(open) = self.take() {
@@ -39,7 +39,7 @@ impl OpenCall {
         }
     }
 
-    /// It has ended, and the caller waited for it for so many seconds. `received`: what it gives, where that is no argument.
+    /// Ends the operation after a wait of so many seconds. `received`: its results, if they are no arguments.
     #[pyo3(signature = (waited, received))]
     fn ended_after(&self, py: Python<'_>, waited: f64, received: Option<&Bound<'_, PyAny>>) {
         if let Some(mut open) = self.take() {
@@ -51,7 +51,7 @@ impl OpenCall {
         }
     }
 
-    /// Nobody will tell when it ends.
+    /// Gives the operation up: its end will not be reported.
     fn release(&self) {
         if let Some(open) = self.take() {
             open.guard.release();

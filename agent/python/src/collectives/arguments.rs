@@ -1,4 +1,4 @@
-//! The tensors of a call: where they stand, how large they are.
+//! The tensors of a call: their positions and sizes.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -9,21 +9,21 @@ use trainmon_agent::stacked_shape;
 
 use crate::torch::{Class, Torch};
 
-/// Lists of lists of tensors are as deep as arguments go.
+/// The depth of arguments: lists of lists of tensors.
 const DEEPEST: usize = 3;
 
-/// What a method is given.
+/// The form of a method's arguments.
 pub(super) struct Form {
     pub(super) what: What,
     inputs: Option<usize>,
     outputs: Option<usize>,
-    /// Names of the arguments by place, for a caller that uses them.
+    /// Names of the arguments by position, for a caller that uses them.
     keywords: Vec<Py<PyString>>,
-    /// By place, which argument of `torch.distributed`'s function it is.
+    /// By position, the index in `torch.distributed`'s function.
     slots: Vec<u8>,
 }
 
-/// What a method does.
+/// The action of a method.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Operation(CollectiveOp),
@@ -31,23 +31,23 @@ pub(super) enum What {
     EndOfGroup,
 }
 
-/// One argument of a call: its tensors, and the function's argument it is.
+/// One argument of a call: its tensors, and its index in the function.
 pub(super) struct Argument<'py> {
     pub(super) slot: u8,
     pub(super) value: Bound<'py, PyAny>,
-    /// Whether it is looked at after the call too.
+    /// Whether it is read after the call too.
     pub(super) is_kept: bool,
-    /// Whether this rank gives it; else the call fills it, and whatever is in it before the call means nothing.
+    /// Whether this rank provides it; otherwise the call fills it, and its contents before the call mean nothing.
     pub(super) is_given: bool,
 }
 
-/// How large an operation is.
+/// The size of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
     pub(super) bytes: u64,
-    /// Whether CUDA's events tell its time.
+    /// Whether CUDA events measure its time.
     pub(super) is_on_cuda: bool,
 }
 
@@ -86,8 +86,8 @@ impl Form {
         }
     }
 
-    /// What goes in and what comes out; one argument may be both, and is then the inputs alone. The group is not among
-    /// the arguments.
+    /// The inputs and outputs; one argument may be both, and is then only an input. The group is not among the
+    /// arguments.
     pub(super) fn arguments<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// Whether this rank is the one whose tensors a broadcast gives to all. An error or `None`: nobody can tell.
+/// Whether this rank is the root of a broadcast. An error or `None`: unknown.
 fn is_root(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
     let py = args.py();
     let named = |name: &str| kwargs.map_or(Ok(None), |kwargs| kwargs.get_item(name));
@@ -159,14 +159,14 @@ fn walk<'py>(
     if let Ok(tuple) = value.cast::<PyTuple>() {
         return if depth == 0 { Ok(()) } else { tuple.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
     }
-    // What is no tensor says nothing: the operation itself will complain.
+    // A non-tensor is skipped: the operation itself will raise.
     if torch.class_of(value)? == Class::Foreign { Ok(()) } else { each(value) }
 }
 
-/// The size of an operation, as nccl-tests counts it: that of the larger of its two buffers. A rank that has its part alone
-/// counts it for every rank of the group.
+/// The size of an operation, as nccl-tests counts it: that of the larger of its two buffers. A rank that has only its
+/// part counts it for every rank of the group.
 ///
-/// `may_be_on_cuda`: whether a tensor is asked for its device; each question is a part of what a call costs.
+/// `may_be_on_cuda`: whether a tensor's device is checked; each check adds to the cost of a call.
 pub(super) fn size_of(
     torch: &Torch,
     op: CollectiveOp,
@@ -175,7 +175,7 @@ pub(super) fn size_of(
     may_be_on_cuda: bool,
 ) -> PyResult<Size> {
     use CollectiveOp as Op;
-    // Where one buffer is never smaller than the other, that one is asked.
+    // If one buffer is never smaller than the other, that one is used.
     let (inputs, outputs) = match op {
         Op::AllGather | Op::AllGatherCoalesced | Op::AllGatherIntoTensor | Op::AllGatherIntoTensorCoalesced
             if outputs.is_some() =>
@@ -260,10 +260,10 @@ fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>, may_be_on_cuda: bool
     Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes, is_on_cuda })
 }
 
-/// Of an index of a sparse tensor: an int64.
+/// Bytes of an index of a sparse tensor: an int64.
 const INDEX_BYTES: u64 = 8;
 
-/// What a sparse tensor (COO) holds, indices and values: that is what is sent, not the elements it stands for.
+/// The bytes of a sparse tensor (COO), indices and values: these are sent, not the elements that it represents.
 fn bytes_of_sparse(tensor: &Bound<'_, PyAny>, element: u64) -> PyResult<Option<u64>> {
     let py = tensor.py();
     if !tensor.getattr(intern!(py, "is_sparse"))?.is_truthy()? {

@@ -9,14 +9,14 @@ use pyo3::types::PyTuple;
 
 use super::open::Open;
 
-/// A group whose end does not come for so many steps was left by an exception.
+/// The number of steps after which a group without an end was abandoned by an exception.
 const MOST_STEPS: u8 = 2;
 
 /// By the process group and the thread.
 #[derive(Default)]
 pub(super) struct Grouped(Mutex<HashMap<(usize, ThreadId), Group>>);
 
-/// The operations so far, and the steps that have ended since.
+/// The operations so far, and the number of steps that have ended since.
 #[derive(Default)]
 struct Group {
     open: Vec<Open>,
@@ -24,17 +24,17 @@ struct Group {
 }
 
 impl Grouped {
-    /// A group begins; one that stands here was left by an exception.
+    /// Begins a group; an existing one was abandoned by an exception.
     pub(super) fn begin(&self, args: &Bound<'_, PyTuple>) {
         let left = key_of(args).and_then(|key| self.0.lock().insert(key, Group::default()));
         release(left.map(|group| group.open).unwrap_or_default());
     }
 
-    /// Takes an operation that has returned; gives it back where no group has begun.
+    /// Adds an operation that has returned; returns it if no group has begun.
     pub(super) fn add(&self, args: &Bound<'_, PyTuple>, open: Open) -> Option<Open> {
         let mut groups = self.0.lock();
         if groups.is_empty() {
-            // As a rule. No thread is asked for its name.
+            // The usual case, without a query for the thread.
             return Some(open);
         }
         let Some(key) = key_of(args) else { return Some(open) };
@@ -45,12 +45,12 @@ impl Grouped {
         None
     }
 
-    /// A group ends: its operations.
+    /// Ends a group; returns its operations.
     pub(super) fn end(&self, args: &Bound<'_, PyTuple>) -> Vec<Open> {
         key_of(args).and_then(|key| self.0.lock().remove(&key)).unwrap_or_default().open
     }
 
-    /// A step has ended: lets go of groups without an end.
+    /// Ends a step: drops groups without an end.
     pub(super) fn end_step(&self) {
         let mut left = Vec::new();
         self.0.lock().retain(|_, group| {

@@ -1,4 +1,4 @@
-//! What is asked of Python, and what becomes of its errors.
+//! Calls into Python, and the handling of their errors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,22 +7,22 @@ use trainmon_agent::front::Label;
 
 use crate::discard_error::{discard, is_of_host};
 
-/// What is asked of Python.
+/// The Python functions that are called.
 pub(crate) struct Callbacks {
     /// A process group's `(name, role, ranks, operations before)`.
     pub(crate) describe: Py<PyAny>,
-    /// `(line, is recorded)` of the call that is being made; None where lines are not asked for.
+    /// `(line, is recorded)` of the call in progress; None if lines are not requested.
     pub(crate) caller: Option<Py<PyAny>>,
-    /// What tells a device's time: `begin()`, `end(clock)`, `seconds(clock)`.
+    /// The clock of a device: `begin()`, `end(clock)`, `seconds(clock)`.
     pub(crate) device_clock: Option<Py<PyAny>>,
-    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`; None stands for several, which are counted as not
-    /// measured.
+    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`; None stands for several, which are
+    /// counted as not measured.
     pub(crate) measure_on_device: Option<Py<PyAny>>,
-    /// Told once, with the error, when a hook of this is switched off.
+    /// Called once, with the error, when a hook is switched off.
     pub(crate) failed: Py<PyAny>,
 }
 
-/// Asks Python, until it fails once.
+/// Calls into Python, until one fails.
 pub(super) struct Host {
     pub(super) callbacks: Callbacks,
     is_off: AtomicBool,
@@ -42,12 +42,12 @@ impl Host {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a device tells its own time: there is none with a tensor otherwise.
+    /// Whether a device has its own clock: without one, no tensor is on a device.
     pub(super) fn has_device_clock(&self) -> bool {
         self.callbacks.device_clock.is_some()
     }
 
-    /// Runs `body`. What it raises switches everything here off, and is said once. What is raised for the host (a signal's
+    /// Runs `body`. An error switches everything here off, and is reported once. An exception for the host (a signal's
     /// handler ran meanwhile) is no failure.
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         match body() {
@@ -63,7 +63,8 @@ impl Host {
         }
     }
 
-    /// What one operation's tensors on a device hold together; none are given where that cannot be found out.
+    /// Measures the combined values of one operation's tensors on a device; without tensors if these cannot be
+    /// determined.
     pub(super) fn measure_on_device(
         &self,
         py: Python<'_>,

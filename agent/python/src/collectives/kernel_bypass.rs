@@ -1,4 +1,4 @@
-//! How a call that a method announces passes the kernel in the dispatcher that is there for DDP's own.
+//! How a call that a method announces skips the dispatcher's kernel for DDP's own calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,11 +9,11 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::discard_error::discard;
 
-/// Off until a kernel is there. The kernel is Python's and costs a call 20 µs, what is done here half a microsecond.
+/// Off until there is a kernel. The kernel is in Python and costs a call 20 µs; skipping it costs half a microsecond.
 #[derive(Default)]
 pub(super) struct KernelBypass {
     is_on: AtomicBool,
-    /// Makes a context manager under which the dispatcher leaves the kernel out, on this thread.
+    /// Creates a context manager under which the dispatcher skips the kernel, on this thread.
     guards: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -23,7 +23,7 @@ impl KernelBypass {
         *self.guards.lock() = guards;
     }
 
-    /// Calls `original`, past the kernel where that changes nothing else.
+    /// Calls `original`, without the kernel if that has no other effect.
     pub(super) fn call<'py>(
         &self,
         original: &Bound<'py, PyAny>,
@@ -60,8 +60,8 @@ impl KernelBypass {
     }
 }
 
-/// Whether a method is given such tensors alone, in the list behind the group. A backend reads and writes their memory; of
-/// others it makes copies with operators, which count a tensor's versions in the very key that is left out.
+/// Whether a method's list after the group has only such tensors. A backend reads and writes their memory; it copies
+/// others with operators, which count a tensor's versions in the very key that is excluded.
 fn are_dense_on_cpu(args: &Bound<'_, PyTuple>) -> PyResult<bool> {
     let py = args.py();
     let Ok(tensors) = args.get_item(1) else { return Ok(false) };

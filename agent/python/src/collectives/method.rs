@@ -1,4 +1,4 @@
-//! What stands in for a method of a process group.
+//! The replacement of a method of a process group.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::arguments::{Form, What};
 use super::nesting;
 use super::state::State;
 
-/// Called with what the method is called with, the group first.
+/// Called with the method's arguments, the group first.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct CollectiveMethod {
     state: Arc<State>,
@@ -26,7 +26,7 @@ impl CollectiveMethod {
 
 #[pymethods]
 impl CollectiveMethod {
-    /// Whatever else is asked of it, its name say, is the original's.
+    /// Other attributes, such as its name, are the original's.
     fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         self.original.bind(name.py()).getattr(name)
     }
@@ -52,7 +52,7 @@ impl CollectiveMethod {
             _ => original.call(args, kwargs),
         };
         nesting::leave();
-        // What raised is dropped, and counted as failed.
+        // An operation that raised is dropped, and counted as failed.
         let work = result?;
         match (self.form.what, open) {
             (What::StartOfGroup, _) => self.state.group_begins(args),

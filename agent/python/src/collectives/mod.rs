@@ -1,8 +1,8 @@
-//! What ranks send each other: operations of `torch.distributed` under the agent's guards.
+//! Communication between ranks: operations of `torch.distributed` under the agent's guards.
 //!
-//! `method` stands in for a method of `ProcessGroup`, `work` for those of `Work` that tell when an operation is waited for;
-//! `open` is an operation in progress, `arguments` finds the tensors of a call. Which methods there are, and what a group of
-//! ranks is called, is Python's to say (`trainmon.collectives`).
+//! `method` replaces a method of `ProcessGroup`, `work` those of `Work` that report a wait; `open` is an operation in
+//! progress, `arguments` finds the tensors of a call. The list of methods and the names of groups come from Python
+//! (`trainmon.collectives`).
 
 mod announced;
 mod arguments;
@@ -31,7 +31,7 @@ use crate::shared::Shared;
 pub(crate) use self::announced::OpenCall;
 pub(crate) use self::host::Callbacks;
 
-/// Guards the collective operations of one monitor.
+/// The collective operations of one monitor.
 #[pyclass(frozen, name = "Collectives", module = "trainmon._trainmon")]
 pub(crate) struct PyCollectives {
     state: Arc<State>,
@@ -46,7 +46,7 @@ impl PyCollectives {
 // The signatures are Python's: see _trainmon.pyi.
 #[pymethods]
 impl PyCollectives {
-    /// What stands in for a method of a process group.
+    /// The replacement of a method of a process group.
     #[pyo3(signature = (op, original, *, inputs, outputs, keywords, slots))]
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn method(
@@ -62,12 +62,12 @@ impl PyCollectives {
         Ok(CollectiveMethod::new(Arc::clone(&self.state), original, form))
     }
 
-    /// What stands in for a method that ends the grouping of operations, and gives the work of them all.
+    /// The replacement of a method that ends a group of operations, and returns the work of them all.
     fn end_of_group(&self, original: Py<PyAny>) -> CollectiveMethod {
         CollectiveMethod::new(Arc::clone(&self.state), original, Form::end_of_group())
     }
 
-    /// What stands in for a method that begins the grouping of operations.
+    /// The replacement of a method that begins a group of operations.
     fn start_of_group(&self, original: Py<PyAny>) -> CollectiveMethod {
         CollectiveMethod::new(Arc::clone(&self.state), original, Form::start_of_group())
     }
@@ -80,8 +80,8 @@ impl PyCollectives {
         WorkMethod::new(Arc::clone(&self.state), original, Way::Future)
     }
 
-    /// Begins an operation that no method announces. None inside of one that a method does. `larger`: tensors as large as
-    /// what it gives, where that is larger than what it is given; `in_place`: whether it gives that in what it is given.
+    /// Begins an operation that no method announces. None inside of one that a method does. `larger`: tensors as large
+    /// as the results, if these are larger than the inputs; `in_place`: whether the inputs hold the results.
     #[pyo3(signature = (op, group, inputs, larger, *, in_place))]
     fn begin(
         &self,
@@ -97,19 +97,19 @@ impl PyCollectives {
         Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
-    /// From now on announced calls of `all_reduce` run under what `guards` makes: a context manager under which the
-    /// dispatcher leaves out the kernel for DDP's own. None: no longer.
+    /// Runs announced calls of `all_reduce` under the context manager that `guards` returns, under which the dispatcher
+    /// skips the kernel for DDP's own calls. None: no longer.
     fn bypass_kernel(&self, guards: Option<Py<PyAny>>) {
         self.state.kernel_bypass.set(guards);
     }
 
-    /// Whether this thread's operations are a part of another.
+    /// Whether this thread's operations are part of another.
     #[staticmethod]
     fn is_inside() -> bool {
         nesting::is_inside()
     }
 
-    /// From now on this thread's operations are a part of another: a call that was announced makes them.
+    /// Treats this thread's operations as part of an announced call from now on.
     #[staticmethod]
     fn enter() {
         nesting::enter();
@@ -120,7 +120,7 @@ impl PyCollectives {
         nesting::leave();
     }
 
-    /// From now on this thread's tensors hold pickled objects: they are counted and not measured.
+    /// Treats this thread's tensors as pickled objects from now on: counted and not measured.
     #[staticmethod]
     fn enter_objects() {
         nesting::enter_objects();
@@ -131,18 +131,18 @@ impl PyCollectives {
         nesting::leave_objects();
     }
 
-    /// What has ended since and was not waited for is booked; what it has received is measured.
+    /// Counts operations that ended without a wait, and measures what they received.
     fn settle(&self, py: Python<'_>) {
         self.state.settle(py);
     }
 
-    /// Operations whose end is not known yet.
+    /// The number of operations that may not have ended.
     #[getter]
     fn pending(&self) -> usize {
         self.state.pending()
     }
 
-    /// Operations open in this process: `(op, group, sequence, seconds since it began, caller)`, the oldest first.
+    /// Open operations of this process: `(op, group, sequence, seconds since it began, caller)`, oldest first.
     fn open(&self) -> Vec<(&'static str, String, u64, f64, Option<String>)> {
         let open = self.state.shared().monitor.open_collectives().into_iter();
         open.map(|it| {
@@ -152,29 +152,30 @@ impl PyCollectives {
         .collect()
     }
 
-    /// Of each group with operations that have ended: how many, and for how many seconds this rank was inside of them.
+    /// The number of ended operations of each group, and the seconds that this rank was inside of them.
     fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         self.state.times()
     }
 
-    /// Of each group how many operations this rank has begun, sends and receives left out.
+    /// The number of operations that this rank has begun in each group, without sends and receives.
     fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
         self.state.begun()
     }
 
-    /// Tells which rank of a group came last over a window of steps, and for how long the others waited for it per step.
+    /// Sets the rank of a group that came last over a window of steps, and the seconds per step that the others waited
+    /// for it.
     fn set_straggler(&self, group: &str, rank: u32, lag: f64, median: f64, step: u64) {
         let straggler = Straggler { group: group.into(), rank, lag, median, step };
         self.state.shared().monitor.collective_totals().set_straggler(straggler);
     }
 
-    /// What was told last: `(group, rank, lag, median, step)`.
+    /// The latest stragglers: `(group, rank, lag, median, step)`.
     fn stragglers(&self) -> Vec<(String, u32, f64, f64, u64)> {
         let all = self.state.shared().monitor.collective_totals().stragglers();
         all.into_iter().map(|it| (it.group.to_string(), it.rank, it.lag, it.median, it.step)).collect()
     }
 
-    /// Forgets every operation in progress: nobody will be told of their ends.
+    /// Discards every operation in progress: their ends will not be reported.
     fn close(&self) {
         self.state.close();
     }

@@ -1,11 +1,11 @@
-//! What calls this thread is inside of.
+//! The nesting of this thread's calls.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// How many calls that were announced this thread is inside of.
+    /// The number of announced calls that this thread is inside of.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
-    /// How many calls that move pickled objects.
+    /// The number of calls that move pickled objects.
     static OBJECTS: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -1,4 +1,4 @@
-//! Operations that have ended for the host, and of which the device has not told when.
+//! Operations that have ended for the host, but whose end on the device is unknown.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,17 @@ use pyo3::prelude::*;
 use super::host::Host;
 use super::open::Open;
 
-/// Operations whose end a device has not told are given up beyond this many.
+/// The maximum number of operations whose end on a device is unknown; beyond it the oldest are given up.
 const MOST_WAITING: usize = 4096;
 
-/// Between looks at them while no step ends: what the hang watch counts as in progress is at most this much older.
+/// The interval between queries while no step ends: an operation in progress for the hang watch is at most this much
+/// older.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so many in a row that a device has not told of no more are asked: they end in the order in which they began, but
-/// for those of other streams.
+/// After so many consecutive operations that have not ended on a device no more are queried: they end in the order in
+/// which they began, except on other streams.
 const MOST_UNTOLD: usize = 16;
 
-/// Those that are waited for.
+/// The pending operations.
 #[derive(Default)]
 pub(super) struct OnDevice {
     waiting: Mutex<Vec<Open>>,
@@ -26,14 +27,14 @@ pub(super) struct OnDevice {
 }
 
 impl OnDevice {
-    /// Whether the current stream records a graph: a device must not be asked how far it is then.
+    /// Whether the current stream records a graph: the device must not be queried then.
     pub(super) fn is_capturing(py: Python<'_>, host: &Host) -> bool {
         let Some(clock) = &host.callbacks.device_clock else { return false };
         let told = host.quietly(py, || clock.call_method0(py, intern!(py, "is_capturing"))?.extract::<bool>(py));
         told.unwrap_or(true)
     }
 
-    /// Begins an operation's time on its device; nothing tells it while a graph is recorded.
+    /// Begins an operation's time on its device; without a clock while a graph is recorded.
     pub(super) fn begin(py: Python<'_>, host: &Host, open: &mut Open) -> PyResult<()> {
         if let Some(clock) = &host.callbacks.device_clock {
             let begun = clock.call_method0(py, intern!(py, "begin"))?;
@@ -43,14 +44,14 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Marks the end of an operation on its device; whether that will tell when it is there.
+    /// Marks the end of an operation on its device; returns whether the end can be queried.
     pub(super) fn ends(py: Python<'_>, host: &Host, open: &Open) -> bool {
         let (Some(clock), Some(begun)) = (&host.callbacks.device_clock, &open.clock) else { return false };
         let told = host.quietly(py, || clock.call_method1(py, intern!(py, "end"), (begun,))?.extract::<bool>(py));
         told == Some(true)
     }
 
-    /// Keeps an operation until its device has told when it ended.
+    /// Keeps an operation until its end on the device is known.
     pub(super) fn wait_for(&self, open: Open) {
         let mut waiting = self.waiting.lock();
         if waiting.len() < MOST_WAITING {
@@ -60,7 +61,8 @@ impl OnDevice {
         }
     }
 
-    /// Books what has been told since. For how long the device waited for other ranks is not known.
+    /// Counts operations that have ended on the device since. The time that the device waited for other ranks is
+    /// unknown.
     pub(super) fn settle(&self, py: Python<'_>, host: &Host) {
         let Some(clock) = &host.callbacks.device_clock else { return };
         for mut open in self.take() {
@@ -72,9 +74,9 @@ impl OnDevice {
         }
     }
 
-    /// Between two steps, when an operation begins: books what has been told since, once a second. An evaluation makes
-    /// operations for minutes, and those before must not be taken for one that hangs. What is to be measured waits for the
-    /// step: this may be any thread.
+    /// Between two steps, when an operation begins: counts operations that have ended on the device since, once a
+    /// second. An evaluation has operations for minutes, and earlier ones must not look like a hang. Tensors to be
+    /// measured wait for the step: this may be any thread.
     pub(super) fn settle_if_due(&self, py: Python<'_>, host: &Host) {
         let Some(clock) = &host.callbacks.device_clock else { return };
         let now = Instant::now();
@@ -113,7 +115,7 @@ impl OnDevice {
     }
 }
 
-/// How long an operation took, once its device has told.
+/// The duration of an operation, once its device has it.
 fn told(py: Python<'_>, host: &Host, clock: &Py<PyAny>, open: &Open) -> Option<Duration> {
     let seconds = host.quietly(py, || {
         let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;

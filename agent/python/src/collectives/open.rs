@@ -1,4 +1,4 @@
-//! An operation in progress, and what is measured of it.
+//! An operation in progress, and its tensors.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,21 @@ use crate::torch::Torch;
 /// An operation in progress.
 pub(super) struct Open {
     pub(super) guard: CollectiveGuard,
-    /// What is measured when it has ended; empty where nothing is.
+    /// The tensors to measure when it has ended.
     tensors: Vec<(u8, Py<PyAny>)>,
-    /// What a device tells its time by.
+    /// The clock of its device.
     pub(super) clock: Option<Py<PyAny>>,
-    /// Whether nothing tells its time: its device records a graph.
+    /// Whether it has no time: its device records a graph.
     pub(super) is_untimed: bool,
-    /// When the call returned.
+    /// The time of the call's return.
     pub(super) returned: Instant,
-    /// When it was first seen to have ended.
+    /// The time at which it was first seen to have ended.
     pub(super) completed: Option<Instant>,
 }
 
 impl Open {
-    /// Takes up a call whose time has not begun: measures what goes in, and keeps what is measured afterwards.
+    /// Begins an operation whose time has not begun: measures its inputs, and keeps the tensors that are measured
+    /// afterwards.
     pub(super) fn new(
         py: Python<'_>,
         host: &Host,
@@ -63,20 +64,20 @@ impl Open {
         self.measure_received(py, host);
     }
 
-    /// Books when it ended; what it has received may still be measured.
+    /// Records its end; the results may still be measured.
     pub(super) fn end_time(&mut self, at: Instant, waited: Option<Duration>) {
         let duration = at.saturating_duration_since(self.guard.started());
         self.guard.end(duration, waited);
     }
 
-    /// Measures what it has received, if that is asked for.
+    /// Measures what it has received, if requested.
     pub(super) fn measure_received(&mut self, py: Python<'_>, host: &Host) {
         for (slot, value) in std::mem::take(&mut self.tensors) {
             host.quietly(py, || self.measure(py, host, (Slot::Post(slot), true), value.bind(py)));
         }
     }
 
-    /// Takes up what it gives, where that is no argument of the call.
+    /// Adds its results, if they are no arguments of the call.
     pub(super) fn receive(&mut self, value: &Bound<'_, PyAny>) {
         if self.guard.measures_payload() {
             self.tensors.push((0, value.clone().unbind()));
@@ -88,7 +89,7 @@ impl Open {
         !self.tensors.is_empty()
     }
 
-    /// Measures an argument. `has_content`: what is in it means something; else the call is to fill it.
+    /// Measures an argument. `has_content`: its contents mean something; otherwise the call fills it.
     fn measure(
         &self,
         py: Python<'_>,
@@ -112,7 +113,7 @@ impl Open {
         })?;
         if !on_device.is_empty() {
             let Some(label) = self.guard.label(slot) else { return Ok(()) };
-            // With some on the host nobody puts the numbers together, and those of a part are not the operation's.
+            // With some on the host the values cannot be combined, and those of a part are not the operation's.
             let tensors = if found.is_empty() { on_device } else { Vec::new() };
             return host.measure_on_device(py, label, tensors);
         }
@@ -128,7 +129,7 @@ impl Open {
     }
 }
 
-/// What a host tensor holds, and how many bytes that took; `None` for any other.
+/// The statistics of a host tensor, and the bytes read; `None` for any other.
 fn read(tensor: &Bound<'_, PyAny>, request: Request) -> Option<(TensorStats, u64)> {
     let tensor = HostTensor::describe(tensor).ok()?;
     let stats = tensor.read(|view| measure(view, request)).ok()?;

@@ -1,4 +1,4 @@
-//! The works of operations that have begun, until somebody has waited for them or lets go of them.
+//! The works of operations that have begun, until they are waited for or dropped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +13,16 @@ use pyo3::types::PyWeakrefReference;
 use super::open::Open;
 use crate::discard_error::discard;
 
-/// Works that are looked at when another operation begins; a caller that keeps more open waits for the oldest first.
+/// The number of works that are checked when another operation begins; a caller that keeps more open waits for the
+/// oldest first.
 const LOOKED_AT: usize = 4;
-/// A wait that comes so soon after the call is the call's own.
+/// A wait so soon after the call belongs to the call.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(100);
 
 /// A work's operations: more than one of a group that ends with it.
 pub(super) struct Pending {
     pub(super) open: Vec<Open>,
-    /// Tells when the caller lets go of the work without having waited.
+    /// Shows when the caller drops the work without having waited.
     work: Py<PyWeakrefReference>,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct PendingWorks {
     works: Mutex<HashMap<usize, Pending, FixedState>>,
-    /// How many, to be read without a lock.
+    /// Their number, readable without a lock.
     count: AtomicUsize,
 }
 
@@ -41,7 +42,7 @@ impl PendingWorks {
     pub(super) fn add(&self, py: Python<'_>, key: usize, open: Vec<Open>, work: Py<PyWeakrefReference>) {
         let before = self.works.lock().insert(key, Pending { open, work });
         if let Some(gone) = before {
-            // Nobody waited for the work that had this address before.
+            // The earlier work at this address was not waited for.
             release(gone);
             return;
         }
@@ -51,7 +52,7 @@ impl PendingWorks {
         }
     }
 
-    /// Takes the last of a work's operations; others are let go.
+    /// Takes the last of a work's operations; others are dropped.
     pub(super) fn take(&self, key: usize) -> Option<Open> {
         let mut pending = self.remove(key)?;
         let open = pending.open.pop();
@@ -65,8 +66,8 @@ impl PendingWorks {
         Some(pending)
     }
 
-    /// Whether a work is known. Notes whether its operation, which is about to be waited for, has ended already; `may_ask`:
-    /// not while a graph is recorded.
+    /// Whether a work is known. Records whether its operation, which is about to be waited for, has ended already;
+    /// `may_ask`: false while a graph is recorded.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant, may_ask: impl FnOnce() -> bool) -> bool {
         if self.len() == 0 {
             return false;
@@ -89,7 +90,7 @@ impl PendingWorks {
         true
     }
 
-    /// As [`look_at`](Self::look_at), some of those that are in flight.
+    /// As [`look_at`](Self::look_at), for some of those in flight.
     pub(super) fn look_at_oldest(&self, py: Python<'_>) {
         let now = Instant::now();
         let works: Vec<_> = {
@@ -120,7 +121,7 @@ impl PendingWorks {
         }
     }
 
-    /// Lets go of works that nobody can wait for any more.
+    /// Drops works that can no longer be waited for.
     pub(super) fn forget_dead(&self, py: Python<'_>) {
         let dead: Vec<usize> = {
             let works = self.works.lock();
@@ -131,7 +132,7 @@ impl PendingWorks {
         }
     }
 
-    /// Waiting raised: the operation has failed if its work says so.
+    /// Handles a wait that raised: the operation has failed if its work reports that.
     pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
         let work = self.works.lock().get(&key).and_then(|pending| pending.work.bind(py).upgrade());
         if work.is_none_or(|work| is_completed(&work)) {
@@ -140,7 +141,7 @@ impl PendingWorks {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Drops all pending works.
     pub(super) fn release_all(&self) {
         let pending: Vec<_> = self.works.lock().drain().map(|(_, pending)| pending).collect();
         self.count.store(0, Ordering::Relaxed);
@@ -148,7 +149,7 @@ impl PendingWorks {
     }
 }
 
-/// Ends operations that nobody waited for.
+/// Ends operations without a wait.
 fn release(pending: Pending) {
     for open in pending.open {
         match open.completed {
@@ -161,7 +162,7 @@ fn release(pending: Pending) {
     }
 }
 
-/// Whether a work says that its operation has ended. One that raises has.
+/// Whether a work reports that its operation has ended. One that raises has.
 fn is_completed(work: &Bound<'_, PyAny>) -> bool {
     let py = work.py();
     match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {

@@ -1,4 +1,4 @@
-//! The operations of one monitor: its groups of ranks, and what has begun and not ended.
+//! The operations of one monitor: its groups of ranks, and the operations in progress.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::pending_works::{AT_ONCE, PendingWorks};
 use crate::shared::Shared;
 use crate::torch::Torch;
 
-/// Operations that have ended, but what they received is not measured yet; of more it is left out.
+/// The maximum number of ended operations whose results wait for measurement; further results are skipped.
 const MOST_RECEIVED: usize = 4096;
 
-/// A group of ranks as torch has it.
+/// A process group of torch.
 struct KnownGroup {
     object: Py<PyWeakrefReference>,
     group: CollectiveGroup,
@@ -37,11 +37,11 @@ pub(crate) struct State {
     groups: Mutex<HashMap<usize, KnownGroup, FixedState>>,
     pending: PendingWorks,
     grouped: Grouped,
-    /// Ended, but what was received is not measured yet.
+    /// Ended operations whose results are not measured yet.
     received: Mutex<Vec<Open>>,
-    /// Ended for the host; the device has not told.
+    /// Ended for the host; the end on the device is unknown.
     on_device: OnDevice,
-    /// Of `all_reduce`, which scripts under DDP call too.
+    /// For `all_reduce`, which scripts under DDP call too.
     pub(super) kernel_bypass: KernelBypass,
 }
 
@@ -102,7 +102,7 @@ impl State {
         if nesting::is_inside() || self.is_off() {
             return None;
         }
-        // Of a broadcast nobody says here whose tensors are given.
+        // The root of a broadcast is unknown here.
         let is_given = !matches!(form.op(), Some(CollectiveOp::Broadcast | CollectiveOp::Recv));
         let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place, is_given };
         self.quietly(py, || self.open(py, form, group, (Some(inputs), larger), &[Some(&given)]))?
@@ -158,7 +158,7 @@ impl State {
         Ok(group)
     }
 
-    /// The call has returned, with a work unless it has ended.
+    /// Handles the return of a call, with a work unless it has ended.
     pub(super) fn returned(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>, mut open: Open) {
         open.returned = Instant::now();
         let Some(open) = self.grouped.add(args, open) else { return };
@@ -197,20 +197,20 @@ impl State {
         self.pending.take(key)
     }
 
-    /// Whether a work is that of an operation here. Notes whether this operation, which is about to be waited for, has ended
-    /// already.
+    /// Whether a work is that of an operation here. Records whether this operation, which is about to be waited for,
+    /// has ended already.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) -> bool {
         self.pending.look_at(py, key, now, || !OnDevice::is_capturing(py, &self.host))
     }
 
-    /// As [`look_at`](Self::look_at), some of those that are in flight.
+    /// As [`look_at`](Self::look_at), for some of those in flight.
     fn look_at_oldest(&self, py: Python<'_>) {
         if self.pending.len() > 0 && !OnDevice::is_capturing(py, &self.host) {
             self.pending.look_at_oldest(py);
         }
     }
 
-    /// The caller has waited for an operation.
+    /// Handles the caller's wait for an operation.
     pub(super) fn was_waited_for(&self, py: Python<'_>, key: usize, entered: Instant, left: Instant) {
         let Some(pending) = self.pending.remove(key) else { return };
         for open in pending.open {
@@ -221,12 +221,12 @@ impl State {
         }
     }
 
-    /// Waiting raised: the operation has failed if its work says so.
+    /// Handles a wait that raised: the operation has failed if its work reports that.
     pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
         self.pending.wait_failed(py, key);
     }
 
-    /// Ends an operation for the host; one on a device has its time when that has told it.
+    /// Ends an operation for the host; one on a device has its time when that has finished.
     pub(super) fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
         if open.clock.is_none() && !open.is_untimed {
             open.end(py, &self.host, at, waited);
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// As [`end`](Self::end) on a thread that is not the training's: what was received is measured by the next `settle`.
+    /// As [`end`](Self::end), on a thread that is not the training's: the next `settle` measures what was received.
     pub(super) fn end_elsewhere(&self, py: Python<'_>, mut open: Open) {
         if open.clock.is_none() && !open.is_untimed {
             open.end_time(Instant::now(), None);
@@ -253,7 +253,7 @@ impl State {
         }
     }
 
-    /// Measures what has been received since, books what a device has told since. A step has ended.
+    /// Ends a step: measures what has been received since, and counts operations that have ended on a device.
     pub(super) fn settle(&self, py: Python<'_>) {
         if OnDevice::is_capturing(py, &self.host) {
             return;
@@ -270,7 +270,7 @@ impl State {
         self.on_device.settle(py, &self.host);
     }
 
-    /// Of each group how many operations this rank has begun, sends and receives left out.
+    /// The number of operations that this rank has begun in each group, without sends and receives.
     pub(super) fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
         let groups = self.groups.lock();
         let told = |known: &KnownGroup| {
@@ -284,7 +284,7 @@ impl State {
         self.pending.len()
     }
 
-    /// Operations that have ended and the time in them, by group.
+    /// The number of ended operations and the time in them, by group.
     pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         let book = self.shared.monitor.collective_totals();
         let of_group = |group: &Arc<ProcessGroup>| {
@@ -300,7 +300,7 @@ impl State {
         book.groups().iter().map(of_group).filter(|(.., count, _)| *count > 0).collect()
     }
 
-    /// Nothing is announced any more, and nothing that is open is waited for.
+    /// Stops announcing operations, and drops the open ones.
     pub(super) fn close(&self) {
         self.host.switch_off();
         self.kernel_bypass.set(None);

@@ -1,4 +1,4 @@
-//! What stands in for the methods of `Work` by which a caller learns that an operation has ended.
+//! The replacements of the methods of `Work` that report the end of an operation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,16 +9,16 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use super::announced::OpenCall;
 use super::state::State;
 
-/// How a caller learns of an operation's end.
+/// How a caller detects an operation's end.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     /// `Work.wait`.
     Wait,
-    /// `Work.get_future`: who takes the future may never wait for the work.
+    /// `Work.get_future`: a caller with the future may never wait for the work.
     Future,
 }
 
-/// A method of `Work`, called with the work first. Gives what the original gives.
+/// A method of `Work`, called with the work first. Returns the original's result.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct WorkMethod {
     state: Arc<State>,
@@ -40,7 +40,7 @@ impl WorkMethod {
         let left = Instant::now();
         match &result {
             Ok(_) => self.state.was_waited_for(py, key, entered, left),
-            // Its operation failed, or the time given was too short: it may be waited for again.
+            // Its operation failed, or the timeout was too short: it may be waited for again.
             Err(_) => self.state.wait_failed(py, key),
         }
         result
@@ -63,7 +63,7 @@ type Called<'py> = PyResult<Bound<'py, PyAny>>;
 
 #[pymethods]
 impl WorkMethod {
-    /// Whatever else is asked of it, its name say, is the original's.
+    /// Other attributes, such as its name, are the original's.
     fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         self.original.bind(name.py()).getattr(name)
     }
@@ -75,7 +75,7 @@ impl WorkMethod {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // What the state knows a work by; 0 is none.
+        // The key of a work in the state; 0 is none.
         let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
         let call = || self.original.bind(py).call(args, kwargs);
         match self.way {

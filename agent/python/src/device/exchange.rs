@@ -1,5 +1,5 @@
-//! Tensors read through torch's C interface for exchange (`DLPack` 1.3, torch 2.10 and newer): some nanoseconds instead of a
-//! microsecond, where attributes are asked one by one.
+//! Tensors read through torch's C interface for exchange (`DLPack` 1.3, torch 2.10 and newer): some nanoseconds instead
+//! of a microsecond for reading attributes one by one.
 #![expect(unsafe_code, reason = "a table of C functions")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -15,7 +15,7 @@ use crate::torch::Torch;
 /// The attribute of a tensor's class that has the table.
 const TABLE: &str = "__dlpack_c_exchange_api__";
 const CAPSULE: &CStr = c"dlpack_exchange_api";
-/// Tables of another major version are laid out otherwise.
+/// Tables of another major version have another layout.
 const MAJOR: u32 = 1;
 
 /// `DLTensor`.
@@ -33,7 +33,7 @@ struct Raw {
     byte_offset: u64,
 }
 
-/// `DLPackExchangeAPI`; what is not used has no type.
+/// `DLPackExchangeAPI`; unused fields have no type.
 #[repr(C)]
 struct Table {
     major: u32,
@@ -46,24 +46,24 @@ struct Table {
     current_work_stream: *const c_void,
 }
 
-/// How torch's plain tensors are read.
+/// The function that reads torch's plain tensors.
 #[derive(Clone, Copy)]
 pub(super) struct Exchange(unsafe extern "C" fn(*mut c_void, *mut Raw) -> c_int);
 
-/// Where a tensor lies.
+/// The location of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) address: u64,
-    /// `DLPack`'s number of the sort of device, and which.
+    /// `DLPack`'s number of the type of device, and its index.
     pub(super) device: (i32, i32),
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
-    /// `None` if a kernel cannot walk through it.
+    /// `None` if a kernel cannot read it.
     pub(super) spread: Option<Spread>,
 }
 
 impl Exchange {
-    /// Torch's table, if it has one that this knows.
+    /// Torch's table, if it has one of a known version.
     pub(super) fn of(py: Python<'_>, torch: &Torch) -> Option<Self> {
         let capsule = torch.tensor(py).getattr(TABLE).map_err(|error| discard(py, error)).ok()?;
         let capsule = capsule.cast_into::<PyCapsule>().ok()?;
@@ -74,8 +74,7 @@ impl Exchange {
         table.from_object.map(Self)
     }
 
-    /// Reads a tensor of torch's own classes; `None` if it cannot be told, or its elements are of no dtype that is
-    /// measured.
+    /// Reads a tensor of torch's own classes; `None` if it fails, or its dtype cannot be measured.
     pub(super) fn read(self, object: &Bound<'_, PyAny>) -> Option<Found> {
         let mut raw = Raw {
             data: std::ptr::null(),
@@ -98,7 +97,8 @@ impl Exchange {
             return None;
         }
         let rank = usize::try_from(raw.rank).ok()?;
-        // SAFETY: as many numbers as dimensions, which the tensor owns; nothing else runs before they are copied.
+        // SAFETY: there are as many numbers as dimensions, which the tensor owns; no other code runs before they are
+        // copied.
         let (sizes, strides) = unsafe { (numbers(raw.shape, rank)?, numbers(raw.strides, rank)?) };
         Some(Found {
             address: (raw.data as u64).checked_add(raw.byte_offset)?,
@@ -116,7 +116,7 @@ unsafe fn numbers<'a>(at: *const i64, count: usize) -> Option<&'a [i64]> {
     match (count, at.is_null()) {
         (0, _) => Some(&[]),
         (_, true) => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (_, false) => Some(unsafe { std::slice::from_raw_parts(at, count) }),
     }
 }

@@ -41,7 +41,7 @@ impl PyDeviceKernels {
     ) -> PyResult<u32> {
         let (words, found, out) = memory;
         let of = Statistics { table: table.0, words, found, out, factor: factor_of(factor, factor_at) };
-        // SAFETY: `_trainmon.pyi` asks for it.
+        // SAFETY: required by `_trainmon.pyi`.
         #[expect(unsafe_code, reason = "addresses on a device")]
         let launched = unsafe { self.0.measure(&of, stream) };
         launched.map_err(|error| raised(&error))

@@ -1,5 +1,5 @@
-//! The kernels for tensors on a device: what they are told of tensors, and their launch. Which tensors, on which stream and
-//! into what memory is `python/trainmon/device`'s.
+//! The kernels for tensors on a device: their tables, and their launch. `python/trainmon/device` chooses the tensors,
+//! the stream and the memory.
 
 mod exchange;
 mod kernels;

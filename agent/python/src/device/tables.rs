@@ -26,21 +26,21 @@ use crate::torch::Torch;
 #[derive(Default)]
 pub(crate) struct PyDeviceTables {
     state: Mutex<State>,
-    /// `None` where torch has none.
+    /// `None` if torch has none.
     exchange: PyOnceLock<Option<Exchange>>,
 }
 
 #[derive(Default)]
 struct State {
     tables: Tables,
-    /// Of the table in the making; kept for its memory.
+    /// The rows of the next table; kept for its memory.
     rows: Vec<Row>,
-    /// Tensors that were found readable by all their attributes, by address: torch's interface for exchange does not tell
-    /// whether values wait to be negated, nor how much memory there is.
+    /// Tensors that were found readable by all their attributes, by address: torch's interface for exchange shows
+    /// neither pending negations nor the size of the memory.
     known: HashMap<u64, (Dtype, Spread), RandomState>,
 }
 
-/// Of tensors known to be readable; beyond that they are looked at anew.
+/// The maximum number of tensors known to be readable; beyond it they are checked again.
 const MOST_KNOWN: usize = 1 << 16;
 
 impl State {
@@ -71,7 +71,7 @@ impl State {
     }
 }
 
-/// Address, type, sizes, and how the elements lie.
+/// Address, type, sizes, and layout of the elements.
 type Place = (u64, Dtype, Shape, Spread);
 
 fn asked(request: Request) -> (Option<f64>, bool) {
@@ -79,21 +79,22 @@ fn asked(request: Request) -> (Option<f64>, bool) {
     (plan.contains(DeviceColumn::Zeros).then_some(plan.eps), plan.contains(DeviceColumn::Std))
 }
 
-/// Of `(tensor_id, kind, micro_step)`. One by one: taken apart as a whole it costs twice as much.
+/// From `(tensor_id, kind, micro_step)`. One by one: extracting the whole tuple costs twice as much.
 fn label_of(numbers: &Bound<'_, PyAny>) -> PyResult<Label> {
     let numbers = numbers.cast::<PyTuple>()?;
     let number = |place| numbers.get_borrowed_item(place);
     Ok(label(number(0)?.extract()?, number(1)?.extract()?, number(2)?.extract()?))
 }
 
-/// One of them.
+/// One of the tables.
 #[pyclass(frozen, name = "DeviceTable", module = "trainmon._trainmon")]
 pub(crate) struct PyDeviceTable(pub(super) Table);
 
-/// A tensor, what it is held against or copied into, which of `Shows`, eps if zeros are counted, whether std is wanted.
+/// A tensor, the tensor to compare with or copy into, one of `Shows`, eps if zeros are counted, whether std is
+/// requested.
 pub(super) type Shown<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, u8, Option<f64>, bool);
 
-/// Its row; `None` where only torch's operators can read it.
+/// Its row; `None` if only torch's operators can read it.
 pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>> {
     let shows = match *shows {
         0 => Shows::Values,
@@ -103,7 +104,9 @@ pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<O
         found => return Err(PyValueError::new_err(format!("shows: expected 0 to 3, found {found}"))),
     };
     if other.is_some() != (shows != Shows::Values) {
-        return Err(PyValueError::new_err("a difference, an agreement and a copy are of two tensors, values of one"));
+        return Err(PyValueError::new_err(
+            "a difference, an agreement or a copy requires two tensors, values require one",
+        ));
     }
     let Some((layout, spread)) = readable(tensor) else { return Ok(None) };
     let held = match other {
@@ -121,13 +124,13 @@ pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<O
     Ok(Some(Row { address, spread, dtype, other, shows, eps: *eps, std: *std }))
 }
 
-/// Whether the kernel copies such elements: into another dtype they would have to be converted, and an expanded tensor
-/// would be written more than once.
+/// Whether the kernel copies such elements: another dtype would require a conversion, and an expanded tensor would be
+/// written more than once.
 fn is_copied(dtype: Dtype, other: Option<(u64, Dtype)>, spread: Spread) -> bool {
     other.is_some_and(|(_, of)| of == dtype) && dtype.size() <= 8 && spread.times == 1
 }
 
-/// Where a tensor lies, and how, if a kernel can walk through it.
+/// The layout of a tensor, if a kernel can read it.
 fn readable(tensor: &Bound<'_, PyAny>) -> Option<(Layout, Spread)> {
     let layout = layout_anywhere(tensor).ok()?;
     let spread = Spread::of(layout.shape.dims(), layout.strides())?;
@@ -167,7 +170,7 @@ impl PyDeviceTables {
         let (mut entries, mut left_out) = (Vec::with_capacity(shown.len()), Vec::new());
         let mut state = self.state.lock();
         state.rows.clear();
-        // Of one kind after the other.
+        // Grouped by kind.
         let mut last = None;
         for (position, record) in shown.iter().enumerate() {
             let record = record.cast::<PyTuple>()?;

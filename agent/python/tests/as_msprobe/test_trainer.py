@@ -106,7 +106,7 @@ def test_bad_counts_are_replaced_and_said(config: Path, capfd: pytest.CaptureFix
     assert "`grad_acc_steps`: expected an integer of at least 1, found 0" in said
     assert "`start_iteration`: expected an integer of at least 0, found '3'" in said
     TrainerMon(config).set_monitor(net)
-    assert "no optimizer was given" in capfd.readouterr().err
+    assert "no optimizer was passed" in capfd.readouterr().err
 
 
 def test_metrics_can_be_pulled(config: Path) -> None:
@@ -374,7 +374,7 @@ def test_attaching_again_takes_the_first_ones_place(config: Path) -> None:
 
 def test_an_optimizer_that_stands_twice_in_a_list_is_refused(tmp_path: Path) -> None:
     net = tiny.model()
-    with pytest.raises(TypeError, match="the same one stands twice in the list"):
+    with pytest.raises(TypeError, match="the list has the same one twice"):
         trainmon.watch(net, [tiny.optimizer_of(net)] * 2, config=CONFIG, output_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())
 

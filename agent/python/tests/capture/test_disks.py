@@ -73,7 +73,7 @@ def test_what_a_step_of_tensors_takes_is_told_once_before_the_next(
     for _ in range(3):
         with capturing:
             torch.sin(torch.ones(512, 512))
-        told.append(capsys.readouterr().err.count("the tensors of a step take about 2.0 MiB"))
+        told.append(capsys.readouterr().err.count("tensors per step: about 2.0 MiB"))
     assert told == [0, 1, 0]
 
 
@@ -98,8 +98,9 @@ def test_before_the_first_step_of_tensors_it_is_told_what_parameters_and_gradien
         told = []
         for _ in range(2):
             with capturing:
-                told.append(f"parameters and their gradients alone take, in each step, about {size}; `{place}` has")
-                assert (told[0] in capsys.readouterr().err) == (len(told) == 1 and not quiet)
+                told.append(f"parameters and gradients alone, per step: about {size}; ")
+                heard = capsys.readouterr().err
+                assert (told[0] in heard) == (f" free at `{place}`" in heard) == (len(told) == 1 and not quiet)
     place = str(tmp_path / "list")
     scoped = trainmon.capture(model, dump_path=place, task="tensor", level=level, tensor={"list": ["nothing"]})
     with scoped:
@@ -116,7 +117,7 @@ def test_a_large_step_of_tensors_is_estimated_while_its_first_modules_run(
         told = []
         for module in model:
             module(x)
-            told.append("the tensors of this step take about" in capsys.readouterr().err)
+            told.append("tensors of this step, estimated from its first modules: about" in capsys.readouterr().err)
     assert told.index(True) == 9 and sum(told) == 1
     (rank,) = (tmp_path / "step0").iterdir()
     assert len(json.loads((rank / "dump.json").read_text())["data"]) == 79

@@ -230,7 +230,7 @@ def test_a_signal_that_is_the_hosts_stays_the_hosts(
     if way == "handler":
         os.kill(os.getpid(), signal.SIGUSR1)
         assert heard == [signal.SIGUSR1]
-        assert "SIGUSR1 asks for no capture: the training handles this signal itself" in capfd.readouterr().err
+        assert "SIGUSR1 cannot request a capture: the training handles this signal itself" in capfd.readouterr().err
     watch.close()
 
 

@@ -103,7 +103,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_and_tells(
     with capture(tmp_path):
         assert patched() == before
         torch.relu(torch.ones(2))
-    assert "the capture did not start: RuntimeError: no" in capsys.readouterr().err
+    assert "cannot start the capture: RuntimeError: no" in capsys.readouterr().err
 
 
 def test_a_work_that_throws_is_noted(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_what_is_wrong_is_told_and_the_engine_serves(
 ) -> None:
     tokens = generated(engine_of(vllm, additional_config={"trainmon": asked}), PROMPTS, 2)
     told = capsys.readouterr().err
-    assert words in told and "the engine goes on" in told
+    assert words in told and "the engine continues" in told
     assert tokens == generated(engine_of(vllm), PROMPTS, 2)
 
 

@@ -29,7 +29,7 @@ def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     said = run_ranks("communication_faults.py", 2, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
     assert "is not measured" not in said, said
-    assert "rank 1 comes last in the group `world`" in said
+    assert "rank 1 is the straggler of the group `world`" in said
     assert "step 1: what `all_reduce/world` is given on this rank has 1 element that is not finite (`pre_0`)" in said
     assert '"broadcast": [' in said and "communication_faults.py[" in said
 
@@ -49,12 +49,12 @@ def test_a_buffer_that_is_filled_accuses_no_rank_and_hides_no_nan(tmp_path: Path
 def test_a_rank_with_a_slow_data_loader_is_an_alert_that_ends(tmp_path: Path) -> None:
     said = run_ranks("communication_faults.py", 2, tmp_path, "slow_loader")
     begun = re.findall(
-        r"warning: Straggler: rank (\d) comes last in the group `world`: .* the others waited (.*) ms", said
+        r"warning: Straggler: rank (\d) is the straggler of the group `world`: .* the others waited (.*) ms", said
     )
     (lags,) = re.findall(r"by the script's own clock: (.*)", said)
     least, most = 0.8e3 * min(json.loads(lags)), 1.2e3 * max(json.loads(lags))
     assert [(rank, least < float(lag) < most) for rank, lag in begun] == [("1", True)], said
-    assert len(re.findall(r"Straggler: the group `world` waits no longer for rank 1 at step", said)) == 1, said
+    assert len(re.findall(r"Straggler: the group `world` no longer waits for rank 1 at step", said)) == 1, said
     (file,) = tmp_path.glob("slow_loader/*-*/anomaly_detected/rank0/anomaly.json")
     assert any("Straggler" in finding["message"] for finding in json.loads(file.read_text()).values())
 
@@ -175,10 +175,10 @@ def test_the_straggler_of_a_group_is_one_of_its_ranks_and_its_first_rank_has_it(
     assert listeners[1].scalars["straggler_rank/tp"] == 3
     said = sorted(message.partition(":")[0] for listener in listeners for message in listener.said)
     assert said == [
-        "rank 0 comes last in the group `tp`",
-        "rank 1 comes last in the group `cp`",
-        "rank 2 comes last in the group `world`",
-        "rank 3 comes last in the group `tp`",
+        "rank 0 is the straggler of the group `tp`",
+        "rank 1 is the straggler of the group `cp`",
+        "rank 2 is the straggler of the group `world`",
+        "rank 3 is the straggler of the group `tp`",
     ]
 
 

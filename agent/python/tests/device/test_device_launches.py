@@ -102,10 +102,10 @@ EXPECTED = {"a": 1.0, "b": math.sqrt(8), "c": math.sqrt(27)}
         (lambda: Broken(99), ""),
         (lambda: Broken(0), "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         (lambda: Broken(1), "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
-        (lambda: Broken(99, adds=0.5), "they measure a known tensor wrong: min of tensor 0 is "),
-        (Reprinting, "they measure a known tensor wrong: its fingerprint is another one"),
-        (Miscopying, "they measure a known tensor wrong: its copy is another one"),
-        (lambda: Broken(99, adds=math.nan), "they measure a known tensor wrong: min of tensor 0 is nan, not "),
+        (lambda: Broken(99, adds=0.5), "they measure a known tensor incorrectly: min of tensor 0 is "),
+        (Reprinting, "they measure a known tensor incorrectly: its fingerprint differs"),
+        (Miscopying, "they measure a known tensor incorrectly: its copy differs"),
+        (lambda: Broken(99, adds=math.nan), "they measure a known tensor incorrectly: min of tensor 0 is nan, not "),
     ],
     ids=["fine", "refused at once", "refused later", "wrong", "wrong fingerprint", "wrong copy", "nan"],
 )
@@ -120,7 +120,7 @@ def test_kernels_that_fail_or_measure_wrong_are_given_up_and_nothing_is_lost(
     assert rows_written(queue, monitor, tmp_path) == pytest.approx(EXPECTED)
     about = [text for text in heard if "torch's operators" in text]
     assert len(about) == bool(said)
-    assert all(f"tensors on cpu are measured by torch's operators, not by our kernels: {said}" in one for one in about)
+    assert all(f"torch's operators measure tensors on cpu, not trainmon's kernels: {said}" in one for one in about)
 
 
 def test_a_device_without_kernels_is_told_once(tmp_path: Path) -> None:
@@ -128,19 +128,19 @@ def test_a_device_without_kernels_is_told_once(tmp_path: Path) -> None:
     monitor = start(tmp_path, heard)
 
     def none(_device: torch.device) -> Any:
-        raise NoKernelsError("they are for CUDA")
+        raise NoKernelsError("they require CUDA")
 
     queue = DeviceQueue(monitor, kernels=none)
     shown_to(queue, monitor)
     queue.launch()
     assert rows_written(queue, monitor, tmp_path) == pytest.approx(EXPECTED)
     assert [text for text in heard if "kernels" in text] == [
-        "tensors on cpu are measured by torch's operators, not by our kernels: they are for CUDA"
+        "torch's operators measure tensors on cpu, not trainmon's kernels: they require CUDA"
     ]
 
 
 def test_a_device_of_another_sort_has_none_and_neither_has_a_machine_without_a_driver() -> None:
-    with pytest.raises(NoKernelsError, match="they are for CUDA"):
+    with pytest.raises(NoKernelsError, match="they require CUDA"):
         kernels_of(torch.device("xpu", 0))
     if not torch.cuda.is_available():
         with pytest.raises(NoKernelsError, match=r"libcuda.so.1|cu[A-Z]\w+ failed"):

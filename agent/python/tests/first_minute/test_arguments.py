@@ -24,7 +24,7 @@ def test_the_optimizer_of_another_model_is_refused(model: nn.Module, here: Path)
     text = str(raised.value)
     assert "this AdamW steps (4: `(3, 4)`, `(3,)`, `(2, 3)`, …)" in text
     assert "the model, Sequential (4: `0.weight`, `0.bias`, `2.weight`, …)" in text
-    assert "\nhint: make the optimizer of `model.parameters()`" in text
+    assert "\nhint: create the optimizer from `model.parameters()`" in text
     assert not (here / "monitor_output").exists()
 
 
@@ -142,16 +142,16 @@ class OptimizerParamScheduler:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "scheduler": (scheduler, "expected a torch.optim.Optimizer, found LambdaLR\nhint: give scheduler.optimizer"),
-    "plateau": (on_plateau, "found ReduceLROnPlateau\nhint: give scheduler.optimizer"),
-    "megatron's": (OptimizerParamScheduler, "found OptimizerParamScheduler\nhint: give scheduler.optimizer"),
-    "scaler": (lambda _: torch.amp.GradScaler("cpu"), "found GradScaler\nhint: give the optimizer that it steps"),
-    "a model": (lambda _: a_model(), "found Sequential\nhint: `watch(model, optimizer)`"),
+    "scheduler": (scheduler, "expected a torch.optim.Optimizer, found LambdaLR\nhint: pass scheduler.optimizer"),
+    "plateau": (on_plateau, "found ReduceLROnPlateau\nhint: pass scheduler.optimizer"),
+    "megatron's": (OptimizerParamScheduler, "found OptimizerParamScheduler\nhint: pass scheduler.optimizer"),
+    "scaler": (lambda _: torch.amp.GradScaler("cpu"), "found GradScaler\nhint: pass the optimizer that it steps"),
+    "a model": (lambda _: a_model(), "found Sequential\nhint: call `watch(model, optimizer)`"),
     "parameters": (lambda one: iter(one.param_groups[0]["params"]), "optimizer: expected a torch.optim.Optimizer"),
-    "a number": (lambda _: 1e-3, "found float\nhint: give the object whose `step()` changes the parameters"),
-    "twice": (lambda one: [one, one], "optimizer: the same one stands twice in the list\nhint: give each once"),
+    "a number": (lambda _: 1e-3, "found float\nhint: pass the object whose `step()` changes the parameters"),
+    "twice": (lambda one: [one, one], "optimizer: the list has the same one twice\nhint: pass each once"),
     "none": (lambda _: [], "optimizer: expected one or several, found an empty list"),
-    "one of several": (lambda one: [one, 1e-3], "found float\nhint: give the object whose `step()`"),
+    "one of several": (lambda one: [one, 1e-3], "found float\nhint: pass the object whose `step()`"),
 }
 
 
@@ -165,8 +165,8 @@ def test_what_is_no_optimizer_is_refused(model: nn.Module, optimizer: Any, here:
 
 
 MODELS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
-    "state": (lambda one: one.state_dict(), "found OrderedDict\nhint: give `list(models.values())`"),
-    "parameters": (lambda one: one.parameters(), "found generator\nhint: give the module itself, not an iterator"),
+    "state": (lambda one: one.state_dict(), "found OrderedDict\nhint: pass `list(models.values())`"),
+    "parameters": (lambda one: one.parameters(), "found generator\nhint: pass the module itself, not an iterator"),
     "function": (lambda one: one.forward, "expected a torch.nn.Module or a list of them, found method"),
     "none": (lambda _: None, "found NoneType"),
     "no chunks": (lambda _: [], "found an empty list"),
@@ -231,7 +231,7 @@ def test_a_rank_that_cannot_be_told_is_refused(
     model: nn.Module, optimizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half_set(monkeypatch)
-    with pytest.raises(RuntimeError, match="cannot tell which rank this is"):
+    with pytest.raises(RuntimeError, match="cannot determine the rank of this process"):
         trainmon.watch(model, optimizer)
 
 

@@ -19,11 +19,11 @@ from support.first_minute import GRADIENTS, Said, Wrapped, a_model, half_set, sc
 def test_a_model_without_trained_parameters_is_told(model: nn.Module, optimizer: Any, said: Said) -> None:
     model.requires_grad_(False)
     trainmon.watch(model, optimizer, config=GRADIENTS).close()
-    assert "warning: none of the model's 4 parameters takes a gradient" in said()
+    assert "warning: none of the model's 4 parameters requires a gradient" in said()
     trainmon.watch(nn.Tanh(), None, config=GRADIENTS).close()
     assert "warning: the model has no parameters" in said()
     trainmon.watch(model, optimizer, config={"xy_distribution": True}).close()
-    assert "takes a gradient" not in said(), "activations need none"
+    assert "requires a gradient" not in said(), "activations need none"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_second_watch_of_the_same_training_takes_over(
     wrapped = Wrapped(optimizer)
     second = trainmon.watch(nn.ModuleList([model]), wrapped, config=GRADIENTS, output_dir=here / "second")
     heard = said()
-    assert "warning: this model and optimizer are watched already: that watch is closed (its files: " in heard
+    assert "warning: this model and optimizer are watched already: closed the earlier watch (its files: " in heard
     assert str(here / "first") in heard
     train(model, wrapped, 2)
     second.close()
@@ -197,8 +197,8 @@ def test_with_msprobes_import_a_rank_that_cannot_be_told_is_a_warning(
     second = trainmon.TrainerMonitorV2("monitor.json")
     second.start(model, optimizer)
     heard = said()
-    assert heard.count("trainmon: warning: cannot tell which rank this is") == 2, heard
-    assert heard.count("nothing is measured; training goes on") == 2
+    assert heard.count("trainmon: warning: cannot determine the rank of this process") == 2, heard
+    assert heard.count("nothing is measured; training continues") == 2
     train(model, optimizer, 1)
     monitor.close()
     second.stop()
@@ -210,7 +210,7 @@ def test_with_msprobes_import_a_rank_that_cannot_be_told_is_a_warning(
     [
         (lambda model, optimizer: (model, scheduler(optimizer)), "found LambdaLR"),
         (lambda model, _: (model, torch.optim.AdamW(a_model().parameters())), "none of the parameters"),
-        (lambda model, optimizer: (optimizer, model), "have changed places"),
+        (lambda model, optimizer: (optimizer, model), "are swapped"),
         (lambda _, optimizer: (None, optimizer), "model: expected a torch.nn.Module"),
     ],
 )
@@ -251,7 +251,7 @@ def test_what_the_trainings_own_code_raises_is_not_to_be_reported(model: nn.Modu
     trainmon.watch(own, None, config=GRADIENTS).close()
     heard = said()
     assert "failed and is off" in heard and "RuntimeError: not now" in heard
-    assert f"hint: it was raised by the training's own code: look at `{__file__}`" in heard
+    assert f"hint: the training's own code raised it: see `{__file__}`" in heard
     assert "please report" not in heard
 
 

@@ -70,7 +70,7 @@ def test_a_config_that_is_none_is_told_with_what_was_meant(model: nn.Module, opt
         trainmon.watch(model, optimizer, config="a\0b")
     with pytest.raises(TypeError, match="expected a file, the JSON text of one, a dict or None, found list"):
         trainmon.watch(model, optimizer, config=["wg_distribution"])  # type: ignore[arg-type]
-    with pytest.raises(trainmon.ConfigError, match="a set has no form in JSON"):
+    with pytest.raises(trainmon.ConfigError, match="JSON cannot represent a set"):
         trainmon.watch(model, optimizer, ops={"norm"})
     with pytest.raises(trainmon.ConfigError, match=r"^config:1:3: key `wg`|^config:1:\d+: a colon"):
         trainmon.watch(model, optimizer, config='{"wg"}')
@@ -82,7 +82,7 @@ def test_a_config_that_is_none_is_told_with_what_was_meant(model: nn.Module, opt
         ("wg_distributon", "unknown argument `wg_distributon`; did you mean `wg_distribution`?"),
         ("optimiser", "unknown argument `optimiser`; did you mean `optimizer`?"),
         ("grad_acc_step", "did you mean `grad_acc_steps`?"),
-        ("colour", "unknown argument `colour`\nhint: besides its own arguments it takes the keys of a config file"),
+        ("colour", "unknown argument `colour`\nhint: pass one of its own arguments or a key of a config file"),
     ],
 )
 def test_an_unknown_keyword_is_answered_with_the_nearest(

@@ -132,7 +132,7 @@ def test_stacks_are_the_trainings_and_torchs_whatever_directories_are_called(che
 def test_a_failure_is_the_trainings_whatever_its_directory_is_called(checkout: Checkout) -> None:
     said = checkout.run("failing")
     assert "RuntimeError: not now" in said
-    assert f"it was raised by the training's own code: look at `{checkout.script}`" in said
+    assert f"the training's own code raised it: see `{checkout.script}`" in said
 
 
 def test_a_directory_that_begins_alike_is_anothers() -> None:

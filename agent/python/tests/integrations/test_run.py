@@ -119,7 +119,7 @@ def test_a_script_that_compiles_is_not_in_the_way_of_looking(config: Path, tmp_p
     done = forked("-m", "trainmon", "run", "--config", config, script)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "hooks 0\n"
-    assert done.stderr.count("optimizers that are not watched: 1") == 1
+    assert done.stderr.count("optimizers not watched: 1") == 1
     directory = runs.run_directory(tmp_path / "out", 0)
     assert runs.steps(directory)[-1]["step"] == "40", "steps were noticed to the end"
 
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_told_before_the_script_starts(tmp_path: Path, config: 
         ((tmp_path / "none.json", ALONE, "plain"), ["error: ", "none.json", "hint: "]),
         ((config, tmp_path / "none.py"), ["error: cannot read the script", "hint: "]),
         ((config, "-m", "no_such_module"), ["error: cannot find the module", "hint: "]),
-        ((config,), ["error: no script was given", "hint: "]),
+        ((config,), ["error: no script on the command line", "hint: "]),
         ((config, "--grad-acc-steps", "0", ALONE, "plain"), ["expected a positive integer"]),
     ):
         done = python("-m", "trainmon", "run", "--config", *arguments)

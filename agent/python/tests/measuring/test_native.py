@@ -262,10 +262,10 @@ def fake() -> torch.Tensor:
 
 UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
     "freed storage": (freed, "freed or resized"),
-    "storage cut short": (cut_short, "needs 4000 bytes of its storage, which has 3996"),
+    "storage cut short": (cut_short, "storage has 3996 of the required 4000 bytes"),
     "sparse": (lambda: torch.eye(3).to_sparse(), "torch.sparse_coo"),
     "sparse rows": (lambda: torch.eye(3).to_sparse_csr(), "torch.sparse_csr"),
-    "meta": (lambda: torch.ones(3, device="meta"), "lies on `meta`"),
+    "meta": (lambda: torch.ones(3, device="meta"), "is on `meta`"),
     "quantised": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "torch.qint8"),
     "conjugate": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "pending conjugate"),
     "negative": (lambda: torch.ones(3, dtype=torch.complex64).conj().imag, "pending conjugate or negative"),
@@ -418,7 +418,7 @@ def test_other_statistics_may_be_asked_for_in_mid_run(open_monitor: Open, said: 
     monitor.observe(identity, PARAM, 0, tensor, once=True)
     monitor.end_step()
     assert monitor.set_ops(["max", "shape", "nrm", "norm"]) == monitor.ops() == ["max", "norm"]
-    assert [message for _, message, _ in said] == ["op `nrm`: unknown, left out"]
+    assert [message for _, message, _ in said] == ["op `nrm`: unknown, so it is ignored"]
     assert monitor.observe(identity, PARAM, 0, tensor, once=True) == 5, "the old reading has no norm"
     assert monitor.latest(PARAM)[0][3] == {"max": 3, "norm": 5}
     assert monitor.set_ops([]) == ["norm"]
@@ -584,7 +584,7 @@ def test_a_table_that_cannot_be_one_is_refused(open_monitor: Open) -> None:
     for foreign in (table.to("meta"), 8):
         with pytest.raises(ValueError, match="table: "):
             pending.record_rows([label], [(foreign, 0)])
-    with pytest.raises(ValueError, match="a place per label, found 1 and 0"):
+    with pytest.raises(ValueError, match="one place per label, found labels: 1, places: 0"):
         pending.record_rows([label], [])
     assert pending.record_rows([], []) == []
 
@@ -662,13 +662,13 @@ def test_every_fault_of_a_config_is_named() -> None:
 
 
 def test_a_rank_outside_its_job_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="rank 3 lies outside a job of 2 processes"):
+    with pytest.raises(RuntimeError, match="rank 3 is outside a job of 2 processes"):
         Monitor.start(ParsedConfig('{"targets": {}, "format": "csv"}'), rank=3, world_size=2, output_dir=str(tmp_path))
 
 
 def test_wrong_arguments_are_named(open_monitor: Open) -> None:
     monitor = open_monitor()
-    with pytest.raises(ValueError, match=f"kind 99: expected a place in KINDS, 0 to {len(KINDS) - 1}"):
+    with pytest.raises(ValueError, match=f"kind 99: expected an index of KINDS, 0 to {len(KINDS) - 1}"):
         monitor.observe(0, 99, 0, torch.ones(1))
     with pytest.raises(ValueError, match="phase `lunch`: expected one of measure, launch, offer"):
         monitor.add_cost("lunch", 1.0)

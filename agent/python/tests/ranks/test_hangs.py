@@ -16,7 +16,7 @@ from torch import distributed
 from support.clocks import SetClock
 from support.ranks import free_port, run_ranks
 from trainmon.ranks.hang_store import PromptHangStore, StoreSilentError
-from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
+from trainmon.ranks.hang_verdict import RankProgress, Verdict, Waiting, verdict_on
 from trainmon.ranks.hangs import HangWatch
 from trainmon.ranks.surroundings import Surroundings
 
@@ -70,7 +70,7 @@ def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, s
     files = list(tmp_path.glob("*-*/hangs/0"))
     assert bool(files) == any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
     for file in files:
-        published = Whereabouts.read(file.read_text())
+        published = RankProgress.read(file.read_text())
         assert (list(published.inside.values()), list(published.sizes.values())) == (["all_reduce"], [12])
 
 
@@ -185,7 +185,7 @@ def test_a_rank_that_makes_another_operation_under_that_number_has_not_entered()
     (told,) = told_after(ranks, 8)
     assert told.endswith(
         "all_reduce 5 of group world: entered by ranks 0, 2, not by rank 1; "
-        "under that number ranks 0, 2 make all_reduce (8 bytes), rank 1 makes broadcast (8 bytes)"
+        "under that number ranks 0, 2 call all_reduce (8 bytes), rank 1 calls broadcast (8 bytes)"
     )
 
 
@@ -198,7 +198,7 @@ def test_a_rank_that_skips_an_operation_and_makes_one_of_another_size_is_named(f
     (told,) = told_after([*ranks[first:], *ranks[:first]], 8)
     assert told.endswith(
         "all_reduce 5 of group dp: entered by ranks 0, 1, not by rank 2; "
-        "under that number ranks 0, 1 make all_reduce (12 bytes), rank 2 makes all_reduce (40 bytes)"
+        "under that number ranks 0, 1 call all_reduce (12 bytes), rank 2 calls all_reduce (40 bytes)"
     )
 
 
@@ -209,8 +209,8 @@ def test_of_two_ranks_that_make_different_operations_nobody_is_accused(op: str) 
     ranks[1].enter(op, "world", [0, 1], 5, size=40)
     (told,) = told_after(ranks, 8)
     assert told == (
-        "Stall: no step for 100 s: ranks make different operations under number 5 of group world: "
-        f"rank 0 makes all_reduce (12 bytes), rank 1 makes {op} (40 bytes)"
+        "Stall: no step for 100 s: ranks call different operations under number 5 of group world: "
+        f"rank 0 calls all_reduce (12 bytes), rank 1 calls {op} (40 bytes)"
     )
 
 
@@ -218,13 +218,13 @@ def test_without_a_majority_of_the_group_every_side_is_named_and_who_is_on_none(
     one = Waiting("all_reduce", "dp", range(6), 5, "train.py[3]", 90.0, 12)
     other = replace(one, bytes=40)
     place = (("dp", range(6), 5),)
-    found = {rank: Whereabouts.of(7, place, [one if rank < 2 else other]) for rank in range(3)}
-    gone = {3: Whereabouts.of(7, (("dp", range(6), 6),), []), 4: Whereabouts.of(7, (), []), 5: None}
+    found = {rank: RankProgress.of(7, place, [one if rank < 2 else other]) for rank in range(3)}
+    gone = {3: RankProgress.of(7, (("dp", range(6), 6),), []), 4: RankProgress.of(7, (), []), 5: None}
     verdict = verdict_on(one, range(6), {**found, **gone})
     assert verdict.is_cause, "rank 4 waits for nobody"
     assert verdict.message(9).endswith(
-        "under number 5 of group dp: ranks 0, 1 make all_reduce (12 bytes) at train.py[3], "
-        "rank 2 makes all_reduce (40 bytes), rank 3 is past it, rank 4 is not there, rank 5 is not heard of"
+        "under number 5 of group dp: ranks 0, 1 call all_reduce (12 bytes) at train.py[3], "
+        "rank 2 calls all_reduce (40 bytes), rank 3 is past it, rank 4 is missing, rank 5 is not responding"
     )
 
 
@@ -239,20 +239,20 @@ def test_operations_that_may_be_uneven_are_not_told_apart_by_their_size(op: str)
 
 def test_what_a_rank_of_an_earlier_version_wrote_has_no_sizes_and_is_read() -> None:
     one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
-    here = Whereabouts.of(7, [("dp", [0, 1], 5)], [one])
-    assert Whereabouts.read(here.text()) == here
+    here = RankProgress.of(7, [("dp", [0, 1], 5)], [one])
+    assert RankProgress.read(here.text()) == here
     step, begun, inside, _ = json.loads(here.text())
-    earlier = Whereabouts.read(json.dumps([step, begun, inside]))
+    earlier = RankProgress.read(json.dumps([step, begun, inside]))
     assert earlier.has_entered(replace(one, bytes=40))
     assert not earlier.has_entered(replace(one, op="broadcast"))
     assert not here.has_entered(replace(one, bytes=40))
     later = json.loads(here.text())
-    assert Whereabouts.read(json.dumps([*later, "of a later version"])) == here
+    assert RankProgress.read(json.dumps([*later, "of a later version"])) == here
 
 
 def test_groups_that_are_called_the_same_and_have_the_same_ranks_accuse_nobody() -> None:
     one = Waiting("all_reduce", "dp", [0, 1], 5, None, 90.0, 12)
-    twice = Whereabouts.of(7, [("dp", [0, 1], 5)], [replace(one, op="broadcast"), one, replace(one, bytes=40)])
+    twice = RankProgress.of(7, [("dp", [0, 1], 5)], [replace(one, op="broadcast"), one, replace(one, bytes=40)])
     verdict = verdict_on(one, [0, 1], {0: twice, 1: twice})
     assert (verdict.one, verdict.entered, verdict.made) == (one, [0, 1], {})
 
@@ -310,7 +310,7 @@ def test_a_handle_that_nobody_waits_for_is_no_hang_and_a_silent_rank_is_named() 
     # A rank whose steps are longer writes later.
     assert told_after(lone, 5) == []
     (told,) = told_after(lone, 1)
-    assert told.endswith("entered by rank 0; nothing is heard of rank 1")
+    assert told.endswith("entered by rank 0; no response from rank 1")
 
 
 def test_a_rank_that_notices_the_stall_later_than_others_is_not_called_silent() -> None:
@@ -354,7 +354,7 @@ def test_what_a_device_has_not_told_of_in_a_pause_is_no_hang() -> None:
     ("entered", "elsewhere", "silent", "words"),
     [
         ([0, 1], [2], [], "entered by ranks 0, 1, not by rank 2"),
-        ([0], [], [1], "entered by rank 0; nothing is heard of rank 1"),
+        ([0], [], [1], "entered by rank 0; no response from rank 1"),
         ([0, 1], [], [], "entered by ranks 0, 1: all of them"),
         (range(20), [21], [], "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more, not by rank 21"),
     ],

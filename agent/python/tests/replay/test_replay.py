@@ -284,7 +284,7 @@ def test_a_step_that_raises_when_it_is_run_again(tmp_path: Path) -> None:
     assert trained(loop, step) == expected
     loop.watch.close()
     request = captured(captures_of(loop.watch), FAULT).request
-    assert request["why"] == "it raised FloatingPointError when it was run again: loss is not finite"
+    assert request["why"] == "the replay raised FloatingPointError: loss is not finite"
 
 
 def test_where_no_step_is_kept_the_next_one_is_captured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -345,7 +345,7 @@ def test_all_ranks_run_the_same_step_again(tmp_path: Path, kind: str) -> None:
     """The script compares the training with that of an unwatched run, bit by bit."""
     said = run_ranks("replay_ranks.py", 2, tmp_path, kind, timeout=300)
     if kind == "late":
-        assert said.count("is incomplete: not every rank came to run it again") == 2, said
+        assert said.count("not every rank was ready for the replay") == 2, said
         return
     answer = json.loads((tmp_path / "answer.json").read_text())
     for rank in range(2):

@@ -276,7 +276,7 @@ def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
     rank.show(1, SAME)
     close_all([rank])
     assert rank.voice.said == [
-        "info: copies of parameters on several ranks are not compared: RuntimeError: Connection reset by peer"
+        "info: cannot compare copies of parameters on several ranks: RuntimeError: Connection reset by peer"
     ]
 
 

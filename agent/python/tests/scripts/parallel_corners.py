@@ -109,7 +109,7 @@ def comes_on_some_ranks(base, name):
             if watch is None:
                 continue
             watch.close()
-            assert sum("norm is not known" in message for message in HEARD) == 1, HEARD
+            assert sum("norm is unknown" in message for message in HEARD) == 1, HEARD
             run = runs.run_directory(place, only)
             assert {line["grad_norm"] for line in runs.steps(run)} <= {"", "nan"}
             assert len(runs.rows(run, "grad_reduced")) > 12

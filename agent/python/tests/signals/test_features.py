@@ -307,7 +307,7 @@ def test_a_feature_that_fails_everywhere_says_so_once_and_names_the_modules(
             tiny.loss_of(net, step, 0).backward()
             optimizer.step()
     first, others = [message for message in heard if "ZeroDivisionError" in message]
-    assert "failed at `layers.0.qkv.linear`, which is left out from now on" in first
+    assert "failed at `layers.0.qkv.linear`, which is skipped from now on" in first
     assert "more objects for the same reason" in others and "layers.0.out.linear" in others
 
 

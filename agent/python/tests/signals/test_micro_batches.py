@@ -266,4 +266,4 @@ def test_parameters_of_no_watched_module_are_told(tmp_path: Path, capfd: pytest.
         for step in range(3):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
             plainly(net, optimizer, [], [step + 1])
-    assert capfd.readouterr().err.count("the optimizer was given 1 parameters that no watched module holds") == 1
+    assert capfd.readouterr().err.count("the optimizer got 1 parameters that no watched module holds") == 1

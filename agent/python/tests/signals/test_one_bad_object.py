@@ -113,10 +113,10 @@ def test_all_modules_but_the_bad_ones_have_rows_and_each_bad_one_is_named(
     assert names_of(run, "actv") - {"number.input"} == expected
     # The network's own input takes no gradient.
     assert {f"{name}.output" for name in good} <= names_of(run, "actv_grad")
-    assert said.count("failed at `refusing`") == 1 and "all others go on: ValueError: nothing to see" in said, said
+    assert said.count("failed at `refusing`") == 1 and "all others continue: ValueError: nothing to see" in said, said
     assert "activations inside scripted modules are not measured: scripted" in said
     for when in ("in step 0", "in the whole run"):
-        assert f"modules gave no activations {when} (in eval mode: frozen; not called: unused)" in said, said
+        assert f"modules had no activations {when} (in eval mode: frozen; not called: unused)" in said, said
     assert "is off from now on" not in said, said
 
 

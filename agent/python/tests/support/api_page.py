@@ -17,7 +17,7 @@ HEAD = """\
 <!-- Generated from the docstrings (agent/python/python/trainmon). Regenerate:
      TRAINMON_REGENERATE=1 pytest agent/python/tests/package/test_api_page.py -->
 
-What is not listed here is not for use and may change. Commands: `trainmon --help`. In Rust:
+Only the names on this page are public: all others may change. Commands: `trainmon --help`. In Rust:
 `cargo doc -p trainmon --open`.
 """
 

@@ -158,7 +158,7 @@ def test_a_state_that_is_none_is_warned_of_and_training_goes_on(
     for state in states_that_are_none():
         watched.monitor.load_state_dict(state)
         said = capfd.readouterr().err
-        assert said.count("the alert state is not taken up") == said.count("  hint: ") == 1, said
+        assert said.count("cannot restore the alert state") == said.count("  hint: ") == 1, said
     tiny.train(watched.net, watched.optimizer, range(SPIKE + 1), factors={SPIKE: 1000})
     watched.close()
     assert "is off from now on" not in capfd.readouterr().err
@@ -173,7 +173,7 @@ def test_a_state_that_is_none_waits_for_the_training_to_be_warned_of(
         watched.monitor.load_state_dict(state)
         watched.begin(0)
         said = capfd.readouterr().err
-        assert said.count("the alert state is not taken up") == 1, said
+        assert said.count("cannot restore the alert state") == 1, said
         watched.close()
 
 

@@ -1,8 +1,8 @@
-"""Captures: what a step's modules and operators take in and give out, as msprobe's `PrecisionDebugger` writes it.
+"""Captures: the inputs and outputs of a step's modules and operators, in the format of msprobe's `PrecisionDebugger`.
 
 `debugger` and `capturing` have the interface, `session` begins and ends a step's capture. `mode`, `entry_points` and
-`operators` see functions, `modules` and `backward` modules, `collectives` what ranks send each other, `optimizers` what
-an optimizer calls.
+`operators` handle functions, `modules` and `backward` modules, `collectives` communication between ranks, `optimizers`
+an optimizer's calls.
 """
 
 from __future__ import annotations

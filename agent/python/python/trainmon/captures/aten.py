@@ -1,4 +1,4 @@
-"""Operators as torch's dispatcher is called with them: level `L2`."""
+"""Operators as torch's dispatcher receives them: level `L2`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmon.captures.pausing import Stack, StackMode
 
 
 class OperatorMode(StackMode, TorchDispatchMode):  # type: ignore[misc]
-    """Captures every operator of this thread, below autograd: those of a backward pass are calls like others."""
+    """Captures every operator of this thread, below autograd, including those of a backward pass."""
 
     _stack = Stack(_python_dispatch._len_torch_dispatch_stack, _python_dispatch._push_mode, _python_dispatch._pop_mode)
 

@@ -1,4 +1,4 @@
-"""`trainmon.capture`: a step's modules and operators, captured where a `with` stands."""
+"""`trainmon.capture`: captures a step's modules and operators in a `with` block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainmon.common.notices import say, tell, warn_only
 
 
 class Capturing:
-    """A capture of some steps of a training. Each `with` is one step."""
+    """A capture of some steps of a training. Each `with` block is one step."""
 
     def __init__(
         self,
@@ -53,14 +53,15 @@ def capture(
     quiet: bool = False,
     **keys: Any,
 ) -> Capturing:
-    """A capture; `with` it captures a step.
+    """Captures the modules and operators of a step: `with trainmon.capture(model, dump_path="dump"):`.
 
-    `config` is a path of a config file, `keys` are its keys: `dump_path`, `level`, `task`, `step`, ... They outrank the
-    file. `neutral` outranks the config's key. True, the default: gradients keep their bits, and a module's `backward`
-    tells the whole gradient of an input. False: it tells this module's share, and where an input has three uses or
-    more, the last bits of its gradient may change. `quiet`: neither what a step takes nor how far it is written is
-    said; warnings are. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
-    captured is written.
+    `config`: path of a config file. `keys`: its keys `dump_path`, `level`, `task`, `step`, ...; they override the file.
+    `neutral`: overrides the config's key. True, the default: gradients are bitwise unchanged, and a module's `backward`
+    records the whole gradient of an input. False: it records this module's share, and if an input has three uses or
+    more, the last bits of its gradient may change. `quiet`: prints warnings only, no progress.
+
+    Raises `ConfigError` for a faulty config. An exception inside the `with` block is passed on after the captured data
+    is written.
     """
     file = ConfigFile(config)
     parsed = CaptureConfig.read(file.text(), file.name, json.dumps(keys), False)

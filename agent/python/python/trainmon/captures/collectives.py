@@ -1,4 +1,4 @@
-"""What ranks send each other, captured while a capture is on."""
+"""The operations between ranks, recorded while a capture is on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.function_code import exchange_code
 from trainmon.captures.pausing import guarded, nothing, undo_all
 
-#: The operations, and which of their arguments are filled by them: they hold nothing before.
+#: The operations, and the arguments that they fill, which hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
     **dict.fromkeys(("send", "broadcast", "all_reduce", "reduce", "isend", "batch_isend_irecv"), ([], [])),
     **dict.fromkeys(
@@ -28,16 +28,16 @@ _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
     "all_gather_single": ([0], ["output_tensor"]),
     "reduce_scatter_single": ([0], ["output"]),
 }
-#: Operations that torch 2.13 has given another name, which FSDP2 calls: they keep that of every other torch, and of
+#: Operations that torch 2.13 has renamed and FSDP2 calls: they keep the name that they have in other versions and in
 #: msprobe.
 _FORMER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
-#: Arguments that say nothing afterwards: a buffer that was sent may be written again.
+#: Arguments that are not recorded afterwards: a buffer that was sent may be overwritten.
 _HIDDEN_AFTER = {"isend": [0]}
 
 
 class Collectives:
-    """torch.distributed's operations. What an operation filled is recorded when it is complete: at its return, or when
-    the caller has waited for it."""
+    """torch.distributed's operations. Results are recorded when the operation is complete: at its return, or when the
+    caller has waited for it."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -46,7 +46,7 @@ class Collectives:
         self.pending: list[_Pending] = []
 
     def attach(self) -> None:
-        """From here on they are captured."""
+        """Starts capturing them."""
         if self._undo or not torch.distributed.is_available():
             return
         for name, (filled, keys) in _OPERATIONS.items():
@@ -59,18 +59,19 @@ class Collectives:
             self._undo.append(exchange_code(function, self._around(name), is_captured=True))
 
     def pause(self) -> Callable[[], None]:
-        """Puts the functions back; gives what takes them again. Operations under way are recorded when they end."""
+        """Restores the functions; returns the function that replaces them again. Operations in progress are recorded
+        when they end."""
         if not self._undo:
             return nothing
         undo_all(self._undo, self._capture)
         return self.attach
 
     def detach(self) -> None:
-        """Everything is as it was. Operations that are complete, though nobody waited for them, are recorded."""
+        """Restores everything. Operations that are complete but were not waited for are recorded."""
         undo_all(self._undo, self._capture)
         pending, self.pending = self.pending, []
         for one in pending:
-            # A work throws what its operation failed of.
+            # A work raises its operation's error.
             guarded(one.end_if_complete, self._capture)
 
     def _around(self, name: str) -> Callable[[Any], Any]:
@@ -92,7 +93,7 @@ class Collectives:
         return around
 
     def _returned(self, name: str, call: OperatorCall, outputs: tuple[Any, ...], result: Any) -> Any:
-        """Gives what the caller is to get: the result, its works told of being waited for."""
+        """The caller's result, with works that report when they were waited for."""
         try:
             works = list(_works_of(result))
             if not works:
@@ -108,7 +109,7 @@ class Collectives:
 
 
 class _Pending:
-    """An operation whose works were handed to the caller."""
+    """An operation whose works were returned to the caller."""
 
     def __init__(self, call: OperatorCall, outputs: tuple[Any, ...], hidden: list[int], works: list[Any]) -> None:
         self._call = call
@@ -139,16 +140,16 @@ def _works_of(result: Any) -> Iterator[Any]:
 
 
 def _told_work(work: Any, pending: _Pending) -> Any:
-    """A work that tells when it was waited for, and is otherwise the one it stands for."""
+    """A wrapper of a work that reports when it was waited for."""
     return _told_class()(work, pending)
 
 
 @functools.cache
 def _told_class() -> type:
-    """Made when it is needed: not every torch has torch.distributed."""
+    """Created on first use: not every torch has torch.distributed."""
 
     class ToldWork(torch.distributed.Work):  # type: ignore[misc]
-        """A work around another."""
+        """A wrapper of a work."""
 
         def __init__(self, work: Any, pending: _Pending) -> None:
             super().__init__()
@@ -157,7 +158,7 @@ def _told_class() -> type:
 
         def wait(self, *args: Any, **kwargs: Any) -> Any:
             result = self._work.wait(*args, **kwargs)
-            # The operation is complete, and that is what the caller asked for.
+            # The operation is complete, which is all the caller asked.
             with contextlib.suppress(Exception):
                 self._pending.was_waited_for(self._work)
             return result

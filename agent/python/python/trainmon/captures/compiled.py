@@ -1,4 +1,4 @@
-"""Code that `torch.compile` made: it runs as it does without a capture, and is one entry with a note."""
+"""Code that `torch.compile` generated: it runs as without a capture, and is one entry with a note."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trainmon.captures.function_code import exchange_code
 from trainmon.captures.pausing import undo_all
 from trainmon.hooks.replacement import replace
 
-#: Said in the entry of whatever was compiled.
+#: The note in the entry of compiled code.
 NOTE = "compiled: what runs inside is not seen"
 
 _DYNAMO = "torch._dynamo.eval_frame"
 
-#: By these names the module above calls what turns Dynamo on for the frames that follow, and off. The first of them
-#: that this torch has sets what a wrapper wants, and then what was there before.
+#: The names under which the module above turns Dynamo on and off. The first one that this torch has sets the wrapper's
+#: callback, and then restores the previous one.
 _SWITCHES = ("_maybe_set_eval_frame", "set_eval_frame")
 
 
 class _Compiled:
-    """A call of compiled code under way in a thread."""
+    """A call of compiled code in progress in a thread."""
 
     __slots__ = ("call", "frame", "go_on", "switched")
 
@@ -37,7 +37,7 @@ class _Compiled:
         self.frame = frame
         self.call = call
         self.go_on = go_on
-        #: How often the wrapper has called the first switch.
+        #: The number of calls of the first switch by the wrapper.
         self.switched = 0
 
 
@@ -47,17 +47,17 @@ class _Open(threading.local):
 
 
 class CompiledCode:
-    """Has a capture step aside where compiled code runs, forward and backward.
+    """Pauses a capture while compiled code runs, forward and backward.
 
-    Dynamo looks at every mode, hook and function when it compiles, and when it decides whether what it compiled before
-    may run. Each wrapper that `torch.compile` makes turns Dynamo on before it calls the function and off behind: that
-    is where the capture steps aside."""
+    Dynamo checks every mode, hook and function when it compiles, and when it decides whether it may reuse compiled
+    code. Each wrapper that `torch.compile` makes turns Dynamo on before it calls the function and off afterwards: the
+    capture is paused in between."""
 
     def __init__(
         self, capture: Capture, pause: Callable[[bool], Callable[[], None]], is_entered: Callable[[Any], bool]
     ) -> None:
-        """`pause` takes away what sees calls, modules' hooks too where it is told so, and gives what puts it back.
-        `is_entered`: whether a module's call has an entry already."""
+        """`pause` removes the recorders of calls, and with an argument also modules' hooks, and returns the function
+        that restores them. `is_entered`: whether a module's call has an entry already."""
         self._capture = capture
         self._pause = pause
         self._is_entered = is_entered
@@ -67,14 +67,14 @@ class CompiledCode:
         self._open = _Open()
 
     def attach(self) -> None:
-        """From here on the capture steps aside."""
+        """Starts to pause the capture for compiled code."""
         if self._undo:
             return
         original = torch.compile
 
         @functools.wraps(original)
         def compiles(*args: Any, **kwargs: Any) -> Any:
-            # Dynamo takes seconds to import: a process that compiles nothing never pays for it.
+            # Importing Dynamo takes seconds: a process that compiles nothing never imports it.
             compiled = original(*args, **kwargs)
             self._attach_dynamo()
             return compiled
@@ -86,7 +86,7 @@ class CompiledCode:
         self._attach_dynamo()
 
     def _tracing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """What is traced is recorded by torch: neither a mode nor a hook may be in it."""
+        """Pauses while torch traces: the trace must contain neither a mode nor a hook."""
 
         def traces(*args: Any, **kwargs: Any) -> Any:
             go_on = self._pause(True)
@@ -98,7 +98,7 @@ class CompiledCode:
         return traces
 
     def detach(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         self._has_dynamo = False
         undo_all(self._undo, self._capture)
         for one in self._open.calls:
@@ -130,18 +130,18 @@ class CompiledCode:
         return switches
 
     def _entered(self, frame: FrameType) -> _Compiled | None:
-        """The call that a wrapper's frame makes, if it is the outermost one; it begins where it is not known yet."""
+        """The call of a wrapper's frame, if it is the outermost one; begins it if it is unknown."""
         calls = self._open.calls
         try:
             if calls:
-                # What compiled code calls is inside of it, compiled or not.
+                # Calls made by compiled code are inside of it, compiled or not.
                 return calls[-1] if calls[-1].frame is frame else None
-            # None: Dynamo is off. False: what was compiled runs, and nothing more is compiled.
+            # None: Dynamo is off. False: compiled code runs, and nothing more is compiled.
             if frame.f_locals.get("callback") is None or not callable(frame.f_locals.get("fn")):
                 return None
             entered = self._is_entered(getattr(frame.f_locals["fn"], "__self__", None))
             call = None if entered else self._begin(frame)
-            # Whatever modules a function calls: Dynamo would look at their hooks.
+            # Whichever modules a function calls: Dynamo would check their hooks.
             calls.append(_Compiled(frame, call, self._pause(not entered)))
             return calls[-1]
         except Exception as error:
@@ -149,7 +149,8 @@ class CompiledCode:
             return None
 
     def _switched(self, compiled: _Compiled, callback: Any) -> None:
-        """The wrapper has set what Dynamo is to do: first its own, at last what was there before it."""
+        """Handles a call of the switch: the wrapper sets its own callback first, and finally restores the previous
+        one."""
         compiled.switched += 1
         found = compiled.frame.f_locals
         is_put_back = callback is found.get("prior", self) and callback is not found.get("callback")
@@ -202,7 +203,7 @@ class CompiledCode:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a compiled function is called in an entry's name: a module's class, or the function's own name."""
+    """The name of a compiled function in an entry's name: a module's class, or the function's own name."""
     owner = getattr(function, "__self__", None)
     name = type(owner).__name__ if isinstance(owner, torch.nn.Module) else getattr(function, "__name__", "")
     return re.sub(r"\W", "", name) or "function"

@@ -1,4 +1,4 @@
-"""A capture's config file, and the switch in it that may be turned while the training runs."""
+"""A capture's config file, with the switch that may change while the training runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from trainmon._trainmon import ConfigError
 
-#: Seconds between two looks at the file, while the capture is on and while it is off.
+#: Seconds between two checks of the file, while the capture is on and while it is off.
 LOOKS_S = {True: 0.5, False: 3.0}
 
 
 class ConfigFile:
-    """The file a config was read from; none if there is none."""
+    """The file of a config; without a path, an empty one."""
 
     def __init__(self, path: str | None) -> None:
         if path is not None and not isinstance(path, str):
@@ -24,11 +24,11 @@ class ConfigFile:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The file's name in errors."""
         return "config" if self._path is None else str(self._path)
 
     def text(self) -> str:
-        """What stands in it. Raises `ConfigError` if it cannot be read."""
+        """The file's contents. Raises `ConfigError` if it cannot be read."""
         if self._path is None:
             return "{}"
         if self._path.suffix != ".json":
@@ -39,13 +39,13 @@ class ConfigFile:
             raise ConfigError(f"config_path `{self._path}` cannot be read: {error}") from error
 
     def begins(self, dump_enable: bool | None) -> None:
-        """Only a config that has the switch is looked at again."""
+        """Only a config with the switch is checked again."""
         self._is_watched = self._path is not None and dump_enable is not None
         self._state = self._now()
         self._looked = time.monotonic()
 
     def changed(self, is_enabled: bool) -> str | None:
-        """The text, if the file was changed since the last look, and it is time to look."""
+        """The new text, if the file has changed since the last check and a check is due."""
         if not self._is_watched or time.monotonic() - self._looked < LOOKS_S[is_enabled]:
             return None
         self._looked = time.monotonic()
@@ -56,7 +56,7 @@ class ConfigFile:
         try:
             return self.text()
         except ConfigError:
-            # It is being replaced: the next look finds it.
+            # It is being replaced: the next check finds it.
             self._state = None
             return None
 

@@ -1,4 +1,4 @@
-"""Functions of the user's that are captured, too."""
+"""The user's own functions that are captured, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CustomFunctions:
         self._is_on = False
 
     def register(self, owner: Any, name: str, prefix: str | None) -> None:
-        """Raises if the attribute is none, or cannot be called."""
+        """Raises if there is no such attribute, or it is not callable."""
         function = getattr(owner, name, None)
         if not callable(function):
             raise TypeError(f"register_custom_api: `{getattr(owner, '__name__', owner)}` has no function `{name}`")
@@ -35,7 +35,7 @@ class CustomFunctions:
             self._replace(key)
 
     def restore(self, owner: Any, name: str) -> None:
-        """Captures it no more."""
+        """Stops capturing it."""
         key = (id(owner), name)
         self._known.pop(key, None)
         undo = self._undo.pop(key, None)
@@ -43,20 +43,20 @@ class CustomFunctions:
             undo()
 
     def attach(self) -> None:
-        """From here on they are captured."""
+        """Starts capturing them."""
         self._is_on = True
         for key in self._known:
             if key not in self._undo:
                 self._replace(key)
 
     def detach(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         self._is_on = False
         undo, self._undo = list(self._undo.values()), {}
         undo_all(undo, self._capture)
 
     def pause(self) -> Callable[[], None]:
-        """Puts the attributes back; gives what replaces them again."""
+        """Restores the attributes; returns the function that replaces them again."""
         if not self._is_on:
             return nothing
         self.detach()
@@ -64,7 +64,7 @@ class CustomFunctions:
 
     def _replace(self, key: tuple[int, str]) -> None:
         owner, name, number = self._known[key]
-        # What the attribute is, not what it is bound to: a static or class method stays one.
+        # The attribute itself, not its bound form: a static or class method stays one.
         kind = type(inspect.getattr_static(owner, name)) if isinstance(owner, type) else None
         original = getattr(owner, name)
         if kind is classmethod:

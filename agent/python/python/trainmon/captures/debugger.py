@@ -18,19 +18,19 @@ from trainmon.common.world import world_rank
 
 _lock = threading.RLock()
 
-#: Set to 1, gradients keep their bits: see `trainmon.capture`, `neutral`.
+#: If it is 1, gradients are bitwise unchanged: see `trainmon.capture`, `neutral`.
 NEUTRAL_VARIABLE = "TRAINMON_CAPTURE_NEUTRAL"
 
-#: What a capture is made of without a config.
+#: The default config of a capture.
 _DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1", "statistics": {}}'
 
 
 class PrecisionDebugger:
     """Captures the steps that its config names.
 
-    One in a process: a second construction gives the first one, whatever its arguments. A script builds it, calls
-    `start` and `stop` around what is to be captured, and `step` at the end of each step. It may also be used as a
-    context manager: `start` at the beginning, `stop` and `step` at the end, also when something raises.
+    One per process: a second construction returns the first object, whatever its arguments. Call `start` before and
+    `stop` after the code to capture, and `step` at the end of each step. As a context manager it calls `start` on
+    entry, and `stop` and `step` on exit, also after an exception.
     """
 
     _instance: ClassVar[PrecisionDebugger | None] = None
@@ -52,7 +52,7 @@ class PrecisionDebugger:
         level: str | None = None,
         step: list[int | str] | None = None,
     ) -> None:
-        """The arguments outrank the config file. Raises `ConfigError` on a config that is wrong."""
+        """The arguments override the config file. Raises `ConfigError` for a faulty config."""
         with _lock:
             if self._is_made:
                 return
@@ -105,18 +105,18 @@ class PrecisionDebugger:
         rank_id: int | None = None,
         scheduled_tokens: dict[str, int] | None = None,
     ) -> None:
-        """Captures from now on, if this step is one to capture.
+        """Starts capturing, if the config selects this step.
 
-        `model`: a module or a list of them; needed for modules (L0, mix) and for `token_range`, the first and last call
-        of the model to capture, from 0. `rank_id` names the rank where torch.distributed does not. `scheduled_tokens`:
-        the tokens of each request in this step, for a config's `request_id`.
+        `model`: a module or a list of them; required for modules (L0, mix) and for `token_range`, the first and last
+        call of the model to capture, from 0. `rank_id`: the rank if torch.distributed does not give it.
+        `scheduled_tokens`: the tokens of each request in this step, for a config's `request_id`.
         """
         with _lock:
             cls._get()._start(model, token_range, rank_id, scheduled_tokens)
 
     @classmethod
     def stop(cls) -> None:
-        """Captures no more, and writes what was captured. `start` in the same step goes on."""
+        """Stops capturing, and writes the data. `start` in the same step continues."""
         with _lock:
             self = cls._get()
             self._reload()
@@ -129,7 +129,7 @@ class PrecisionDebugger:
 
     @classmethod
     def step(cls) -> None:
-        """A step has ended."""
+        """Ends a step."""
         with _lock:
             self = cls._get()
             self._reload()
@@ -144,13 +144,13 @@ class PrecisionDebugger:
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
         """Captures a value by name, with level `debug`: tensors, numbers, texts, and lists and dicts of them. With
-        `save_backward` the gradients of its tensors, too, when they come."""
+        `save_backward` also the gradients of its tensors when they are computed."""
         with _lock:
             cls._get()._save(variable, name, save_backward)
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
-        """The number of the step that comes next, of a training that is resumed."""
+        """Sets the number of the next step, of a resumed training."""
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             raise ValueError(f"set_init_step: expected an integer from 0 on, found {step!r}")
         with _lock:
@@ -160,13 +160,14 @@ class PrecisionDebugger:
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
-        """Captures a function of the user's, too, as `<prefix>.<api>.<n>.forward`. The prefix is the module's name."""
+        """Captures a function of your own, too, as `<prefix>.<api>.<n>.forward`. By default the prefix is the module's
+        name."""
         with _lock:
             cls._get()._session.custom.register(module, api, api_prefix)
 
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:
-        """Captures it no more."""
+        """Stops capturing it."""
         with _lock:
             cls._get()._session.custom.restore(module, api)
 
@@ -179,7 +180,7 @@ class PrecisionDebugger:
         self.step()
 
     def __call__(self, model: Any = None) -> PrecisionDebugger:
-        """The model for `with debugger(model):`."""
+        """Sets the model for `with debugger(model):`."""
         self._model_of_context = model
         return self
 
@@ -220,15 +221,15 @@ class PrecisionDebugger:
         if self._tokens is not None:
             self._tokens.end()
         self._is_over = True
-        say("all steps of the config are captured")
+        say("all steps of the config have been captured")
 
     def _remember(self, models: list[torch.nn.Module], is_list: bool) -> None:
         self._session.remember(models, is_list)
         if self._session.config.wants_modules and not self._session.models:
-            self._session.tell_once("`start` was given no model: modules are not captured", "call `start(model)`")
+            self._session.tell_once("`start` got no model, so modules are not captured", "call `start(model)`")
 
     def _join_rank(self, rank_id: int | None) -> None:
-        """The process may have joined its group since."""
+        """Updates the rank: the process may have joined its group since."""
         if self._rank is None:
             self._rank = rank_of_process(rank_id)
             is_open = self._session.capture.is_open
@@ -242,7 +243,7 @@ class PrecisionDebugger:
             return
         step = self._loop + self._init_step
         if not _can_be_saved(variable):
-            say(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "tensors, numbers and texts can be")
+            say(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "pass a tensor, a number or a text")
             return
         if not config.wants_step(step):
             return
@@ -251,7 +252,7 @@ class PrecisionDebugger:
             self._session.capture.save(variable, name, save_backward)
 
     def _reload(self) -> None:
-        """Looks at the config file, if it has the switch."""
+        """Checks the config file, if it has the switch."""
         changed = self._file.changed(self._is_enabled)
         if changed is None:
             return
@@ -259,7 +260,7 @@ class PrecisionDebugger:
             config = self._read(changed)
         except ConfigError as error:
             self._is_enabled = False
-            say(f"the capture is off: its config was changed and is wrong: {error}")
+            say(f"the capture is off: its changed config is faulty: {error}")
             return
         if config.dump_enable is not None:
             self._is_enabled = config.dump_enable
@@ -267,8 +268,8 @@ class PrecisionDebugger:
 
 
 def module_dump(module: torch.nn.Module, name: str) -> None:
-    """Captures this module alone, as `Module.<name>.<Class>`, and no function, until `module_dump_end`. Between `start`
-    and `stop`; nothing happens where `start` was given the model."""
+    """Captures this module alone, as `Module.<name>.<Class>`, and no function, until `module_dump_end`. Call it between
+    `start` and `stop`; it has no effect if `start` got the model."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module_dump: expected a module, found `{type(module).__name__}`")
     if not isinstance(name, str):
@@ -278,7 +279,7 @@ def module_dump(module: torch.nn.Module, name: str) -> None:
 
 
 def module_dump_end() -> None:
-    """Functions are captured again."""
+    """Captures functions again."""
     with _lock:
         PrecisionDebugger._get()._session.end_single()
 
@@ -295,7 +296,7 @@ def _models_of(model: Any) -> tuple[list[torch.nn.Module], bool]:
 
 
 def rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tuple[tuple[int, int, int] | None, bool]:
-    """Where a request's tokens stand among all of a step, as `(all, first, end)`; and whether there are any."""
+    """The rows of a request's tokens among those of a step, as `(all, first, end)`; and whether there are any."""
     if request is None or scheduled is None:
         return None, True
     counts = list(scheduled.values())
@@ -308,7 +309,7 @@ def rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tu
 
 
 def rank_of_process(rank_id: int | None) -> int | None:
-    """The rank given, or that of torch.distributed; none if it has none (yet)."""
+    """The rank given, or that of torch.distributed; None if there is none (yet)."""
     return world_rank() if rank_id is None else rank_id
 
 

@@ -1,4 +1,4 @@
-"""Tensors on devices: their numbers are found there, and read when the step ends. Nothing waits before."""
+"""Tensors on devices: measured there, and read when the step ends. Nothing waits before."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from trainmon.measuring.unobserved import quietly
 
 _WANTS = Wants.of("min", "max", "mean", "norm")
 
-#: How long the end of a step waits for a device that does not answer.
+#: Seconds that the end of a step waits for a device that does not answer.
 PATIENCE_S = 60.0
 _POLL_SECONDS = 0.001
 
 
 class DeviceNumbers:
-    """Launches the reductions of a tensor on the stream that is current: what is queued there later may overwrite it.
+    """Launches the reductions of a tensor on the current stream: later work on that stream may overwrite the tensor.
 
-    Numbers go to a table on the device, a full one to page-locked memory of the host, and are told when they have
+    Numbers go to a table on the device, a full one to page-locked memory of the host, and are reported when they have
     arrived. May be used from the threads of a backward pass.
     """
 
@@ -41,11 +41,11 @@ class DeviceNumbers:
         streams: Callable[[torch.device], Streams] = streams_of,
         kernels: Callable[[torch.device], Kernels] = kernels_of,
     ) -> None:
-        """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
-        here."""
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted
+        ones."""
         self._capture = capture
         self._lock = threading.Lock()
-        #: A device's; made at first use, as its batch.
+        #: A device's, created at first use, as its batch.
         self._streams_of = functools.cache(streams)
         self._batch = functools.cache(lambda device: Batch(device, _WANTS))
         self._launchers = Launchers(self._say, self._streams_of, kernels)
@@ -54,17 +54,17 @@ class DeviceNumbers:
         self._tickets = 0
 
     def takes(self, tensor: torch.Tensor) -> bool:
-        """Whether it is measured where it lies: on a device, readable, with a dtype that is known, and not empty."""
+        """Whether it is measured on its device: readable, of a known dtype, and not empty."""
         return not tensor.is_cpu and tensor.numel() > 0 and refusal(tensor) is None
 
     def take_up(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Measures a tensor as it is now. Gives the ticket under which its numbers are told, and its elements; none if
-        the device takes nothing just now. Never waits."""
+        """Measures a tensor's current values. Returns the ticket of its numbers, and its elements; None if the device
+        accepts nothing now. Never waits."""
         device = tensor.device
         with self._lock, quietly(device.type):
             if self._streams_of(device).refusal() is not None:
                 return None
-            # Before this tensor's row is among them: it is awaited once its ticket is given.
+            # Before this tensor's row is among them: it is awaited once its ticket is returned.
             self._tell_arrived()
             page = self._page(device)
             if not self._by_kernels(tensor, page):
@@ -77,7 +77,7 @@ class DeviceNumbers:
         return ticket, tensor.numel()
 
     def _by_kernels(self, tensor: torch.Tensor, page: Page) -> bool:
-        """Whether the kernels are there, and can read it."""
+        """Whether the kernels are available and can read it."""
         try:
             launcher = self._launchers.of(tensor.device)
             return launcher is not None and launcher.launch_one(
@@ -92,7 +92,7 @@ class DeviceNumbers:
             self._capture.note("device", message if hint is None else f"{message}; {hint}")
 
     def finish(self) -> None:
-        """Tells all that is under way. Waits for it: the step has ended."""
+        """Reports all pending numbers. Waits for them: the step has ended."""
         deadline = time.monotonic() + PATIENCE_S
         with self._lock:
             for device in list(self._open):
@@ -102,7 +102,7 @@ class DeviceNumbers:
                 if self._flying:
                     time.sleep(_POLL_SECONDS)
             if self._flying:
-                self._capture.note("device", "it did not deliver all numbers in time: they are null")
+                self._capture.note("device", "the device did not deliver all numbers in time: missing ones are null")
                 self._flying.clear()
 
     def _tell_arrived(self) -> None:
@@ -123,4 +123,4 @@ class DeviceNumbers:
 
 
 def _nobody(*_arguments: object) -> None:
-    """Rows are told by their order."""
+    """Ignores rows: they are identified by their order."""

@@ -1,8 +1,9 @@
-"""Where functions of torch are entered while a capture is on.
+"""The entry points of torch's functions while a capture is on.
 
-A mode is called with a Python function's arguments as the function's own text hands them on, and with `add` for
-`a + b`. So the code of such functions is exchanged while a capture is on (the function objects stay the same, wherever
-they were imported to), and the operators' methods on `torch.Tensor` are; both only announce the call and make it.
+A mode receives a Python function's arguments in the form in which the function's own code passes them on, and `add` for
+`a + b`. While a capture is on, the code of such functions is therefore replaced, and so are the operators' methods on
+`torch.Tensor`; both only announce the call and make it. The function objects stay the same, wherever they were
+imported.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _MARK = "<entrance>"
 
 
 class EntryPoints:
-    """Puts the entrances in place, and takes them away."""
+    """Installs the entry points, and removes them."""
 
     def __init__(self, capture: Capture) -> None:
         self._codes: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
         #: By function, what it takes.
         self._signatures: dict[int, inspect.Signature] = {}
         self._methods: dict[str, Callable[..., Any]] = {}
-        #: What was called by these names when the methods were made: they call that.
+        #: The objects that had these names when the methods were made: the methods call them.
         self._called: dict[str, Any] = {}
-        #: Puts back what `torch.Tensor` had by these names.
+        #: Restores these names of `torch.Tensor`.
         self._bound: list[Callable[[], object]] = []
         self._is_open = False
         seen: set[int] = set()
@@ -68,30 +69,30 @@ class EntryPoints:
             stacks.entrances.add(code)
 
     def open(self) -> None:
-        """From here on calls are announced."""
+        """Starts announcing calls."""
         if self._is_open:
             return
         self._is_open = True
         for function, original, code in self._codes:
-            # Somebody else exchanged it meanwhile: it stays theirs.
+            # Other code replaced it meanwhile: leave it.
             if function.__code__ is original:
                 function.__code__ = code
                 self._show(function)
         for name, method in self._methods.items():
-            # The same: ours would call what was there before, around theirs.
+            # The same: ours would call the previous method, around theirs.
             if getattr(torch.Tensor, name, None) is not self._called[name]:
                 continue
             self._bound.append(replace(torch.Tensor, name, method))
 
     def pause(self) -> Callable[[], None]:
-        """Closes them; gives what opens them again."""
+        """Removes them; returns the function that installs them again."""
         if not self._is_open:
             return nothing
         self.close()
         return self.open
 
     def close(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         if not self._is_open:
             return
         self._is_open = False
@@ -104,7 +105,7 @@ class EntryPoints:
             self._bound.pop()()
 
     def _show(self, function: types.FunctionType) -> None:
-        """Whoever inspects the function sees its own arguments, not those of the code that stands in for it."""
+        """Shows the function's own signature to inspection, not that of its replacement."""
         if "__signature__" in vars(function):
             return
         signature = self._signatures.get(id(function))
@@ -115,8 +116,8 @@ class EntryPoints:
 def exchange_code(
     function: types.FunctionType, around: Callable[[Any], Any], *, is_captured: bool = False
 ) -> Callable[[], None]:
-    """Has a function do what `around` makes of it, wherever it was imported to. Gives what puts it back. `is_captured`:
-    its call has an entry, whose stack ends outside of it."""
+    """Replaces a function's behaviour by `around(original)`, wherever it was imported. Returns the function that
+    restores it. `is_captured`: its call has an entry, whose stack ends outside of it."""
     original = function.__code__
     code = _entrance_code(function, around(_copy(function)))
     function.__code__ = code
@@ -132,7 +133,7 @@ def exchange_code(
 
 
 def _copy(function: types.FunctionType) -> types.FunctionType:
-    """The function with its own code, whatever becomes of the code of the one everybody holds."""
+    """A copy of the function that keeps its own code."""
     copy = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -142,7 +143,7 @@ def _copy(function: types.FunctionType) -> types.FunctionType:
 
 
 def _entrance_code(function: types.FunctionType, entrance: Any) -> types.CodeType:
-    """Code that hands everything to the entrance; for a function with the same variables of enclosing ones."""
+    """Code that passes everything to the entry point; for a function with the same free variables."""
     code = function.__code__
     template = _template(code.co_freevars)
     constants = tuple(entrance if constant == _MARK else constant for constant in template.co_consts)
@@ -165,7 +166,7 @@ def _template(free: tuple[str, ...]) -> types.CodeType:
         "    return entrance\n"
     )
     with warnings.catch_warnings():
-        # A text that is called: it is none any more when it runs.
+        # A text that is called: replaced before it runs.
         warnings.simplefilter("ignore", SyntaxWarning)
         compiled = compile(source, "<trainmon>", "exec")
     outer = next(one for one in compiled.co_consts if isinstance(one, types.CodeType))
@@ -173,7 +174,7 @@ def _template(free: tuple[str, ...]) -> types.CodeType:
 
 
 def _method(name: str, entrance: Any) -> Callable[..., Any]:
-    """A function, so that it is bound as a method is."""
+    """A function, so that Python binds it as a method."""
 
     def method(*args: Any, **kwargs: Any) -> Any:
         return entrance(*args, **kwargs)

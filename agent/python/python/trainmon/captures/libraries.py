@@ -11,19 +11,19 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from trainmon._trainmon import Capture
 
-#: msprobe's default, Ascend's operators, and the module that brings them.
+#: msprobe's default, Ascend's operators, and the module that defines them.
 _ASCEND, _ASCEND_MODULE = ["_C_ascend"], "torch_npu"
 
 
 class Libraries:
-    """Which operators of libraries are captured: those of the namespaces that the config names."""
+    """The captured operators of libraries: those of the namespaces that the config names."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._known: set[int] = set()
 
     def name(self, namespaces: list[str]) -> None:
-        """From here on they are captured, also those that came since. Cost: 2 ms, for a look through all operators."""
+        """Starts capturing them, including those added since. Cost: 2 ms, for a search of all operators."""
         if namespaces == _ASCEND and _ASCEND_MODULE not in sys.modules:
             return
         for space, name, operator in named_in(namespaces):
@@ -34,8 +34,8 @@ class Libraries:
 
 
 def inside_of(operator: Any) -> Callable[..., Any] | None:
-    """What calls a library's operator past the question whether a mode is on; none if that cannot be told. Its kernel
-    may be a Python function: what that calls is to be seen (vLLM's attention is such)."""
+    """A function that calls a library's operator without the check for a mode; None if that is unknown. Its kernel may
+    be a Python function whose own calls must be seen (vLLM's attention is such)."""
     overload = _only_overload(operator)
     call = getattr(torch._C, "_dispatch_call_boxed", None)
     if overload is None or call is None or overload.namespace in {"aten", "prim", "prims"}:
@@ -49,7 +49,7 @@ def inside_of(operator: Any) -> Callable[..., Any] | None:
 
 
 def named_in(namespaces: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
-    """Namespace, name and object of every operator that is in one of these namespaces by now."""
+    """Namespace, name and object of every operator that these namespaces have now."""
     wanted = set(namespaces)
     if not wanted:
         return
@@ -65,5 +65,5 @@ def _only_overload(operator: Any) -> OpOverload | None:
     if isinstance(operator, OpOverloadPacket):
         names = operator.overloads()
         operator = getattr(operator, names[0]) if len(names) == 1 else None
-    # A subclass takes objects of classes that the dispatcher does not know.
+    # A subclass accepts objects of classes that the dispatcher does not know.
     return operator if type(operator) is OpOverload else None

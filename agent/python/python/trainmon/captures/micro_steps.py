@@ -1,4 +1,5 @@
-"""Which micro-batch runs, where Megatron-core's schedules tell: `construct.json` then has it beside each parent."""
+"""The micro-batch in progress, if Megatron-core's schedules are used: `construct.json` then has it beside each
+parent."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _SCHEDULES = "megatron.core.pipeline_parallel.schedules"
 
 
 class MicroSteps:
-    """Counts the forward and the backward passes of a step, each from 0. What runs after a pass belongs to it, too."""
+    """Counts the forward and the backward passes of a step, each from 0. Code that runs after a pass belongs to it,
+    too."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -23,7 +25,7 @@ class MicroSteps:
         self._passes: dict[str, int] = {}
 
     def attach(self) -> None:
-        """From here on passes are counted, if the training has imported Megatron's schedules."""
+        """Starts counting passes, if the training has imported Megatron's schedules."""
         schedules = sys.modules.get(_SCHEDULES)
         if self._undo or schedules is None:
             return
@@ -33,7 +35,7 @@ class MicroSteps:
                 self._undo.append(exchange_code(function, self._counting(name)))
 
     def detach(self) -> None:
-        """Everything is as it was. `start` in the same step goes on counting."""
+        """Restores everything. `start` in the same step continues the count."""
         undo_all(self._undo, self._capture)
 
     def begin_step(self) -> None:

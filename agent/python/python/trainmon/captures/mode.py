@@ -21,9 +21,9 @@ _has_torch_function = torch.overrides.has_torch_function
 
 
 class Mode(StackMode, CallMode, TorchFunctionMode):  # type: ignore[misc]
-    """What torch calls with every function. Its body is in Rust.
+    """The mode that torch calls with every function. Its body is in Rust.
 
-    Torch takes a mode off its stack while it runs: only the outermost of nested functions is seen, as in msprobe.
+    Torch removes a mode from its stack while it runs: only the outermost of nested functions is seen, as in msprobe.
     """
 
     _stack = Stack(_len, _push, _pop)
@@ -39,15 +39,15 @@ class Mode(StackMode, CallMode, TorchFunctionMode):  # type: ignore[misc]
         return torch._C._is_torch_function_enabled() is not False and super().push_if_absent()
 
     def start(self) -> None:
-        """Puts it on in the calling thread."""
+        """Activates it in the calling thread."""
         if self._undo is None:
             self._undo = replace(torch.overrides, "has_torch_function", self._without(_has_torch_function))
         if self.push_if_absent():
             self._threads.add(threading.get_ident())
 
     def _without(self, has_torch_function: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        """Modules ask this before they take a fast path (`nn.MultiheadAttention`, `nn.TransformerEncoder` in
-        evaluation): they are to take the path that they take without a capture."""
+        """Modules call this before they take a fast path (`nn.MultiheadAttention`, `nn.TransformerEncoder` in
+        evaluation): they must take the same path as without a capture."""
 
         def has(tensors: Any) -> bool:
             if _len() != 1 or _get(0) is not self:
@@ -61,7 +61,7 @@ class Mode(StackMode, CallMode, TorchFunctionMode):  # type: ignore[misc]
         return has
 
     def stop(self) -> None:
-        """Takes it off in the calling thread. In another one that started it, it stays and does nothing."""
+        """Deactivates it in the calling thread. In another thread that started it, it stays and does nothing."""
         if self._undo is not None:
             self._undo()
             self._undo = None

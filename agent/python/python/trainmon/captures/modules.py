@@ -1,4 +1,5 @@
-"""Modules: their calls, their gradients and those of their parameters, by hooks that are there while a capture is."""
+"""Modules: their calls, their gradients and those of their parameters, recorded by hooks that exist while a capture
+does."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from trainmon.hooks.torch_hooks import Hook, is_compiling
 
 
 class _Call:
-    """A module's call under way in a thread."""
+    """A module's call in progress in a thread."""
 
     __slots__ = ("backward", "call", "has_pushed", "module", "outer_error")
 
@@ -50,10 +51,8 @@ class ModuleHooks:
         neutral: bool,
         before_call: Callable[[], None] | None = None,
     ) -> None:
-        """`mode` is put on in threads where it is not on, while a module is called there; without `records` that is all
-        they do. `neutral`: the graph is left
-        as it is. `before_call` is called before
-        a module's call is recorded."""
+        """`mode` is activated in threads without it while a module is called there; without `records` the hooks do only
+        that. `neutral`: the graph is not changed. `before_call` is called before a module's call is recorded."""
         self._capture = capture
         self._mode = mode
         self._records = records
@@ -63,19 +62,19 @@ class ModuleHooks:
         self._neutral = NeutralPasses(self._handles) if neutral else None
         self._undo: list[Callable[[], object]] = []
         self._hooked: list[tuple[torch.nn.Module, Hook, Hook]] = []
-        #: By module, what is called when a call of it begins, and when it ends.
+        #: By module, the hooks for the begin and the end of a call.
         self._entering: dict[int, RemovableHandle] = {}
         self._leaving: dict[int, RemovableHandle] = {}
-        #: Threads that have the mode on, and the module they are in.
+        #: Threads in which the mode is active, and the module they are in.
         self._pushed: list[tuple[int, int]] = []
         self._is_detached = False
         self._calls = _Calls()
-        #: By parameter, the names it has in the modules that were called.
+        #: By parameter, its names in the modules that were called.
         self._parameters: dict[int, list[tuple[str, str]]] = {}
 
     def attach(self, model: torch.nn.Module, prefix: str) -> None:
-        """Hooks a model's modules. `prefix` stands before their paths. The model itself has no entry, as in msprobe,
-        but what it calls in another thread is seen."""
+        """Hooks a model's modules. `prefix` is put before their paths. The model itself has no entry, as in msprobe,
+        but its calls in another thread are seen."""
         if self._mode is not None and not is_compiled(model):
             self.attach_one(model, "")
         for name, module in named_modules(model):
@@ -98,7 +97,8 @@ class ModuleHooks:
         self._leaving[id(module)] = module.register_forward_hook(leaving, with_kwargs=True, always_call=True)
 
     def pause(self) -> Callable[[], None]:
-        """Takes the hooks of modules off; gives what puts them on again. Not while another thread needs one of them."""
+        """Removes the hooks of modules; returns the function that restores them. Not while another thread needs one of
+        them."""
         here = threading.get_ident()
         if self._is_detached or any(thread != here for thread, _ in self._pushed):
             return nothing
@@ -112,16 +112,16 @@ class ModuleHooks:
         return go_on
 
     def is_inside(self, module: object) -> bool:
-        """Whether the innermost call under way in this thread is this module's, or that of the wrapper that
-        `torch.compile` put around it."""
+        """Whether the innermost call in progress in this thread is this module's, or that of its `torch.compile`
+        wrapper."""
         calls = self._calls.open
         if not calls or calls[-1].call is None:
             return False
         return calls[-1].module is module or child(calls[-1].module, "_orig_mod") is module
 
     def detach(self) -> None:
-        """Removes all hooks. What takes the mode off in another thread, which is inside of a module now, goes when that
-        module's call ends."""
+        """Removes all hooks. The hook that deactivates the mode in another thread, inside of a module now, goes when
+        that module's call ends."""
         self._is_detached = True
         handles = [*self._entering.values(), *self._handles]
         self._handles.clear()
@@ -137,7 +137,7 @@ class ModuleHooks:
         self._calls.open.clear()
 
     def _hooks(self, name: str) -> tuple[Any, Any]:
-        # Torch takes a module's hooks together and then calls them. Without keywords: one of them has taken ours away.
+        # Torch collects a module's hooks and then calls them. Without keywords: one of them has removed ours.
         def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
             if kwargs is None:
                 return None
@@ -163,7 +163,7 @@ class ModuleHooks:
             self._before_call()
         records = self._records and bool(name)
         call = self._capture.begin_module(name, args, kwargs) if records else None
-        # Before what may fail: `_leave` takes the topmost of this module.
+        # Before code that may fail: `_leave` takes the topmost of this module.
         is_seen = call is not None or not records
         has_pushed = is_seen and self._mode is not None and self._mode.push_if_absent()
         state = _Call(module, call, has_pushed)
@@ -204,7 +204,8 @@ class ModuleHooks:
         return None if hooked is output else hooked
 
     def _take(self, module: torch.nn.Module) -> _Call | None:
-        """The innermost call of this module. Those inside it that never ended (they raised no `Exception`) are gone."""
+        """The innermost call of this module. Calls inside it that never ended (they raised no `Exception`) are
+        discarded."""
         calls = self._calls.open
         for place in range(len(calls) - 1, -1, -1):
             if calls[place].module is module:
@@ -216,7 +217,7 @@ class ModuleHooks:
         return None
 
     def _leave_thread(self, state: _Call) -> None:
-        """What was put on for the call."""
+        """Undoes what was activated for the call."""
         if not state.has_pushed or self._mode is None:
             return
         self._mode.pop()
@@ -255,7 +256,7 @@ class ModuleHooks:
 
 
 def _around_compiled(module: torch.nn.Module, entering: Any, leaving: Any) -> Callable[..., Any]:
-    """What stands in for the compiled call of a module that was compiled in place."""
+    """The replacement of the compiled call of a module that was compiled in place."""
     original = module._compiled_call_impl
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -280,7 +281,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def scripted_modules(model: torch.nn.Module) -> list[str]:
-    """The paths of scripted modules, which have no entry; of those in one another the outer one."""
+    """The paths of scripted modules, which have no entry; of nested ones the outer one."""
     found: list[str] = []
     for name, module in model.named_modules():
         is_inside = any(name.startswith(f"{outer}.") or not outer for outer in found)
@@ -290,8 +291,8 @@ def scripted_modules(model: torch.nn.Module) -> list[str]:
 
 
 def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """What is hooked of a model: everything in it, and the model itself where it is compiled. What is inside of a
-    compiled module is passed over; so are scripted ones and FSDP's wrappers."""
+    """The modules of a model to hook: all of its modules, and the model itself if it is compiled. The inside of a
+    compiled module, scripted modules and FSDP's wrappers are skipped."""
     compiled: list[str] = []
     for name, module in model.named_modules():
         if any(name == prefix or name.startswith(f"{prefix}.") for prefix in compiled):

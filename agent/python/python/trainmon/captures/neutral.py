@@ -1,4 +1,4 @@
-"""A module's gradients, caught on its tensors: the graph stays as it is."""
+"""A module's gradients, recorded at its tensors: the graph is not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from trainmon._trainmon import ModuleCall
 
-#: What is called with a tensor's gradient.
+#: Receives a tensor's gradient.
 Arrived = Callable[[Any], None]
 
 
@@ -24,25 +24,25 @@ class _Waiting(threading.local):
 
 
 class NeutralPasses:
-    """The backward passes of all modules, and in which order they begin and end where they share a tensor."""
+    """The backward passes of all modules, and the order in which they begin and end if they share a tensor."""
 
     def __init__(self, handles: list[Any]) -> None:
-        """Adds to `handles` what removes its hooks: on leaves they would stay for ever."""
+        """Adds to `handles` the handles of its hooks: on leaves they would stay for ever."""
         self._handles = handles
-        #: By tensor and version: what is written in place afterwards has another gradient.
+        #: By tensor and version: a tensor that is written in place afterwards has another gradient.
         self._hooked: dict[tuple[int, int], _Hooked] = {}
         self._waiting = _Waiting()
 
     def of(self, call: ModuleCall, outer: NeutralPass | None) -> NeutralPass:
-        """The pass of a call that runs in another one."""
+        """The pass of a call that runs inside another one."""
         return NeutralPass(self, call, outer)
 
     def forget(self) -> None:
-        """Nothing of it is needed any more."""
+        """Discards everything."""
         self._hooked.clear()
 
     def await_gradients(self, tensors: Sequence[torch.Tensor], arrived: Arrived, *, leaves: bool) -> None:
-        """Calls `arrived` with the gradients of all these tensors when they are there. `leaves`: a pass ends with
+        """Calls `arrived` with the gradients of all these tensors when they are complete. `leaves`: a pass ends with
         them."""
         if len(tensors) != 1:
             self._handles.append(torch.autograd.graph.register_multi_grad_hook(list(tensors), arrived))
@@ -59,13 +59,13 @@ class NeutralPasses:
             hooked.enters.insert(0, arrived)
 
     def begins(self, one: NeutralPass) -> None:
-        """Ends those that no gradient leaves, but for the ones that this pass is inside of."""
+        """Ends passes that no gradient leaves, except those that contain this pass."""
         waiting = self._waiting.passes
         while waiting and not one.is_inside(waiting[-1]):
             waiting.pop().end(())
 
     def waits(self, one: NeutralPass) -> None:
-        """No gradient leaves it: it ends when another pass begins, or when the whole backward is over."""
+        """Marks a pass that no gradient leaves: it ends when another pass begins, or with the whole backward."""
         waiting = self._waiting.passes
         try:
             if not waiting:
@@ -73,7 +73,7 @@ class NeutralPasses:
                 torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_all(waiting))
             waiting.append(one)
         except RuntimeError:
-            # The engine does not run: somebody calls hooks by hand.
+            # The engine does not run: hooks are being called by hand.
             one.end(())
 
 
@@ -83,13 +83,13 @@ def _end_all(waiting: list[NeutralPass]) -> None:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How often it was written in place; 0 where torch does not count."""
+    """The number of in-place writes; 0 if torch does not count them."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 class _Hooked:
-    """The one hook on a tensor. What ends with its gradient is called before what begins with it; of passes in one
-    another the inner one ends first, and the outer one begins first."""
+    """The one hook on a tensor. Passes that end with its gradient are called before those that begin with it; of nested
+    passes the inner one ends first, and the outer one begins first."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = weakref.ref(tensor)
@@ -102,9 +102,9 @@ class _Hooked:
 
 
 class NeutralPass:
-    """The backward of one call of a module, caught by hooks on the tensors themselves, which leave the graph as it is.
+    """The backward of one call of a module, recorded by hooks on the tensors themselves, without a change to the graph.
 
-    Sums of gradients are added in the order they are without a capture. Of an input that others use, too, it tells the
+    Sums of gradients are added in the same order as without a capture. For an input with several users it records the
     whole gradient, not this module's share of it."""
 
     def __init__(self, passes: NeutralPasses, call: ModuleCall, outer: NeutralPass | None) -> None:
@@ -116,25 +116,25 @@ class NeutralPass:
         self._of: tuple[Any, ...] | None = None
 
     def is_inside(self, other: NeutralPass) -> bool:
-        """Whether its call ran in the other's."""
+        """Whether its call ran inside the other's."""
         outer = self._outer
         while outer is not None and outer is not other:
             outer = outer._outer
         return outer is other
 
     def take_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, as they are."""
+        """The arguments, unchanged."""
         self._inputs = [(one, version_of(one) if isinstance(one, torch.Tensor) else 0) for one in args]
         return args
 
     def take_outputs(self, output: Any) -> Any:
-        """What came out, as it is."""
+        """The outputs, unchanged."""
         inputs, self._inputs = self._inputs, []
         values = tuple(_leaves_of(output))
         place_of = {id(value): place for place, value in enumerate(values) if isinstance(value, torch.Tensor)}
         passed = [place_of.get(id(one)) for one, _ in inputs]
         if any(place is not None for place in passed):
-            # It gives what it is given, as `Identity`, or what it has written into, as an activation in place.
+            # It returns its input, as `Identity`, or what it has written into, as an activation in place.
             kept = [
                 place if place is not None and version_of(one) == version else None
                 for place, (one, version) in zip(passed, inputs, strict=True)
@@ -153,20 +153,21 @@ class NeutralPass:
             self._passes.waits(self)
 
     def _passes_through(self, of: tuple[Any, ...], kept: list[int | None]) -> None:
-        """`kept`: for each input, which output it is, unchanged."""
+        """`kept`: for each input, the index of the output that it is, unchanged."""
         is_unchanged = None not in kept
         self._enters(of, has_inputs=is_unchanged)
         if is_unchanged:
             self.end(tuple(of[place] for place in kept if place is not None))
 
     def end(self, into: tuple[Any, ...]) -> None:
-        """The gradients that leave it are there."""
+        """Records the gradients that leave it."""
         of, self._of = self._of, None
         if of is not None:
             self._call.end_backward(into, of)
 
     def _await(self, values: tuple[Any, ...], arrived: Callable[[tuple[Any, ...]], None], *, leaves: bool) -> bool:
-        """Calls `arrived` when all gradients of the tensors among the values are there; whether there are such."""
+        """Calls `arrived` when all gradients of the tensors among the values are complete. Returns whether there are
+        any."""
         places = [place for place, one in enumerate(values) if isinstance(one, torch.Tensor) and one.requires_grad]
         if not places:
             return False
@@ -182,12 +183,12 @@ class NeutralPass:
         return True
 
 
-#: Containers in one another are looked into so deep.
+#: The depth to which nested containers are searched.
 _DEPTH = 4
 
 
 def _leaves_of(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """The values of lists, tuples, mappings (an HF `ModelOutput`) and dataclasses in one another, in their order."""
+    """The values of nested lists, tuples, mappings (an HF `ModelOutput`) and dataclasses, in their order."""
     if depth and isinstance(value, list | tuple):
         for one in value:
             yield from _leaves_of(one, depth - 1)

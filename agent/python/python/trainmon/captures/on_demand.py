@@ -1,7 +1,7 @@
-"""Captures that are asked for while the training runs: by `trainmon ctl dump`, a signal, the config file or an alert.
+"""Captures that are requested while the training runs: by `trainmon ctl dump`, a signal, the config file or an alert.
 
-The monitor agrees on the steps with the other ranks. Here a step is captured when it is due: from the end of the step
-before to its own end. Without a request one number is looked at per step, and nothing is in place.
+The monitor agrees on the steps with the other ranks. A step that is due is captured from the end of the step before to
+its own end. Without a request, one number is read per step, and nothing is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CapturesOnDemand:
-    """Captures the steps of one watch that were asked for."""
+    """Captures the requested steps of one watch."""
 
     def __init__(
         self,
@@ -32,64 +32,64 @@ class CapturesOnDemand:
         is_list: bool,
         signal: bool | None,
     ) -> None:
-        """`signal`: whether SIGUSR1 asks for a capture; None where that hurts nobody."""
+        """`signal`: whether SIGUSR1 requests a capture; None: if that conflicts with nothing."""
         self._models = [weakref.ref(model) for model in models]
         self._is_list = is_list
         self._monitor = monitor
         self._guard = guard
         self._session: CaptureSession | None = None
         self._ticket: CaptureTicket | None = None
-        #: The step captured last: an attempt that follows has its number, and is not captured again.
+        #: The step captured last: a further attempt has its number, and is not captured again.
         self._captured: int | None = None
-        #: What the tensors of the step captured last took: the next one of the same request takes as much.
+        #: The size of the tensors of the step captured last: an estimate for the next one of the same request.
         self._volume: int | None = None
         self._volume_of: int | None = None
         monitor.offer_captures()
         self.signal = CaptureSignal(monitor, signal)
 
     def begin_next_step(self) -> None:
-        """A step begins: what was captured of the one before is written, and this one is captured if it is due."""
+        """Begins a step: writes the data of the step before, and captures this one if it is due."""
         if self._ticket is not None:
             if self._ticket.step == self._monitor.step:
-                # The loop gave the step up and begins it anew: both attempts are in one dump.
+                # The loop gave the step up and begins it again: both attempts are in one dump.
                 return
             self._end()
         if self._monitor.capture_is_due and self._monitor.step != self._captured:
             self._begin()
 
     def leave_out(self) -> None:
-        """The optimizer leaves out the step in progress: its next attempt has the same number, and is another one."""
+        """Handles a skipped step: its next attempt has the same number, but is captured separately."""
         if self._ticket is not None:
             self._end()
 
     def detach(self) -> None:
-        """Nothing is captured any more; what is being captured is written."""
+        """Stops capturing; data captured so far is written."""
         self.signal.remove()
         if self._ticket is not None:
             self._end("the watch was closed in the middle of the step")
 
-    # A step that is run again (`trainmon.replay`).
+    # A step that is replayed (`trainmon.replay`).
 
     def take(self) -> CaptureTicket | None:
-        """The capture of a step that is due to be run again; None if it cannot be, and the user was told."""
+        """The capture of a step whose replay is due; None if that is impossible, and the user was informed."""
         self._ticket = self._monitor.begin_capture()
         return self._ticket
 
     def start(self, ticket: CaptureTicket) -> str | None:
-        """Captures what is called from now on; why not, if that cannot be."""
+        """Captures calls from now on; returns the reason if that is impossible."""
         try:
             return self._start(ticket)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
     def stop(self) -> None:
-        """What is called from now on is not captured."""
+        """Stops capturing calls."""
         if self._session is not None:
             self._session.stop()
 
     def end(self, why: str | None, replayed: tuple[bool | None, bool] | None) -> None:
-        """Writes what was captured. `replayed`: whether the losses have the bits of the first time, and whether they
-        and the gradients are finite."""
+        """Writes the captured data. `replayed`: whether the losses are bitwise equal to the first time, and whether
+        they and the gradients are finite."""
         self._end(why, replayed)
 
     def _begin(self) -> None:
@@ -102,19 +102,19 @@ class CapturesOnDemand:
             self._end(why)
 
     def _start(self, ticket: CaptureTicket) -> str | None:
-        """Puts the capture in place; why not, if it cannot be."""
+        """Installs the capture; returns the reason if that is impossible."""
         from trainmon.captures.session import CaptureSession
 
         config = CaptureConfig.read(ticket.config, "capture", "{}", False)
         models = [model for one in self._models if (model := one()) is not None]
-        # Gradients keep their bits: nobody chose a step whose numbers may differ.
+        # Gradients keep their bits: the user did not choose a step whose numbers may differ.
         volume = self._volume if self._volume_of == ticket.step - 1 else None
         session = CaptureSession(config, neutral=True, tell=self._monitor.say, volume=volume)
         if not session.begin(ticket.step, ticket.rank):
             return "another capture is on, or its files cannot be written"
         self._session = session
         session.start(models, self._is_list)
-        return None if session.capture.is_on else "it cannot be put in place here"
+        return None if session.capture.is_on else "it cannot be installed here"
 
     def _end(self, why: str | None = None, replayed: tuple[bool | None, bool] | None = None) -> None:
         ticket, self._ticket = self._ticket, None
@@ -124,7 +124,7 @@ class CapturesOnDemand:
             size = 0
             try:
                 session.stop()
-                # Waits for the tensors' files: what is known of them before is not all.
+                # Waits for the tensors' files: before that, their outcome is unknown.
                 unwritten = session.write()
                 progress = session.capture.progress()
                 if progress is not None:
@@ -140,7 +140,7 @@ class CapturesOnDemand:
 
 
 def captures_on_demand(model: Any, models: Sequence[Any], monitor: Monitor, guard: Guard) -> CapturesOnDemand | None:
-    """What captures on demand, where the config lets anybody ask; else None."""
+    """The captures on demand, if the config allows requests; else None."""
     settings = monitor.settings()
     if not settings.has_captures:
         return None

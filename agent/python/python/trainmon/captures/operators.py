@@ -1,7 +1,7 @@
-"""Which functions of torch are captured, and by what names.
+"""The captured functions of torch, and their names.
 
-The names are msprobe's: prefix, and the last part of the function's own. Which functions: those that torch lets itself
-be overridden (`torch.overrides`), without what only asks a tensor something, moves its memory, or is internal.
+The names are msprobe's: prefix, and the last part of the function's own. The functions are those that torch allows to
+override (`torch.overrides`), without those that only query a tensor, move its memory, or are internal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from trainmon.common.places import directory_of
 
-#: Where torch's own code lies.
+#: The directory of torch's own code.
 _TORCH = directory_of(torch.__file__)
 
 
@@ -25,7 +25,7 @@ def _words(text: str) -> list[str]:
 
 
 class Operator(NamedTuple):
-    """A function to be captured."""
+    """A captured function."""
 
     prefix: str
     """`Functional`, `Tensor`, `Torch`, `VF`."""
@@ -37,7 +37,7 @@ class Operator(NamedTuple):
     """What is bound there."""
 
 
-#: Methods that tell of a tensor or hand out its memory, and internal ones, by pattern.
+#: Methods that query a tensor or expose its memory, and internal ones, by pattern.
 _NO_METHODS = _words(
     "is_* q_* qscheme dequantize int_repr *storage* *dense* *sparse* *coalesce* *indices values to_mkldnn"
     # Queries and conversions to Python.
@@ -48,12 +48,12 @@ _NO_METHODS = _words(
     " conj_physical_ select_scatter"
     # Graphs and hooks.
     " backward register_hook register_post_accumulate_grad_hook"
-    # What msprobe leaves to its inner calls, or does not know.
+    # Functions of which msprobe captures the inner calls, or which it does not know.
     " cdouble chalf cross hash_tensor index index_reduce* istft nonzero_static positive put random_ scatter_reduce*"
     " subtract_ swapaxes_ trace uniform_"
 )
 
-#: The methods with two underscores that are operators. The others serve Python.
+#: The double-underscore methods that are operators. The others serve Python.
 _DUNDERS = [
     f"__{name}__"
     for name in _words(
@@ -66,7 +66,7 @@ _DUNDERS = [
 #: Methods that `torch.overrides` does not name.
 _MORE_METHODS = ["eig", "lstsq", "q_zero_point", "solve", "stride", "symeig", "unflatten"]
 
-#: Functions of `torch` that are none, by pattern.
+#: Functions of `torch` that are no operators, by pattern.
 _NO_FUNCTIONS = _words(
     "_* *_copy sym_* q_* quantize* fake_quantize* fbgemm* *fake_quant miopen* is_* *indices rnn_* *_like view_as_*"
     " adjoint allclose as_strided_* autocast batch_norm bitwise_left_shift bitwise_right_shift complex conj"
@@ -78,8 +78,8 @@ _NO_FUNCTIONS = _words(
     " gru"
 )
 
-#: Functions of `torch` that `torch.overrides` does not name (most make a tensor out of nothing), or that a pattern
-#: above would leave out.
+#: Functions of `torch` that `torch.overrides` does not name (most create a tensor), or that a pattern above would
+#: exclude.
 _MORE_FUNCTIONS = _words(
     "_adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm"
     " _fused_adamw_ _softmax_backward_data arange bartlett_window blackman_window eig eye full full_like"
@@ -88,17 +88,17 @@ _MORE_FUNCTIONS = _words(
     " triu_indices vander"
 )
 
-#: Functions of `torch.linalg` that are none.
+#: Functions of `torch.linalg` that are no operators.
 _NO_LINALG = _words("LinAlgError cholesky eig eigh eigvals eigvalsh ldl_solve lu_solve solve_triangular tensorinv")
 
-#: Functions of `torch.nn.functional` that are none, and those that `torch.overrides` does not name.
+#: Functions of `torch.nn.functional` that are no operators, and those that `torch.overrides` does not name.
 _NO_FUNCTIONAL = ["_threshold", "linear_cross_entropy", "log_sigmoid", "native_channel_shuffle", "rms_norm"]
 _MORE_FUNCTIONAL = _words(
     "celu_ elu_ hardsigmoid hardswish hardtanh_ leaky_relu_ logsigmoid relu_ rrelu_ selu_ sigmoid tanh threshold"
     " threshold_ upsample upsample_bilinear upsample_nearest"
 )
 
-#: What `a + b` and its like are called as: torch tells a mode of the method only.
+#: The function names of `a + b` and the like: torch passes only the method to a mode.
 SPELLED_AS = {
     **{f"__{name}__": name for name in _words("add div ge gt le lt matmul mul ne sub")},
     **{f"__i{name}__": f"{name}_" for name in _words("add div mul sub")},
@@ -114,7 +114,7 @@ SPELLED_AS = {
 
 
 def allocations() -> Iterator[Any]:
-    """Functions that give memory nobody has written yet. They are no operators, to msprobe either."""
+    """Functions that allocate uninitialised memory. They are no operators, as in msprobe."""
     for owner, names in (
         (torch, ("empty", "empty_like", "empty_permuted", "empty_strided")),
         (torch.Tensor, ("new_empty", "new_empty_strided")),
@@ -123,8 +123,8 @@ def allocations() -> Iterator[Any]:
 
 
 def unseen_methods() -> Iterator[tuple[str, Any]]:
-    """Operators' methods that msprobe does not see (`-a`, `a /= b`), and what a mode is called with: their calls are
-    none of the methods they are made of."""
+    """Operators' methods that msprobe does not see (`-a`, `a /= b`), and the functions that a mode receives for them:
+    their calls are none of the methods they are made of."""
     named = tensor_names()
     methods = {id(getattr(torch.Tensor, name, None)) for name in named}
     for name in dir(torch.Tensor):
@@ -134,7 +134,7 @@ def unseen_methods() -> Iterator[tuple[str, Any]]:
     yield "__rand__", torch.Tensor.bitwise_and
 
 
-#: The same of functions: they do nothing but call another.
+#: The same for functions: they do nothing but call another.
 CALLS = {
     "sigmoid": torch.Tensor.sigmoid,
     "tanh": torch.Tensor.tanh,
@@ -145,7 +145,7 @@ CALLS = {
 
 
 def operators() -> Iterator[Operator]:
-    """All of them. Where one function has several names (`F.conv1d` is `torch.conv1d`), the first is its name."""
+    """All operators. Of a function with several names (`F.conv1d` is `torch.conv1d`), the first is used."""
     yield Operator("VF", "lstm", torch._VF, torch._VF.lstm)
     yield from _bound("Functional", torch.nn.functional, functional_names())
     yield from _bound("Tensor", torch.Tensor, tensor_names())
@@ -195,28 +195,28 @@ def _bound(prefix: str, owner: Any, names: list[str]) -> Iterator[Operator]:
 
 
 def _without_keeping(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function in C++ that `seed_all(rm_dropout=True)` has wrapped: a mode is called with it."""
+    """The C++ function that `seed_all(rm_dropout=True)` has wrapped: a mode is called with it."""
     inner = getattr(function, "__wrapped__", None)
     if hasattr(function, "_keeps_everything") and isinstance(inner, types.BuiltinFunctionType):
         return inner
     return function
 
 
-#: What a Python function of torch asks before its own work.
+#: The checks that a Python function of torch makes before its own work.
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
-#: Methods whose inside is nobody's business: they print, copy or store a tensor.
+#: Methods whose inner calls are not captured: they print, copy or store a tensor.
 _QUIET = _words("__repr__ __format__ __deepcopy__ __reduce_ex__ __setstate__ __array__ __dlpack__ storage")
 
 
 def inside_of(function: types.FunctionType) -> Any:
-    """The body of a Python function of torch without its question whether a mode is on; none if it has no such
-    question. `Tensor.backward` and `torch.autograd.grad` are such: what is recomputed inside is to be seen."""
+    """The body of a Python function of torch without its check for a mode; None if it has no such check.
+    `Tensor.backward` and `torch.autograd.grad` are such: recomputation inside them must be seen."""
     if function.__name__ in _QUIET or not _is_torchs(function):
         return None
     wrapped = getattr(function, "__wrapped__", None)
     if isinstance(wrapped, types.FunctionType):
-        # A method of an operator, with the question around it; or a logger around a function that asks.
+        # A method of an operator, with the check around it; or a logger around a function that checks.
         return inside_of(wrapped) or (None if _asks(wrapped) else wrapped)
     if wrapped is not None:
         return wrapped
@@ -230,8 +230,8 @@ def inside_of(function: types.FunctionType) -> Any:
 
 
 def _is_torchs(function: types.FunctionType) -> bool:
-    """Whether torch wrote it. The host may have put a function of its own in the place of torch's: it is called as it
-    is, for what it wraps would ask the mode, which is given the host's function again."""
+    """Whether torch wrote it. The host may have replaced torch's function by its own: it is called unchanged, because
+    the wrapped function would ask the mode, which receives the host's function again."""
     return function.__code__.co_filename.startswith(_TORCH)
 
 

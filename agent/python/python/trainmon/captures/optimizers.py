@@ -1,4 +1,4 @@
-"""What runs inside an optimizer's step, or clips gradients, is told apart from the model in `construct.json`."""
+"""Entries for an optimizer's step and for gradient clipping in `construct.json`, apart from the model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 
 
 class _Steps(threading.local):
-    """Optimizers' steps under way in a thread: the frame that runs each, and the parent before it."""
+    """Optimizers' steps in progress in a thread: the frame that runs each, and the previous parent."""
 
     def __init__(self) -> None:
         self.open: list[tuple[FrameType | None, str | None]] = []
 
 
 class OptimizerNodes:
-    """`optimizer` and `clip_grad` as parents of what they call."""
+    """`optimizer` and `clip_grad` as parents of the calls inside them."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -35,14 +35,14 @@ class OptimizerNodes:
         self._steps = _Steps()
 
     def attach(self) -> None:
-        """From here on they are parents."""
+        """Starts setting them as parents."""
         if self._undo:
             return
         self._capture.set_parent_check(self.forget_failed)
         self._put_in_place()
 
     def pause(self) -> Callable[[], None]:
-        """Takes the hooks away; gives what puts them back. Steps under way stay parents."""
+        """Removes the hooks; returns the function that restores them. Steps in progress stay parents."""
         if not self._undo:
             return nothing
         undo_all(self._undo, self._capture)
@@ -59,16 +59,16 @@ class OptimizerNodes:
                 self._undo.append(exchange_code(function, self._clipping))
 
     def detach(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         undo_all(self._undo, self._capture)
-        # Frames hold what their calls held.
+        # Frames keep the objects of their calls alive.
         self._steps = _Steps()
         self._capture.set_parent(None)
         self._capture.set_parent_check(None)
 
     def forget_failed(self) -> None:
-        """A step that raised has told nobody that it ended: what follows does not stand under it. A step that is under
-        way, and calls the model as LBFGS does, goes on."""
+        """Discards steps that raised, which reported no end: later calls are not put under them. A step in progress
+        that calls the model, as LBFGS does, stays."""
         steps = self._steps.open
         while steps and not _is_running(steps[-1][0]):
             self._capture.set_parent(steps.pop()[1])
@@ -81,7 +81,7 @@ class OptimizerNodes:
 
     def _ends(self, *_arguments: Any) -> None:
         steps, frame = self._steps.open, sys._getframe().f_back
-        # Those inside of it have failed, and were caught.
+        # Steps inside of it have failed, and were caught.
         while steps:
             of, before = steps.pop()
             self._capture.set_parent(before)

@@ -1,4 +1,4 @@
-"""Taking away what sees calls: for good, or while something runs that must be as it is without a capture."""
+"""Removal of what records calls: for good, or while code runs that must run as without a capture."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainmon._trainmon import Capture
 
 
 class Pausing(Protocol):
-    """A part of a capture that can step aside."""
+    """A part of a capture that can be paused."""
 
     def pause(self) -> Callable[[], None]:
-        """Takes away what it put in place, and gives what puts it back."""
+        """Removes what it installed, and returns the function that restores it."""
 
 
 class Stack(NamedTuple):
@@ -26,23 +26,23 @@ class Stack(NamedTuple):
 
 
 class StackMode:
-    """A mode that sees what is called in the threads where it is on."""
+    """A mode that receives the calls of the threads in which it is active."""
 
     _stack: ClassVar[Stack]
 
     def is_on(self) -> bool:
-        """Whether it is on in this thread."""
+        """Whether it is active in this thread."""
         raise NotImplementedError
 
     def push_if_absent(self) -> bool:
-        """Puts the mode on in this thread; whether it was not on already."""
+        """Activates the mode in this thread; returns whether it was inactive."""
         if self.is_on():
             return False
         self._stack.push(self)
         return True
 
     def pop(self) -> None:
-        """Takes the mode off in this thread, wherever on the stack it lies; the others stay in their order."""
+        """Deactivates the mode in this thread, wherever it is on the stack; the others keep their order."""
         above: list[Any] = []
         while self._stack.length():
             top = self._stack.pop()
@@ -53,7 +53,7 @@ class StackMode:
             self._stack.push(one)
 
     def pause(self) -> Callable[[], None]:
-        """Takes it off in this thread; gives what puts it on again."""
+        """Deactivates it in this thread; returns the function that activates it again."""
         if not self.is_on():
             return nothing
         self.pop()
@@ -65,23 +65,23 @@ class StackMode:
 
 
 def nothing() -> None:
-    """What a part gives that had nothing in place."""
+    """The restoring function of a part that had nothing installed."""
 
 
 class Pauses:
-    """Pauses of a capture: some parts are in place for the whole process, others for one thread each.
+    """Pauses of a capture: some parts are installed for the whole process, others for one thread each.
 
-    Pauses may lie in one another, and be in several threads at once: what is the process's comes back with the last."""
+    Pauses may be nested, and exist in several threads at once: the parts of the process return with the last pause."""
 
     def __init__(self, is_on: Callable[[], bool]) -> None:
-        """`is_on`: whether the capture is on still; else nothing comes back."""
+        """`is_on`: whether the capture is still on; else nothing is restored."""
         self._is_on = is_on
         self._lock = threading.Lock()
         self._count = 0
         self._put_back: list[Callable[[], None]] = []
 
     def pause(self, of_process: Iterable[Pausing], of_thread: Iterable[Pausing]) -> Callable[[], None]:
-        """Begins one; gives what ends it, in the same thread."""
+        """Begins a pause; returns the function that ends it, in the same thread."""
         with self._lock:
             self._count += 1
             if self._count == 1:
@@ -101,7 +101,7 @@ class Pauses:
         while put_back:
             resume = put_back.pop()
             if self._is_on():
-                # The others come back, whatever one raises.
+                # The others are restored, whatever one raises.
                 with contextlib.suppress(Exception):
                     resume()
 
@@ -110,21 +110,21 @@ def _paused(part: Pausing) -> Callable[[], None]:
     try:
         return part.pause()
     except Exception:
-        # It stays in place: the training outranks what is seen of it.
+        # It stays installed: the training is more important than its capture.
         return nothing
 
 
 def undo_all(undo: list[Callable[[], Any]], capture: Capture) -> None:
-    """Does and forgets all of it, the latest first. What is raised is noted, and keeps nothing else in place."""
+    """Runs and discards all of them, the latest first. Errors are logged and stop no other."""
     while undo:
         guarded(undo.pop(), capture)
 
 
 def guarded(act: Callable[[], Any], capture: Capture) -> None:
-    """Does it. What is raised is noted in the step's log."""
+    """Runs it. Errors are written to the step's log."""
     try:
         act()
     except Exception as error:
-        # Not even an error whose text cannot be had may reach the host.
+        # Even an error whose text cannot be formatted must not reach the host.
         with contextlib.suppress(Exception):
             capture.note("stop", f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""`random_save`: who draws random numbers, in the order of the calls."""
+"""`random_save`: the calls of random functions, in order."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from trainmon.common.notices import say
 from trainmon.hooks.replacement import replace
 from trainmon.signals.stacks import stack_from
 
-#: What generators have besides drawing.
+#: Names in generators' modules that do not draw.
 _NO_DRAWING = {"seed", "getstate", "setstate", "get_state", "set_state", "default_rng"}
 _NO_DRAWING |= {"get_bit_generator", "set_bit_generator", "test"}
-#: What numpy no longer lists.
+#: Functions that numpy no longer lists.
 _OLDER = ("random_integers", "ranf", "sample")
 
 
 class RandomCalls:
-    """A file of random calls, and what writes it: a row for each, its name and the stack it came from."""
+    """A CSV file of random calls: one row per call, with its name and the stack it came from."""
 
     _current: ClassVar[RandomCalls | None] = None
 
@@ -43,7 +43,7 @@ class RandomCalls:
         self._rank = rank_of_process(None)
         self._path = self._named()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        # Line by line: what was drawn last is there when the process is killed.
+        # Line by line: the last call is in the file when the process is killed.
         self._file = os.fdopen(os.open(self._path, flags, 0o640), "a", buffering=1, encoding="utf-8", newline="")
         self._rows = csv.writer(self._file)
         self._rows.writerow(("api_name", "stack"))
@@ -53,19 +53,19 @@ class RandomCalls:
         self._undo: list[Callable[[], object]] = []
 
     def start(self) -> None:
-        """From here on calls are written."""
+        """Starts writing calls."""
         for library, owner, name in drawing_functions():
             self._replace(library, owner, name)
 
     def stop(self) -> None:
-        """Everything is as it was; the file is whole."""
+        """Restores the random functions and completes the file."""
         if RandomCalls._current is self:
             RandomCalls._current = None
         # Two threads may end it at once.
         with contextlib.suppress(IndexError):
             while True:
                 self._undo.pop()()
-        # A disk that was full refuses the rest of the buffer again; the file is closed nevertheless.
+        # A disk that was full refuses the rest of the buffer again; close the file nevertheless.
         with contextlib.suppress(OSError, ValueError):
             self._file.close()
 
@@ -74,7 +74,7 @@ class RandomCalls:
 
         @functools.wraps(original)
         def draw(*args: Any, **kwargs: Any) -> Any:
-            # One may draw by means of another: the user called the outer one.
+            # One may call another: the user called the outer one.
             if getattr(self._inside, "is_drawing", False) or os.getpid() != self._process:
                 return original(*args, **kwargs)
             self._inside.is_drawing = True
@@ -96,12 +96,12 @@ class RandomCalls:
                 self._counts[name] += 1
                 self._rows.writerow((f"{name}.{number}", stack_from(sys._getframe(2))))
         except Exception as error:
-            # The training draws on.
-            say(f"random_save: `{self._path}` ends here: {error}")
+            # The training continues.
+            say(f"random_save: cannot write to `{self._path}` any more: {error}")
             self.stop()
 
     def _follow_rank(self) -> None:
-        """The process may have joined its group since."""
+        """Updates the rank: the process may have joined its group since."""
         if self._rank is not None or (rank := rank_of_process(None)) is None:
             return
         self._rank = rank
@@ -114,10 +114,12 @@ class RandomCalls:
 
 def random_save(output_path: str = "./output") -> RandomCalls:
     """Writes every call of a random function of Python, numpy and torch, with its stack, to
-    `<output_path>/random_rank<n>_<time>.csv`: two runs that draw differently differ there first.
+    `<output_path>/random_rank<n>_<time>.csv`. The first difference between two files is the first place where two runs
+    draw differently.
 
-    `stop` of what it gives ends that; a second call goes on with the first one's file. Raises `TypeError` if it is no
-    path, `OSError` if nothing can be written there. Cost: some 50 us for each call of such a function.
+    Call `stop` of the returned object to end it; a second `random_save` continues the first one's file. Raises
+    `TypeError` if `output_path` is no path, `OSError` if the file cannot be written. Cost: some 50 us per call of a
+    random function.
     """
     if not isinstance(output_path, str):
         raise TypeError(f"random_save: output_path: expected a text, found `{type(output_path).__name__}`")
@@ -130,9 +132,9 @@ def random_save(output_path: str = "./output") -> RandomCalls:
 
 
 def drawing_functions() -> Iterator[tuple[str, Any, str]]:
-    """The library's name in the file, where the function is bound, and its name."""
+    """The library's name in the file, the object that holds the function, and its name."""
     for name in random.__all__:
-        # A class is none: it makes another generator.
+        # A class is none: it creates another generator.
         if name not in _NO_DRAWING and not isinstance(getattr(random, name), type):
             yield "python_random", random, name
     numpy = sys.modules.get("numpy.random")

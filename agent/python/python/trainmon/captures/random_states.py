@@ -1,4 +1,4 @@
-"""The states of the random generators that a training draws from."""
+"""The states of the random generators."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 
 def random_states() -> Callable[[], None]:
-    """Keeps the states of Python's, numpy's and torch's generators, of every device where there are any; gives what
-    puts them back. Waits for no device: torch keeps their generators' states on the host."""
+    """Keeps the states of Python's, numpy's and torch's generators, of every device; returns the function that restores
+    them. Waits for no device: torch keeps their generators' states on the host."""
     python, cpu = random.getstate(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     numpy = numpy_if_there()
@@ -29,7 +29,7 @@ def random_states() -> Callable[[], None]:
 
 
 def numpy_if_there() -> Any:
-    """The module; None where it is not installed."""
+    """The module numpy; None if it is not installed."""
     try:
         import numpy as np
     except ImportError:

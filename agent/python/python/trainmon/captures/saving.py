@@ -1,4 +1,4 @@
-"""Single values written by a script: `save_tensor`, `SingleSave`."""
+"""Single values that a script saves: `save_tensor`, `SingleSave`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _numbers = itertools.count()
 
 
 def save_tensor(tensor: torch.Tensor, path: str) -> str:
-    """Writes a tensor to `<path without its ending>_<number>.pt` and gives the file's name.
+    """Writes a tensor to `<path without its suffix>_<number>.pt` and returns the file's name.
 
-    The numbers count all files of the process. Raises `ValueError` if the directory does not exist or the path holds
+    The numbers count all files of the process. Raises `ValueError` if the directory does not exist or the path contains
     `..`, `TypeError` if it is no tensor. The tensor is copied to the host first.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"save_tensor: expected a tensor, found `{type(tensor).__name__}`")
     base = Path(path)
     if ".." in base.parts:
-        raise ValueError(f"save_tensor: `{path}` holds `..`: name the directory itself")
+        raise ValueError(f"save_tensor: `{path}` contains `..`: use the directory's own path")
     if not base.parent.is_dir():
-        raise ValueError(f"save_tensor: `{base.parent}` is no directory to write to")
+        raise ValueError(f"save_tensor: `{base.parent}` is not a directory")
     target = base.with_name(f"{base.stem}_{next(_numbers)}.pt")
     _write_new(target, lambda file: torch.save(_alone(tensor), file))
     return str(target)
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the host, without the rest of the memory that it is a view of: `torch.save` writes all of it."""
+    """A host copy of the tensor alone, if it is a view of a larger memory: `torch.save` would write all of it."""
     host = tensor.detach().to("cpu")
     if host.layout is not torch.strided or host.is_nested:
         return host
@@ -44,7 +44,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class SingleSave:
-    """Values by tag, step, rank and micro-step, as msprobe's `SingleSave` lays them out. One in a process."""
+    """Saves values by tag, step, rank and micro-step, in the layout of msprobe's `SingleSave`. One per process."""
 
     _instance: ClassVar[SingleSave | None] = None
     _is_made: bool
@@ -56,12 +56,12 @@ class SingleSave:
         return cls._instance
 
     def __init__(self, dump_path: str | None = None, fmk: str = "pytorch") -> None:
-        """`dump_path`: needed the first time. `fmk` is msprobe's: there is torch only."""
+        """`dump_path`: required the first time. `fmk`: msprobe's argument; only `pytorch` is supported."""
         if self._is_made:
             return
         if dump_path is None:
             SingleSave._instance = None
-            raise ValueError("SingleSave: `dump_path` says where to write")
+            raise ValueError("SingleSave: `dump_path` is required")
         self._root = Path(dump_path)
         self._step = 0
         self._counts: dict[str, int] = {}
@@ -69,7 +69,8 @@ class SingleSave:
 
     @classmethod
     def save(cls, data: dict[str, Any]) -> None:
-        """Writes each tag's tensor, list or dict of tensors. Raises `ValueError` if a tag or key is no file's name."""
+        """Writes each tag's tensor, list or dict of tensors. Raises `ValueError` if a tag or key cannot be a file
+        name."""
         self = cls()
         for tag, value in data.items():
             _check_names(tag, value)
@@ -86,7 +87,7 @@ class SingleSave:
 
     @classmethod
     def save_config(cls, config: dict[str, Any]) -> None:
-        """Writes what the run was configured with to `configurations.json`."""
+        """Writes the run's configuration to `configurations.json`."""
         self = cls()
         self._root.mkdir(parents=True, exist_ok=True, mode=0o750)
         text = json.dumps(config, indent=1, default=str)
@@ -94,16 +95,17 @@ class SingleSave:
 
     @classmethod
     def step(cls) -> None:
-        """A step has ended."""
+        """Ends a step."""
         self = cls()
         self._step += 1
         self._counts.clear()
 
 
 def _check_names(name: str, value: Any) -> None:
-    """Before anything is written: a tag or key is a part of a file's name, and must not lead elsewhere."""
+    """Checks before anything is written: a tag or key is part of a file's name, and must not lead to another
+    directory."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise ValueError(f"SingleSave: `{name}` is no name of a file")
+        raise ValueError(f"SingleSave: `{name}` cannot be a file name")
     if isinstance(value, list | tuple):
         for one in value:
             _check_names(name, one)
@@ -143,7 +145,7 @@ def _save_one(directory: Path, name: str, tensor: torch.Tensor) -> dict[str, Any
 
 
 def _write_new(path: Path, write: Any) -> None:
-    """Appears whole, follows no link, is the group's to read."""
+    """Writes a file atomically, follows no link, and makes it readable for the group."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
     try:

@@ -1,4 +1,4 @@
-"""`seed_all`: what makes two runs of a program alike."""
+"""`seed_all`: makes two runs of a program comparable."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _LARGEST_SEED = 2**32 - 1
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
     """Seeds Python's, numpy's and torch's generators, of all devices.
 
-    `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: dropout keeps everything
-    from now on, that of attention too: the functions of `torch.nn.functional` and the modules that call them, not what
-    `nn.LSTM`, `nn.GRU` and `nn.RNN` drop between their layers. `is_enhanced`: every call of a random function gives
-    what the first would give: the states of all generators are put back around it. Raises `TypeError` and `ValueError`
-    on other arguments.
+    `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: disables dropout, that
+    of attention too: in the functions of `torch.nn.functional` and the modules that call them, not between the layers
+    of `nn.LSTM`, `nn.GRU` and `nn.RNN`. `is_enhanced`: every call of a random function returns the result of the first:
+    the states of all generators are restored around it. Raises `TypeError` and `ValueError` for other arguments.
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed_all: seed: expected an integer, found `{type(seed).__name__}`")
@@ -33,7 +32,7 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
         if not isinstance(flag, bool):
             raise TypeError(f"seed_all: {name}: expected a bool, found `{type(flag).__name__}`")
     random.seed(seed)
-    # Of processes that are started from here: this one's is fixed already.
+    # For child processes: this one's is fixed already.
     os.environ["PYTHONHASHSEED"] = str(seed)
     numpy = numpy_if_there()
     if numpy is not None:
@@ -47,12 +46,12 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     if rm_dropout:
         remove_dropout()
-    # Calls that repeat what an earlier seed gave would do so with any other seed.
+    # Calls that repeat the results of an earlier seed would do so with any other seed.
     if is_enhanced or _Kept.put_back is not None:
         repeat_random_calls()
 
 
-#: Functions that draw, by where they are bound.
+#: Functions that draw, by their module or class.
 _DRAWING = {
     "random": (
         *("random", "randint", "uniform", "choice", "choices", "sample", "shuffle"),
@@ -74,8 +73,8 @@ _DRAWING = {
 
 
 def repeat_random_calls() -> None:
-    """Every call of a random function gives what the first would give from here: the generators' states are put back
-    before it and after it."""
+    """Makes every call of a random function return the result of the first: restores the generators' states before it
+    and after it."""
     _Kept.put_back = random_states()
     for place, names in _DRAWING.items():
         owner = torch.Tensor if place == "torch.Tensor" else sys.modules.get(place)
@@ -86,9 +85,9 @@ def repeat_random_calls() -> None:
 
 
 class _Kept:
-    """The states that calls begin with."""
+    """The generators' states at the begin of calls."""
 
-    #: Puts them back; none: calls are as they were.
+    #: Restores them; None: calls are unchanged.
     put_back: ClassVar[Callable[[], None] | None] = None
 
 
@@ -109,7 +108,7 @@ def _repeating(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def remove_dropout() -> None:
-    """Dropout keeps everything: a probability that is none is refused as before, and the kernel still runs."""
+    """Disables dropout: an invalid probability is refused as before, and the kernel still runs."""
     functional = torch.nn.functional
     names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
     for name, keeping in (*((name, _keeping) for name in names), ("scaled_dot_product_attention", _attending)):

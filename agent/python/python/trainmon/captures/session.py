@@ -1,4 +1,4 @@
-"""A capture: what is put in place when it starts, and taken away when it stops."""
+"""A capture: its parts are installed when it starts, and removed when it stops."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from trainmon.measuring.unobserved import is_capturing
 
 _lock = threading.RLock()
 
-#: So many modules are named where several have no entries.
+#: The number of modules named in a message about several without entries.
 _NAMED = 3
 
 
 class CaptureSession:
-    """Starts and stops the capture of steps. While it is stopped nothing of it is on the training's path."""
+    """Starts and stops the capture of steps. While it is stopped, nothing of it runs in the training."""
 
-    #: Which session is on in this process. Two at a time would take each other's entrances for torch's functions.
+    #: The session that is on in this process. Two at a time would take each other's entry points for torch's functions.
     owner: ClassVar[CaptureSession | None] = None
 
     def __init__(
@@ -49,9 +49,8 @@ class CaptureSession:
         tell: Callable[[str, str, str | None], None] = tell,
         volume: int | None = None,
     ) -> None:
-        """`neutral`: modules' gradients are caught so that no sum of gradients is added in another order. `tell` says a
-        severity, a message and a hint. `volume`: the bytes of a step's tensors, where they are known from another one.
-        """
+        """`neutral`: modules' gradients are recorded such that all sums of gradients keep their order. `tell` receives
+        a severity, a message and a hint. `volume`: the bytes of a step's tensors, if known from another one."""
         self.config = config
         self.neutral = neutral
         self._tell = tell
@@ -73,14 +72,13 @@ class CaptureSession:
         self._single: ModuleHooks | None = None
         self._step: int | None = None
         self._volume = Volume(config, tell, volume)
-        #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
+        #: All models given so far, and the prefix of their modules' paths. Weak: only the host keeps them.
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._told: set[str] = set()
 
     def begin(self, step: int, rank: int | None, rows: tuple[int, int, int] | None = None) -> bool:
         """Begins a step's files, if they are not begun, and ends those of another step. False: it cannot, and the user
-        was told. `rows`: of tensors with so many rows only those from the second number up to the third are captured.
-        """
+        was informed. `rows`: only a range of rows is captured of tensors with that many rows: `(rows, first, end)`."""
         if self.config.level != "debug" and self._is_refused():
             return False
         if self.capture.is_open and os.getpid() == self._process and self._step != step:
@@ -88,13 +86,13 @@ class CaptureSession:
             self.finish()
         if self.capture.is_open:
             return True
-        # Taken back when the step ends: the two hold each other.
+        # Removed when the step ends: the two hold each other.
         self.capture.set_device_numbers(self._devices)
         try:
             self.capture.begin(self.config, step, rank, self._tell, rows)
         except ValueError as error:
             self.capture.set_device_numbers(None)
-            self._tell("warning", f"step {step} is not captured: {error}", None)
+            self._tell("warning", f"cannot capture step {step}: {error}", None)
             return False
         self._step = step
         self._micro_steps.begin_step()
@@ -107,7 +105,7 @@ class CaptureSession:
         return self._volume.of_a_step
 
     def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
-        """Models, once given, are captured with every start."""
+        """Remembers models: they are captured with every start."""
         known = self.models
         for number, model in enumerate(models):
             if not any(one is model for one in known):
@@ -115,35 +113,35 @@ class CaptureSession:
 
     @property
     def models(self) -> list[torch.nn.Module]:
-        """Those that were given, and still are."""
+        """The models that were given and still exist."""
         self._models = [one for one in self._models if one[0]() is not None]
         found = [reference() for reference, _ in self._models]
         return [model for model in found if model is not None]
 
     def tell_once(self, message: str, hint: str | None) -> None:
-        """Tells the user what stays so from step to step."""
+        """Warns of a state that lasts for several steps, once."""
         if message not in self._told:
             self._told.add(message)
             self._tell("warning", message, hint)
 
     def _is_refused(self) -> bool:
-        """Whether nothing may be put in place now; the user is told why."""
+        """Whether nothing may be installed now; warns with the reason."""
         owner = CaptureSession.owner
         if owner is not None and owner is not self:
             if owner._process == os.getpid():
-                self.tell_once("another capture is on: this one does not start", "stop the other one first")
+                self.tell_once("another capture is on, so this one does not start", "stop the other one first")
                 return True
-            # This process was forked off while the other one's was capturing.
+            # This process was forked while the other one was capturing.
             owner._take_away()
         if is_capturing():
-            # Values would be read back, which fails the graph; and its replays call nothing that could be captured.
-            self.tell_once("a CUDA graph is being captured: nothing else is", "capture a step without CUDA graphs")
+            # Values would be read back, which makes the graph fail; and its replays call nothing that could be
+            # captured.
+            self.tell_once("cannot capture while a CUDA graph is recorded", "capture a step without CUDA graphs")
             return True
         return False
 
     def start(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
-        """Captures what is called from now on, in this process. Where it cannot, nothing is in place and the user was
-        told."""
+        """Captures calls from now on, in this process. If it cannot, nothing is installed and the user was informed."""
         if os.getpid() != self._process or not self.capture.is_open:
             return
         with _lock:
@@ -160,9 +158,9 @@ class CaptureSession:
             self.stop()
             if not isinstance(error, Exception):
                 raise
-            # Not even an error whose text cannot be had may reach the host.
+            # Even an error whose text cannot be formatted must not reach the host.
             with contextlib.suppress(Exception):
-                self._tell("warning", f"the capture did not start: {type(error).__name__}: {error}", None)
+                self._tell("warning", f"cannot start the capture: {type(error).__name__}: {error}", None)
 
     def _put_in_place(self) -> None:
         if self.config.wants_functions:
@@ -189,7 +187,7 @@ class CaptureSession:
         if names:
             self.tell_once(
                 f"scripted modules have no entries: {listed(names, _NAMED)}",
-                "hooks do not run inside of them; capture the model before `torch.jit.script`",
+                "hooks do not run inside them; capture the model before `torch.jit.script`",
             )
 
     def _hooks(self, mode: StackMode | None) -> ModuleHooks:
@@ -204,7 +202,7 @@ class CaptureSession:
         )
 
     def _is_entered(self, module: object) -> bool:
-        """Whether the innermost call of a module under way here is this one's, or that of the wrapper around it."""
+        """Whether the innermost call of a module in progress here is this one's, or that of the wrapper around it."""
         return any(hooks is not None and hooks.is_inside(module) for hooks in (self._hooked, self._single))
 
     def _before_call(self) -> None:
@@ -234,19 +232,19 @@ class CaptureSession:
         self._mode.start()
 
     def stop(self) -> None:
-        """Captures no more, and takes everything away."""
+        """Stops capturing, and removes everything."""
         if os.getpid() == self._process and CaptureSession.owner is self:
             self._take_away()
 
     def _take_away(self) -> None:
-        """Each part, whatever another one raises."""
+        """Removes each part, whatever another one raises."""
         self.capture.switch(False)
         guarded(self._compiled.detach, self.capture)
-        # Pauses under way end nothing any more.
+        # Pauses in progress restore nothing any more.
         self._pauses = Pauses(lambda: self.capture.is_on)
         if self._operators is not None:
             operators, self._operators = self._operators, None
-            # Inside of compiled code it is off: what is on top of the stack then is somebody else's.
+            # Inside compiled code it is off: the top of the stack then is another mode.
             guarded(operators.push_if_absent, self.capture)
             guarded(lambda: operators.__exit__(None, None, None), self.capture)
         for hooks in (self._hooked, self._single):
@@ -279,7 +277,7 @@ class CaptureSession:
         self._single.attach_one(module, f"Module.{name}.{type(module).__name__}")
 
     def end_single(self) -> None:
-        """Functions are captured again."""
+        """Captures functions again."""
         if self._single is None:
             return
         self._single.detach()
@@ -288,15 +286,15 @@ class CaptureSession:
             self._start_functions()
 
     def write(self) -> str | None:
-        """Writes the step's files as they are now, the tensors' too. Gives why they are not whole, which the user was
-        told."""
+        """Writes the step's files as they are now, including the tensors'. Returns the reason if they are incomplete,
+        which was reported."""
         if os.getpid() != self._process:
             return None
         guarded(self._devices.finish, self.capture)
         return self._told_failure(self.capture.write)
 
     def finish(self) -> str | None:
-        """Ends the step. Gives why its files are not whole, which the user was told."""
+        """Ends the step. Returns the reason if its files are incomplete, which was reported."""
         why = None
         if os.getpid() == self._process:
             guarded(self._devices.finish, self.capture)
@@ -311,7 +309,7 @@ class CaptureSession:
         try:
             act()
         except ValueError as error:
-            hint = "the record file is kept: `trainmon recover` makes the files of it"
+            hint = "the record file is kept: run `trainmon recover` to create the files from it"
             self._tell("warning", str(error), hint)
             return str(error)
         return None

@@ -1,4 +1,4 @@
-"""Where a captured call came from, as text."""
+"""The stack of a captured call, as text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import CodeType, FrameType
 
 from trainmon.common.places import OURS
 
-#: Code that stands in for a function of torch while a capture is on: what is further in is the function itself.
+#: Code that replaces a function of torch while a capture is on: frames further in belong to the function itself.
 entrances: set[CodeType] = set()
 
-#: Code that stands in for a function that has no entry itself: what is further in was called there.
+#: Code that replaces a function without an entry of its own: frames further in were called there.
 stand_ins: set[CodeType] = set()
 
 
@@ -21,7 +21,7 @@ def lines_of(frame: FrameType) -> list[str]:
     while outer is not None:
         code = outer.f_code
         if code in entrances:
-            # The call came from outside of it: what the function did before we were asked is its own business.
+            # The call came from outside of it: earlier inner frames are the function's own.
             found.clear()
         elif code not in stand_ins and not code.co_filename.startswith(OURS):
             number = outer.f_lineno

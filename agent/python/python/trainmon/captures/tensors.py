@@ -1,4 +1,4 @@
-"""Tensors without plain memory of their own: how far their elements can be read."""
+"""Tensors without plain memory of their own, and how their elements can be read."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import torch
 
 from trainmon.captures.devices import DeviceNumbers
 
-#: The type's name in a dump, the dtype, the shape, a host tensor with the elements (or the ticket and the number of
-#: those that are measured on a device, or none), mesh and placements.
+#: The type's name in a dump, the dtype, the shape, a host tensor with the elements (or the ticket and their number if
+#: they are measured on a device, or None), mesh and placements.
 Found = tuple[str, str, list[int], Any, tuple[str, str] | None]
 
 
 def readable(value: Any, device_numbers: DeviceNumbers | None = None) -> Found:
-    """What a dump says of this tensor or array. With `device_numbers` what lies on a device is measured there;
-    without, it is brought here. Elements that nobody has (a meta or fake tensor, one inside a
-    transform, a result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the
-    host."""
+    """The description of a tensor or array for a dump. With `device_numbers`, a tensor on a device is measured there;
+    without, it is copied to the host. Elements that do not exist (of a meta or fake tensor, one inside a transform, a
+    result that is not computed yet) are None. Runs no `__torch_function__` and no dispatch mode of the host."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), _without_dispatch_modes():
         if not isinstance(value, torch.Tensor):
             return _array(value)
@@ -92,7 +91,7 @@ def _shape_of(value: torch.Tensor) -> list[int]:
     try:
         return [int(size) for size in value.shape]
     except (AttributeError, RuntimeError, TypeError, ValueError):
-        # A nested tensor has no sizes or, if it is jagged, one that is no number; nor is a symbolic one's.
+        # A nested tensor has no sizes or, if it is jagged, one that is no number; the same for symbolic ones.
         return []
 
 
@@ -107,7 +106,7 @@ def _taken_up(elements: torch.Tensor | None, device_numbers: DeviceNumbers | Non
 
 
 def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:
-    """A tensor whose memory can be read in place, or none."""
+    """A tensor whose memory can be read in place, or None."""
     if elements is None or elements.is_meta:
         return None
     if elements.layout is not torch.strided:
@@ -115,10 +114,10 @@ def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:
     if elements.is_quantized:
         elements = elements.dequantize()
     if elements.is_cuda and torch.cuda.is_current_stream_capturing():
-        # A copy to the host would end the training's own recording of a graph.
+        # A copy to the host would end the training's own graph recording.
         return None
     if not elements.is_cpu:
         elements = elements.detach().to("cpu")
     elements = elements.detach().resolve_conj().resolve_neg()
-    # More dimensions than a view may have, or memory that is nobody's.
+    # More dimensions than a view may have, or memory without an owner.
     return elements.reshape(-1) if elements.dim() > 8 else elements

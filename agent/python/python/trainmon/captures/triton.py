@@ -1,4 +1,4 @@
-"""Launches of Triton's kernels, by the kernel's name: `Triton.<kernel>.<n>.forward`."""
+"""Launches of Triton kernels, by the kernel's name: `Triton.<kernel>.<n>.forward`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmon._trainmon import Capture
 from trainmon.captures.pausing import undo_all
 from trainmon.hooks.replacement import replace
 
-#: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
+#: Triton's classes of kernels: `kernel[grid](...)` calls their `run`.
 _LAUNCHED = (
     ("triton.runtime.jit", "JITFunction"),
     # With TRITON_INTERPRET=1 a kernel runs on the host, and is of this class.
@@ -23,8 +23,8 @@ _LAUNCHED = (
 
 
 class TritonLaunches:
-    """Replaces `run` of Triton's classes while a capture is on. What a launch tries out or compiles is no launch of the
-    user's: it is inside of one. What came out is what went in, after the kernel: it writes into its arguments."""
+    """Replaces `run` of Triton's classes while a capture is on. Trial launches and compilation inside a launch are not
+    recorded. The outputs are the inputs after the kernel, because it writes into its arguments."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -32,14 +32,14 @@ class TritonLaunches:
         self._undo: list[Callable[[], object]] = []
 
     def attach(self) -> None:
-        """From here on launches are captured, if the process has Triton."""
+        """Starts capturing launches, if the process has Triton."""
         if self._undo:
             return
         for owner in kernel_classes():
             self._replace(owner)
 
     def detach(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         undo_all(self._undo, self._capture)
 
     def _replace(self, owner: Any) -> None:
@@ -71,7 +71,7 @@ class TritonLaunches:
 
 
 def kernel_classes() -> Iterator[Any]:
-    """Those that were imported: one that was not has launched nothing."""
+    """The imported ones: a class that was not imported has launched nothing."""
     seen: list[Any] = []
     for place, name in _LAUNCHED:
         owner = getattr(sys.modules.get(place), name, None)

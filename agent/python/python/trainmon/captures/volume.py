@@ -1,4 +1,4 @@
-"""What a step's tensors take on the disk, told before they are written."""
+"""The disk space of a step's tensors, estimated before they are written."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import torch
 
 from trainmon._trainmon import Capture, CaptureConfig
 
-#: The part of the modules that have been called when the rest of a step is estimated, and how many there must be.
+#: The share of the modules that must have been called before a step is estimated, and their minimum number.
 _SAMPLE = 8
 _FEWEST_MODULES = 64
-#: Smaller steps are told of afterwards.
+#: Smaller steps are reported afterwards.
 LARGE_BYTES = 1 << 30
-#: What takes less needs no room that is worth a word.
+#: Smaller sizes are not reported.
 _TOLD_FROM = 1 << 20
-_HINT = "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time"
+_HINT = "choose less with `scope`, `list` or `step`, or limit a capture with `disk_budget_mib`"
 
 
 class Volume:
-    """Says what a step takes: what is known before the first one, an estimate in it, what it took before the next."""
+    """Reports the size of a step: a lower limit before the first one, an estimate during it, and the actual size before
+    the next."""
 
     def __init__(self, config: CaptureConfig, tell: Callable[[str, str, str | None], None], known: int | None) -> None:
         self._config = config
@@ -35,25 +36,25 @@ class Volume:
         self._calls = 0
 
     def tell_known(self, capture: Capture) -> None:
-        """What a step took, once it is known and before more are written."""
+        """Reports the size of a step, once it is known and before more are written."""
         if self.of_a_step is None:
             return
         capture.expect_bytes(self.of_a_step)
         if not self._is_told:
             self._is_told = self._is_least_told = True
-            self._say("the tensors of a step take about", self.of_a_step)
+            self._say("tensors per step: about", self.of_a_step)
 
     def tell_least(self, models: Sequence[torch.nn.Module]) -> None:
-        """Before the first step: what the parameters of the models and their gradients take by themselves."""
+        """Reports, before the first step, the size of the models' parameters and their gradients."""
         if self._is_least_told or self.of_a_step is not None or not models:
             return
         self._is_least_told = True
         self._modules = sum(1 for model in models for _ in model.modules())
-        self._say("parameters and their gradients alone take, in each step, about", self._least(models))
+        self._say("parameters and gradients alone, per step: about", self._least(models))
 
     def called(self, capture: Capture) -> None:
-        """A module is called. After a part of them in the first step, the whole is estimated: what comes after is as
-        what was, and the backward pass as much again."""
+        """Counts a call of a module. After a share of them in the first step, estimates the whole: the rest is like the
+        part so far, and the backward pass has the same size again."""
         if self._is_told or self.of_a_step is not None or self._modules < _FEWEST_MODULES:
             return
         self._calls += 1
@@ -66,11 +67,11 @@ class Volume:
             whole = volume[0] * _SAMPLE * passes
             capture.expect_bytes(whole)
             if whole >= LARGE_BYTES:
-                self._say("by its first modules, the tensors of this step take about", whole)
+                self._say("tensors of this step, estimated from its first modules: about", whole)
 
     def _least(self, models: Sequence[torch.nn.Module]) -> int:
         """A module's parameters are an entry of each of its calls, and arguments of the functions it calls. Gradients
-        are what came in there."""
+        are as large as these inputs."""
         entries = int(self._config.wants_modules) + int(self._config.wants_functions or self._config.wants_operators)
         seen: dict[int, torch.nn.Parameter] = {id(one): one for model in models for one in model.parameters()}
         total = 0
@@ -84,12 +85,12 @@ class Volume:
             return
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(_existing(str(self._config.dump_path))).free
-            room = f"`{self._config.dump_path}` has room for {_amount(free)}"
+            room = f"{_amount(free)} free at `{self._config.dump_path}`"
             self._tell("warning" if size > free else "info", f"{what} {_amount(size)}; {room}", _HINT)
 
 
 def _existing(path: str) -> str:
-    """The directory, or the one it will be made in."""
+    """The directory, or the existing one in which it will be created."""
     from pathlib import Path
 
     place = Path(path).absolute()

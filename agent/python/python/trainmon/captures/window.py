@@ -16,13 +16,13 @@ from trainmon.hooks.torch_hooks import Hook
 class TokenRange:
     """Counts the calls of the first model, and captures those from the first to the last of a range.
 
-    As in msprobe, what stands between two calls belongs to the one before: an engine's sampling, say. And what is
-    called before the model is for the first time is captured, too: how its inputs are made.
+    As in msprobe, code between two calls belongs to the earlier one: an engine's sampling, for example. Code before the
+    model's first call, which prepares its inputs, is captured too.
     """
 
     def __init__(self, models: Sequence[torch.nn.Module], token_range: Any, session: CaptureSession) -> None:
         if not models:
-            raise ValueError("token_range: `start` needs the model whose calls are counted")
+            raise ValueError("token_range: `start` requires the model whose calls are counted")
         if not isinstance(token_range, list | tuple) or len(token_range) != 2:
             raise TypeError(f"token_range: expected two integers, found {token_range!r}")
         first, last = token_range
@@ -37,7 +37,7 @@ class TokenRange:
         self._handles: list[RemovableHandle] = []
 
     def begin(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
-        """Counts from now on."""
+        """Starts counting."""
         self.end()
         self._calls = 0
 
@@ -55,6 +55,6 @@ class TokenRange:
         start()
 
     def end(self) -> None:
-        """Counts no more."""
+        """Stops counting."""
         handles, self._handles = self._handles, []
         undo_all([handle.remove for handle in handles], self._session.capture)

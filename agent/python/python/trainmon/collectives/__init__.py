@@ -1,9 +1,9 @@
-"""What ranks send each other: the operations of `torch.distributed`, counted, timed and measured.
+"""Communication between ranks: the operations of `torch.distributed`, counted, timed and measured.
 
-The methods of torch's `ProcessGroup` are replaced while a watch asks for it. Everything in Python ends there, however
-and whenever it bound a function of `torch.distributed`: Megatron and FSDP at their import, a pipeline that compares
-functions by identity, a script that calls the group itself. What is sent in C++ is seen where the dispatcher passes it
-on (`dispatched`). `docs/collectives.md` says what each framework shows.
+The methods of torch's `ProcessGroup` are replaced while a watch requests it. Every call from Python passes them,
+however a function of `torch.distributed` was bound. Megatron and FSDP bind it at their import, a pipeline compares
+functions by identity, and a script may call the group itself. Operations from C++ are recorded in the dispatcher
+(`dispatched`). `docs/collectives.md` lists the operations of each framework.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trainmon.measuring.labels import Label
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 
 _lock = threading.Lock()
-#: Who has the methods: one watch at a time, for as long as it lives.
+#: The watch whose replacements are installed: one at a time, until it ends.
 _holder: weakref.ref[Collectives] | None = None
 
 
@@ -62,12 +62,12 @@ class Collectives:
 
     @property
     def hooks(self) -> Hooks | None:
-        """What knows the operations; None where they are not measured."""
+        """The recorder of the operations; None if they are not measured."""
         return self._hooks
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
-        """What this thread calls in here is not counted."""
+        """Excludes this thread's operations inside the block."""
         if self._hooks is None:
             yield
             return
@@ -78,11 +78,11 @@ class Collectives:
             self._hooks.leave()
 
     def begun(self) -> list[tuple[str, list[int], int]]:
-        """By group and its ranks, how many operations this rank has begun."""
+        """The number of operations that this rank has begun, by group and its ranks."""
         return [] if self._hooks is None else self._hooks.begun()
 
     def attach(self) -> None:
-        """From here on operations are seen."""
+        """Starts recording operations."""
         global _holder  # noqa: PLW0603
         if self._asked is None or self._undo or not torch.distributed.is_available():
             return
@@ -90,8 +90,8 @@ class Collectives:
             if _holder is not None and _holder() is not None:
                 self._monitor.say(
                     "info",
-                    "collective operations are recorded by the watch that was made first, and by this one not",
-                    "an operation belongs to a process, not to a model: one watch has them all",
+                    "this watch records no collective operations: the first watch records those of the whole process",
+                    "enable collectives in the first watch only",
                 )
                 return
             _holder = weakref.ref(self)
@@ -101,7 +101,7 @@ class Collectives:
         job = self._framework.job
         roles = ((job.tp_group, "tp"), (job.dp_group, "dp"), (job.pp_group, "pp"))
         told = {id(group): role for group, role in roles if group is not None}
-        # The methods are the process's and hold what they call: a watch that nobody holds any more must be free to go.
+        # The methods are the process's and keep what they call alive: a watch without references must be collectable.
         guard, measure = self._guard, weakref.WeakMethod(self._measure_on_device)
         self._hooks = hooks = self._monitor.collectives(
             lambda group: describe(group, told),
@@ -144,7 +144,7 @@ class Collectives:
 
     def _replace_ends(self, hooks: Hooks) -> None:
         work = torch.distributed.Work
-        # Torch's own classes below it may have methods of their own: that of the backend `fake` has.
+        # Torch's own subclasses may have methods of their own, as the backend `fake` does.
         for owner in (work, *(one for one in work.__subclasses__() if one.__module__.startswith("torch._C"))):
             for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
                 original = vars(owner).get(name)
@@ -156,7 +156,7 @@ class Collectives:
 
     def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensors: Sequence[torch.Tensor]) -> None:
         if not tensors:
-            why = "tensors of one operation, some on the host and some on a device, are not put together"
+            why = "an operation's tensors are partly on the host and partly on a device, which is not supported"
             self._monitor.observe_unsupported(tensor_id, kind, why)
             return
         label = Label(tensor_id, kind, call)
@@ -167,20 +167,20 @@ class Collectives:
         self._measurer.launch()
 
     def before_step(self) -> None:
-        """A step's operations have been made: what has ended since is booked."""
+        """Counts operations that have ended since, before the step ends."""
         if self._hooks is not None:
             self._hooks.settle()
         self._steps += 1
 
     def compare_ranks(self) -> None:
-        """Hands over what a window of steps took on this rank."""
+        """Submits this rank's times of a window of steps."""
         if self._hooks is not None and self._stragglers is not None:
             step = self._monitor.step
             self._stragglers.end_step(step, self._hooks.times() if step % WINDOW == 0 else [])
 
     @property
     def has_stacks_to_tell(self) -> bool:
-        """Whether the stacks of calls are asked for, and those of a whole step are there: the training is to end."""
+        """Whether stacks are requested and those of a whole step are complete: the training must end."""
         return self._callers is not None and self._callers.has_stacks and self._steps > 1
 
     def tell_stacks(self) -> None:
@@ -189,12 +189,12 @@ class Collectives:
             self._callers.tell(self._monitor)
 
     def finish(self, seconds: float) -> None:
-        """Waits, at most so long, for what is compared with other ranks."""
+        """Waits, at most so long, for comparisons with other ranks."""
         if self._stragglers is not None:
             self._stragglers.close(seconds)
 
     def detach(self) -> None:
-        """Everything is as it was. Operations in flight are forgotten."""
+        """Restores everything. Operations in flight are discarded."""
         global _holder  # noqa: PLW0603
         if self._finalizer is not None:
             self._finalizer()
@@ -212,7 +212,8 @@ def _put_back(undo: list[Callable[[], object]], dispatched: Dispatched, hooks: H
 
 
 def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:
-    """What is bound as a method is: of the sort that torch's own methods are, or a function, which takes longer."""
+    """An object that Python binds like the original method: of the same type as torch's own methods, or a function,
+    which is slower."""
     sort = type(original)
     if sort.__name__ == "instancemethod":
         bound: Callable[..., Any] = sort(ours)

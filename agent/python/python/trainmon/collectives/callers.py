@@ -1,4 +1,4 @@
-"""Which line of the training makes a call (`cc_codeline`, `cc_log_only`). Stacks are walked only where one asks."""
+"""The line of the training that makes a call (`cc_codeline`, `cc_log_only`). Stacks are read only on request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trainmon._trainmon import Monitor
 from trainmon.common.places import OURS, directory_of
 
 _TORCH = directory_of(torch.__file__)
-#: Code that is not the training's: ours, and what stands between its line and the group. Ascend's part of torch lies
-#: beside it.
+#: Paths of code between the training's line and the group: trainmon's own and torch's. Ascend's part of torch is beside
+#: it.
 BETWEEN = (OURS, _TORCH, f"{_TORCH.removesuffix('/')}_npu/", "<trainmon>")
 _STANDARD = (contextlib.__file__,)
-#: A stack is looked at up to here.
+#: The maximum depth of a stack that is read.
 _DEEPEST = 256
 
 
@@ -32,18 +32,18 @@ class CollectiveStacksPrinted(Exception):  # noqa: N818 - not an error: what the
 
 
 class Callers:
-    """Tells of each call who makes it, and whether it is one of those asked for."""
+    """Determines the caller of each operation, and whether it is one of the requested callers."""
 
     def __init__(self, patterns: Sequence[str], *, log_only: bool) -> None:
         """`patterns` are searched in `path[line]<tab>function;path[line]<tab>function;...`, the innermost frame first.
-        What is no regular expression is taken as a text."""
+        A pattern that is no regular expression is searched as text."""
         self._patterns = [_compiled(pattern) for pattern in patterns]
         self._log_only = log_only
         self._stacks: dict[str, list[list[str]]] = {}
         self._is_between: dict[CodeType, bool] = {}
 
     def __call__(self, op: str) -> tuple[str | None, bool]:
-        """`(line, is recorded)` of the call that is being made."""
+        """`(line, is recorded)` of the call in progress."""
         frames = self._frames(sys._getframe(1))
         stack = [f"{code.co_filename}[{line}]\t{code.co_name}" for code, line in frames]
         if self._log_only:
@@ -59,11 +59,11 @@ class Callers:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether stacks are asked for and there are some."""
+        """Whether stacks are requested and available."""
         return self._log_only and bool(self._stacks)
 
     def tell(self, monitor: Monitor) -> None:
-        """Writes the stacks, on the first rank, as JSON: by operation a list of stacks, the innermost frame first."""
+        """Prints the stacks, on the first rank, as JSON: by operation a list of stacks, the innermost frame first."""
         if monitor.rank == 0:
             print(json.dumps(self._stacks, indent=1), flush=True)  # noqa: T201 - what the config asks for
 

@@ -1,4 +1,4 @@
-"""How long an operation takes on a device: by its own events, read later, without waiting for it."""
+"""The duration of an operation on a device, from its own events, read later without a wait."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CURRENT = torch.device("cuda")
 class DeviceClock:
     """Events of the current stream around a call.
 
-    An operation is launched on a stream of the backend's own, which waits for the current stream; waiting for it makes
-    the current stream wait for that one. So the time between two events of the current stream, one before the call and
-    one after the wait, is that of the operation and of whatever the stream did in between: for a caller that waits at
-    once the operation's alone, for one that computes meanwhile that of the longer of the two.
+    An operation is launched on the backend's own stream, which waits for the current stream; waiting for the operation
+    makes the current stream wait for that one. The time between an event before the call and one after the wait
+    therefore covers the operation and anything the stream did in between. For a caller that waits at once it is the
+    operation's alone; for one that computes meanwhile it is that of the longer of the two.
 
-    Nothing here waits for the device: an event that has not happened is asked again later.
+    No method waits for the device: an event that has not happened is queried again later.
     """
 
     def is_capturing(self) -> bool:
@@ -28,7 +28,7 @@ class DeviceClock:
         return is_capturing()
 
     def begin(self) -> Any:
-        """The event before a call; None while a graph is recorded, in which events of ours have no place."""
+        """The event before a call; None while a graph is recorded, which must not contain it."""
         if self.is_capturing():
             return None
         begun = torch.cuda.Event(enable_timing=True)
@@ -36,7 +36,7 @@ class DeviceClock:
         return [begun, None]
 
     def end(self, clock: Any) -> bool:
-        """The event after it; whether there is one: not while a graph is recorded."""
+        """Records the event after it; returns whether there is one: not while a graph is recorded."""
         if self.is_capturing():
             return False
         ended = torch.cuda.Event(enable_timing=True)
@@ -45,7 +45,7 @@ class DeviceClock:
         return True
 
     def seconds(self, clock: Any) -> float | None:
-        """The time between the two, once the device has come past both; None before."""
+        """The time between the two, once the device has passed both; None before."""
         begun, ended = clock
         if ended is None or not ended.query() or not begun.query():
             return None

@@ -1,14 +1,15 @@
 """Operations that no Python method announces: DDP's reducer in C++, functional collectives, compiled graphs.
 
-All of them go through torch's dispatcher. A kernel of ours stands where every call passes on its way to the backend
-(`BackendSelect`: below autograd and below modes, so that both see what they always see) and hands it on. It costs some
-twenty microseconds. DDP's own are `c10d`'s, as are a script's calls, which have been announced and are spared it:
+All of them go through torch's dispatcher. trainmon registers a kernel where every call passes on its way to the backend
+(`BackendSelect`: below autograd and below modes, which are not affected); the kernel forwards the call. It costs some
+twenty microseconds. DDP's own operations are `c10d`'s. So are a script's calls, which have been announced and skip the
+kernel:
 
-- buckets (`all_reduce`) are sent in a backward pass, from any thread. Their kernel stands at a key that a thread may
-  leave out without another effect (`ADInplaceOrView`: its kernels count what operators write, while backends write
-  memory), and a script's call does;
-- buffers, parameters and the order of buckets (`broadcast`) are sent by a few functions of C++, in inference mode too.
-  Their kernel stands at a key that no call passes (`PreDispatch`) but what these functions send, on their thread.
+- Buckets (`all_reduce`) are sent in a backward pass, from any thread. Their kernel is registered at a key that a thread
+  may exclude without another effect (`ADInplaceOrView`: its kernels count the writes of operators, while backends write
+  memory). A script's call excludes it.
+- Buffers, parameters and the order of buckets (`broadcast`) are sent by a few functions of C++, in inference mode too.
+  Their kernel is registered at a key (`PreDispatch`) that only the operations of these functions pass, on their thread.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trainmon.collectives.operations import called
 from trainmon.common.guard import Guard
 from trainmon.hooks.replacement import replace
 
-#: Functional collectives and what each is counted as: those that write into what they are given are no others.
+#: Functional collectives and the operation that each is counted as; in-place variants are counted as the same.
 _FUNCTIONAL = {
     name: name.removesuffix("_out").removesuffix("_")
     for name in (
@@ -38,7 +39,7 @@ _FUNCTIONAL = {
         *("all_to_all_single", "broadcast", "broadcast_"),
     )
 }
-#: Results that nobody has waited for are given up beyond this many.
+#: The maximum number of results without a wait; beyond it the oldest are given up.
 _MOST_OPEN = 1024
 
 
@@ -51,13 +52,13 @@ class Dispatched:
         self._has_ddp = has_ddp
         self._libraries: list[Any] = []
         self._put_back: list[Callable[[], object]] = []
-        #: DDP's own whose ends have not been told.
+        #: DDP's own operations that have not been reported as ended.
         self._of_reducer: OrderedDict[int, tuple[OpenCall, Any]] = OrderedDict()
-        #: Functional operations in flight, by the address of what they fill, with all that they fill.
+        #: Functional operations in flight, by the address of a result, with all their results.
         self._open: OrderedDict[int, tuple[OpenCall, list[weakref.ref[torch.Tensor]]]] = OrderedDict()
 
     def attach(self) -> None:
-        """Puts the kernels in place, where this torch can hand a call on to the kernel below (from 2.6 on)."""
+        """Registers the kernels, if this torch can forward a call to the kernel below (from 2.6 on)."""
         if self._libraries or "with_keyset" not in inspect.signature(torch.library.Library.impl).parameters:
             return
         if self._has_ddp:
@@ -74,7 +75,7 @@ class Dispatched:
             self._put_back.append(replace(owner, name, _seen(vars(owner)[name])))
 
     def detach(self) -> None:
-        """Everything is as it was."""
+        """Restores everything."""
         self._hooks.bypass_kernel(None)
         while self._put_back:
             self._put_back.pop()()
@@ -82,7 +83,7 @@ class Dispatched:
             self._libraries.pop()._destroy()
         while self._open:
             self._open.popitem()[1][0].release()
-        # A backend's thread tells an end when the interpreter is free: a training may have waited for it, and gone on.
+        # A backend's thread reports an end when the GIL is free: the training may have waited for it and continued.
         for key in list(self._of_reducer):
             one = self._of_reducer.pop(key, None)
             if one is None:
@@ -129,14 +130,14 @@ class Dispatched:
                 result = overload.redispatch(keys & below, tensors, group, *others)
             finally:
                 hooks.leave()
-            # DDP waits for every one of them in C++, before the backward pass returns.
+            # DDP waits for each of them in C++, before the backward pass returns.
             guard.run("ends of DDP's operations", lambda: self._tell_end(Work.unbox(result[1]), call))
             return result
 
         return kernel
 
     def _tell_end(self, work: Any, call: OpenCall) -> None:
-        # Asked first: without a future nothing would end the entry, which holds the bucket.
+        # First: without a future nothing would end the entry, which keeps the bucket alive.
         future, open_calls, key = work.get_future(), self._of_reducer, id(call)
         open_calls[key] = call, work
 
@@ -168,7 +169,7 @@ class Dispatched:
     def _begin(self, op: str, arguments: tuple[Any, ...]) -> OpenCall | None:
         from torch.distributed.distributed_c10d import _resolve_process_group
 
-        # The group stands last, as its name or as itself; behind it only the tensor that is filled.
+        # The group comes last, as its name or as itself; after it only the tensor that is filled.
         named = [one for one in arguments if not isinstance(one, torch.Tensor)][-1]
         tensors = arguments[0] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
         group = _resolve_process_group(named) if isinstance(named, str) else torch.distributed.ProcessGroup.unbox(named)
@@ -207,7 +208,7 @@ class Dispatched:
 
 
 def _spreaders() -> list[tuple[Any, str]]:
-    """By what DDP calls C++ that broadcasts, whoever has it and its name."""
+    """The references to DDP's C++ functions that broadcast: the object that holds each, and the name."""
     distributed = torch.distributed
     known = [
         (distributed, "_broadcast_coalesced"),
@@ -218,7 +219,7 @@ def _spreaders() -> list[tuple[Any, str]]:
 
 
 def _seen(original: Any) -> Callable[..., Any]:
-    """As the original; what it sends passes the kernel at `PreDispatch`."""
+    """The original function; its operations pass the kernel at `PreDispatch`."""
     function = called(original)
 
     @functools.wraps(function)
@@ -230,8 +231,8 @@ def _seen(original: Any) -> Callable[..., Any]:
 
 
 def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) -> list[torch.Tensor] | None:
-    """What an operation has filled, which all ends at once. The tensor that is waited for may be another Python object
-    of the same memory. None where a part is gone: of the rest nothing is said."""
+    """The results of an operation, which all end at once. The tensor that is waited for may be another Python object of
+    the same memory. None if one of them no longer exists: the rest is not reported."""
     if len(filled) == 1:
         return [waited_for]
     alive = [one() for one in filled]
@@ -239,7 +240,7 @@ def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) ->
 
 
 def _larger(op: str, tensors: Any, group: Any) -> Any:
-    """What an operation gives, as far as it is larger than what it takes: tensors of that size without memory."""
+    """The results of an operation if they are larger than its inputs: tensors of that size without memory."""
     if not op.startswith("all_gather"):
         return None
     one_or_all = [tensors] if isinstance(tensors, torch.Tensor) else tensors

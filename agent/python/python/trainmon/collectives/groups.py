@@ -1,4 +1,4 @@
-"""What a group of ranks is called, what it is for, and who is in it."""
+"""The name, role and ranks of a process group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trainmon.common.world import world_rank, world_size
 
-#: Megatron's descriptions, which are also DeepSpeed's under Megatron: the name here, and the role.
+#: Megatron's descriptions, which DeepSpeed also uses under Megatron: the name here, and the role.
 _MEGATRON: Final[dict[str, tuple[str, str | None]]] = {
     "DATA_PARALLEL_GROUP": ("dp", "dp"),
     "DATA_PARALLEL_GROUP_WITH_CP": ("dp_cp", "dp"),
@@ -28,25 +28,25 @@ _MEGATRON: Final[dict[str, tuple[str, str | None]]] = {
     "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP": ("etp_mp_pp", None),
     "EXPERT_DATA_PARALLEL_GROUP": ("edp", "dp"),
 }
-#: What Megatron puts behind the description of a second group over the same ranks.
+#: Megatron's suffixes for the description of a second group over the same ranks.
 _SUFFIXES: Final = {"_GLOO": "_gloo", "_AG": "_ag"}
 
-#: The role of a mesh's dimension by its usual names; any other is its own role.
+#: The roles of a mesh's dimensions by their usual names; any other name is its own role.
 _DIMENSIONS: Final = {"fsdp": "dp", "dp_shard": "dp", "dp_replicate": "dp", "ddp": "dp", "data": "dp", "model": "tp"}
 
-#: Groups whose ranks are told one by one; of larger ones the first, the last and the number.
+#: Groups up to this size have all their ranks in their name; larger ones the first, the last and the number.
 _MOST_TOLD: Final = 8
 
 
 def describe(group: Any, told: Mapping[int, str]) -> tuple[str, str | None, list[int], int]:
     """`(name, role, ranks of the job, operations before this)` of a process group. `told`: roles by the identity of the
-    group, where the script named it."""
+    group, if the script gave them."""
     from torch import distributed
 
     try:
         ranks = list(distributed.get_process_group_ranks(group))
     except Exception:
-        # A group that torch.distributed does not know: made by hand.
+        # A group that torch.distributed does not know: created by hand.
         ranks = list(range(group.size()))
     try:
         before = int(group._get_sequence_number_for_group())
@@ -64,8 +64,8 @@ def _description(group: Any) -> str:
 
 
 def _by_ranks(group: Any, ranks: Sequence[int]) -> str:
-    """The name of a group that nobody described. Several may have the same ranks: they are numbered in the order they
-    were made, which is the same on all their ranks."""
+    """The name of a group without a description. Several may have the same ranks: they are numbered in the order of
+    their creation, which is the same on all their ranks."""
     from torch.distributed import distributed_c10d
 
     world: Any = distributed_c10d._world
@@ -80,7 +80,7 @@ def _by_ranks(group: Any, ranks: Sequence[int]) -> str:
 
 
 def _named(description: str) -> tuple[str | None, str | None]:
-    """Name and role by what the framework says of a group; None where it says nothing."""
+    """Name and role from the framework's description of a group; None if it is unknown."""
     for suffix, ours in (("", ""), *_SUFFIXES.items()):
         known = _MEGATRON.get(description.removesuffix(suffix)) if description.endswith(suffix) else None
         if known is not None:
@@ -92,7 +92,7 @@ def _named(description: str) -> tuple[str | None, str | None]:
 
 
 def told_ranks(ranks: Sequence[int]) -> str:
-    """`0-3` for ranks in a row, `0,2,5` for a few others, `0..62x32` for many: the first, the last, how many."""
+    """`0-3` for consecutive ranks, `0,2,5` for a few others, `0..62x32` for many: the first, the last, the number."""
     if len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
         return f"{ranks[0]}-{ranks[-1]}"
     if len(ranks) <= _MOST_TOLD:

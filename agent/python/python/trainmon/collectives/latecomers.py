@@ -1,4 +1,4 @@
-"""Whether a rank that came last is worth a word: ranks that are equal come last in turn, and by little."""
+"""Whether a straggler is reported: equal ranks come last in turn, and by little."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
-#: A lag is told from this part of the step on.
+#: The share of a step from which a lag is reported.
 _SHARE = 0.1
-#: Below so many seconds per step it is not worth a person's time.
+#: The minimum lag that is reported, in seconds per step.
 _FLOOR_S = 0.005
-#: A lag is told if it is so many times what it usually is while ranks come last in turn.
+#: A lag is reported if it is so many times the usual lag while ranks come last in turn.
 _BEYOND_USUAL = 3.0
-#: So many windows in a row the same rank must be late: where it is known what is usual, where it is not, and where the
-#: others wait for most of the step.
+#: The number of consecutive windows in which the same rank must be late: if the usual lag is known, if it is unknown,
+#: and if the others wait for most of the step.
 _IN_A_ROW, _IN_A_ROW_AT_FIRST, _IN_A_ROW_IF_MOST = 4, 6, 3
 _MOST = 0.5
-#: After so many windows in a row in which nobody was late, a rank that was told may be told again.
+#: After so many consecutive windows without a late rank, a rank may be reported again.
 _CALM = 8
-#: Lags of so many windows are kept, and so many are needed to know what is usual.
+#: Lags of so many windows are kept, and so many are required to determine the usual lag.
 _KEPT, _NEEDED = 32, 6
 
 
@@ -27,9 +27,9 @@ class _Group:
     """One group of ranks."""
 
     last: int | None = None
-    """The rank that came last in the windows before."""
+    """The rank that came last in the previous windows."""
     late: int = 0
-    """In how many windows in a row it was late."""
+    """The number of consecutive windows in which it was late."""
     streak: list[float] = field(default_factory=list)
     """The lags since this rank comes last."""
     usual: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -39,14 +39,14 @@ class _Group:
 
 
 class Latecomers:
-    """Judges the windows of each group, in their order."""
+    """Evaluates the windows of each group, in their order."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
 
     def is_told(self, group: str, rank: int, lag: float, step_seconds: float) -> bool:
-        """Whether this rank is to be told of now: once for as long as somebody is late. `lag`: seconds per step that
-        the others waited for it, of `step_seconds`."""
+        """Whether to report this rank now: once for as long as a rank is late. `lag`: seconds per step, of
+        `step_seconds`, that the others waited for it."""
         of = self._groups.setdefault(group, _Group())
         if rank != of.last:
             if len(of.streak) < _IN_A_ROW:

@@ -1,4 +1,4 @@
-"""Which methods of a process group are operations of its ranks, and where their tensors stand."""
+"""The methods of a process group that are operations of its ranks, and the positions of their tensors."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any, Final, NamedTuple
 
 
 class Method(NamedTuple):
-    """An operation as torch's process group has it."""
+    """An operation of torch's process group."""
 
     op: str
     """Its name among `torch.distributed`'s functions."""
 
     inputs: int | None = None
-    """The place of what goes in; None: it moves nothing."""
+    """The position of the inputs; None: it moves nothing."""
 
     outputs: int | None = None
-    """The place of what comes out; the same where it is written in place."""
+    """The position of the outputs; the same for an in-place operation."""
 
     keywords: tuple[str, ...] = ()
     """The names of these arguments."""
 
     slots: tuple[int, ...] = (0, 1)
-    """Which argument of `torch.distributed`'s function each is."""
+    """The index in `torch.distributed`'s function of each argument."""
 
 
 def _in_place(op: str) -> Method:
@@ -32,7 +32,7 @@ def _into(op: str, output: str, inputs: str, slots: tuple[int, ...] = (0, 1)) ->
     return Method(op, 1, 0, (output, inputs), slots)
 
 
-#: Torch renames its methods and keeps the old names: whichever is called, it is one operation.
+#: Torch renames its methods and keeps the old names: both are the same operation.
 METHODS: Final[dict[str, Method]] = {
     "broadcast": _in_place("broadcast"),
     "allreduce": _in_place("all_reduce"),
@@ -61,11 +61,11 @@ METHODS: Final[dict[str, Method]] = {
     "monitored_barrier": Method("barrier"),
 }
 
-#: What begins and ends a group of operations that are sent as one.
+#: The method that begins a group of operations that are sent as one.
 START_OF_GROUP: Final = "_start_coalescing"
 END_OF_GROUP: Final = "_end_coalescing"
 
-#: Functions of `torch.distributed` that move pickled objects: sizes and bytes, of which statistics say nothing.
+#: Functions of `torch.distributed` that move pickled objects: sizes and bytes, whose statistics mean nothing.
 OF_OBJECTS: Final = (
     "all_gather_object",
     "gather_object",
@@ -77,5 +77,5 @@ OF_OBJECTS: Final = (
 
 
 def called(original: Any) -> Any:
-    """What torch's sort of method calls: a step less per call."""
+    """The function that torch's type of method calls: a step less per call."""
     return getattr(original, "__func__", original)

@@ -1,8 +1,8 @@
-"""Which rank of a group comes last: it spends the least time inside of its operations, for the others wait for it.
+"""The straggler of a group: the rank that spends the least time inside its operations, because the others wait for it.
 
-No collective is issued. Once in a window of steps each rank writes how long it was inside the operations of each group
-into the key-value store that torch.distributed was started with, from a thread of our own; the first rank of a group
-compares. Nobody waits for another rank, and the training's thread writes a few numbers into a list.
+No collective is issued. Once in a window of steps each rank publishes its time inside the operations of each group, and
+the first rank of a group compares. The times go through the key-value store that torch.distributed was started with,
+from trainmon's own thread. No rank waits for another, and the training's thread only appends a few numbers to a list.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import Pause, Ring, StoreThread
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
-#: Steps that are compared at once.
+#: Steps that are compared together.
 WINDOW = 16
 #: Keys are used again after so many windows.
 _RING = Ring(8)
-#: After this many seconds a window is given up: a rank has died, or is not watched.
+#: Seconds after which a window is given up: a rank has died, or is not watched.
 _PATIENCE_S = 30.0
-#: Windows in a row in which ranks are missing before that is said.
+#: Consecutive windows with missing ranks before a warning.
 _UNHEARD = 3
-#: Between looks at the store: at first, and at most. Each look doubles it.
+#: Seconds between reads of the store: at first, and at most. Each read doubles it.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 #: `(group, its ranks, operations, seconds inside)` since the start.
@@ -49,13 +49,13 @@ class _Window:
     deadline: float
     step_seconds: float
     seconds: dict[int, float] = field(default_factory=dict)
-    """By rank, those that have come."""
+    """By rank, the values received so far."""
     pause: Pause = field(default_factory=lambda: Pause(_PAUSE_S, _LONGEST_PAUSE_S))
     look_at: float = 0.0
 
 
 class Stragglers:
-    """Compares the ranks of each group; the first rank of it has the result."""
+    """Compares the ranks of each group; the group's first rank has the result."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Stragglers:
         told_from: float | None = None,
         surroundings: Surroundings = PROCESS,
     ) -> None:
-        """`told_from`: the share of a step from which on a lag is an alert; without one it is a warning in the log."""
+        """`told_from`: the share of a step from which a lag is an alert; without one it is a warning in the log."""
         self._clock = surroundings.clock
         self._comparer = comparer = _Comparer(monitor, hooks, told_from, surroundings)
         self._before: dict[str, tuple[int, float]] = {}
@@ -74,9 +74,9 @@ class Stragglers:
         weakref.finalize(self, comparer.stop, 0.0).atexit = False
 
     def end_step(self, step: int, times: Times) -> None:
-        """A step's operations have been made. `times` is what they came to since the start."""
+        """Ends a step. `times`: the totals since the start."""
         if step == self._last:
-            # A step that is tried again, after an overflow.
+            # A step that is retried, after an overflow.
             return
         self._last = step
         if self._first is None or step < self._first:
@@ -95,12 +95,12 @@ class Stragglers:
         self._before = {group: (count, inside) for group, _, count, inside in times}
 
     def close(self, seconds: float) -> None:
-        """Waits at most so long for windows under way, then gives them up."""
+        """Waits at most so long for windows in progress, then gives them up."""
         self._comparer.stop(seconds)
 
 
 class _Comparer(StoreThread[tuple[_Window, float]]):
-    """What the thread works on."""
+    """The work of the thread."""
 
     thread_name = "straggler"
     call_s = 1.0
@@ -113,19 +113,19 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
         self._monitor = monitor
         self._hooks = hooks
         self._told_from = told_from
-        #: Windows in a row, by group, in which ranks were missing.
+        #: Consecutive windows with missing ranks, by group.
         self._missing: dict[str, int] = {}
         self._rank = monitor.rank
-        #: Windows whose first rank this is, until all ranks have come.
+        #: Windows whose first rank this is, until all ranks have reported.
         self._under_way: list[_Window] = []
         self._latecomers = Latecomers()
-        #: By group the rank that an alert is on for, and in how many windows since.
+        #: By group the rank with an active alert, and the number of windows since.
         self._told: dict[str, tuple[int, int]] = {}
 
     def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
-        """Hands over what this rank measured of a window: seconds per step."""
+        """Submits this rank's seconds per step of a window."""
         number = step // WINDOW
-        # Groups over the same ranks are several: Megatron's `dp` and `dp_cp`, say.
+        # Several groups may have the same ranks: Megatron's `dp` and `dp_cp`, for example.
         of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
         key = f"trainmon/straggler/{of}/{_RING.place(number)}"
         window = _Window(number, step, group, list(ranks), key, self._clock.now() + _PATIENCE_S, step_seconds)
@@ -134,7 +134,7 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
     # The thread.
 
     def _ended(self, failure: Exception | None, left: list[tuple[_Window, float]]) -> None:
-        # The next window finds the process group that is made then, if one is.
+        # The next window uses the process group that exists then, if any.
         self._under_way = []
 
     def _advance(self) -> bool:
@@ -147,9 +147,9 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
                 self._under_way.append(window)
             else:
                 store.set(f"{window.key}/{self._rank}", _RING.packed(window.number, inside))
-                # Where the first rank is not there to do so.
+                # If the first rank is not there to do so.
                 store.delete_key(f"{window.key}/come/{window.number - _RING.size}")
-                # After the number itself: who counts all of them finds all of them.
+                # After the number itself: a reader that counts all of them finds all of them.
                 store.add(f"{window.key}/come/{window.number}", 1)
         self._under_way = [one for one in self._under_way if not self._is_over(store, one)]
         return True
@@ -170,7 +170,7 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
         if now < window.look_at:
             return False
         come = f"{window.key}/come/{window.number}"
-        # One short call until all have come, however many they are.
+        # One short call until all have reported, however many they are.
         if store.add(come, 0) < len(window.ranks) - 1:
             window.look_at = now + window.pause.next()
             is_late = now > window.deadline
@@ -186,7 +186,7 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
             seconds = _RING.unpacked(value, window.number)
             if seconds is not None:
                 window.seconds[rank] = seconds
-        # A rank that is a ring of windows ahead has written another's: nothing is said of this one.
+        # A rank that is a ring of windows ahead has overwritten this one's: report nothing.
         if len(window.seconds) == len(window.ranks):
             self._compare(window)
         return True
@@ -196,7 +196,8 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
         if missing == _UNHEARD:
             self._monitor.say(
                 "info",
-                f"which rank comes last in the group `{window.group}` is not known: some are not watched, or gone",
+                f"cannot determine the straggler of the group `{window.group}`: "
+                "some of its ranks are not watched, or have ended",
                 None,
             )
 
@@ -212,23 +213,23 @@ class _Comparer(StoreThread[tuple[_Window, float]]):
     def _tell(self, window: _Window, rank: int, lag: float) -> None:
         group, step_seconds = window.group, window.step_seconds
         message = (
-            f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
+            f"rank {rank} is the straggler of the group `{group}`: up to step {window.step} the others waited "
             f"{lag * 1e3:.1f} ms per step for it ({min(1.0, lag / step_seconds):.0%} of a step)"
         )
         if self._told_from is not None:
             self._raise(window, rank, lag, step_seconds * self._told_from, f"Straggler: {message}")
         elif self._latecomers.is_told(group, rank, lag, step_seconds):
-            hint = "look at what that rank does alone: its data loader, its host, its device's clock"
+            hint = "check what only that rank does or has: its data loader, its host, its device's clock"
             self._monitor.say("warning", message, hint)
 
     def _raise(self, window: _Window, rank: int, lag: float, allowed: float, message: str) -> None:
-        """The alert `Straggler`: it is on for as long as the same rank comes last."""
+        """Raises or ends the alert `Straggler`, which lasts as long as the same rank comes last."""
         findings, group = self._monitor.findings, window.group
         told, windows = self._told.get(group, (None, 0))
         is_late = lag > allowed
         if told is not None and not (is_late and told == rank):
             del self._told[group]
-            over = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
+            over = f"Straggler: the group `{group}` no longer waits for rank {told} at step {window.step}"
             findings.raise_straggler(False, windows, window.step, group, lag, allowed, over)
         if not is_late:
             return

@@ -1,1 +1,1 @@
-"""What every room uses: settings, kinds, names, notices, and the guard that keeps errors from the training."""
+"""Shared modules: settings, kinds, names, notices, and the guard that keeps errors from the training."""

@@ -1,6 +1,6 @@
-"""No failure of ours reaches the training: what fails is left out and says so once.
+"""Keeps trainmon's errors from the training: a failing hook is switched off and reported once.
 
-Where a hook looks at many objects, as modules or parameters, only the one it failed at is left out.
+If a hook handles many objects, such as modules or parameters, only the object at which it failed is skipped.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-#: Where code lies that is none of the training's own: ours, Python's, and that of installed packages.
+#: Paths of code that is not the training's own: trainmon's, Python's, and that of installed packages.
 _NOT_THE_TRAININGS = (
     OURS,
     *(f"{path}/" for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))),
 )
-#: As pip and Debian call the directories of other environments and of users.
+#: The directory names that pip and Debian use in other environments and for users.
 _OF_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def _advice(error: BaseException, file: str) -> str:
-    """What a person can do about a failure: report it where it is ours."""
+    """The hint for a failure: report it if it is trainmon's."""
     kind = type(error).__name__
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
-        return "there is too little memory for it: measure less (`targets`, `ops`)"
+        return "not enough memory: measure less (`targets`, `ops`)"
     if kind == "AcceleratorError" or "CUDA error" in str(error):
-        return "the device tells of what ran on it before: look at the training's own operations"
+        return "the device reports an earlier failure: check the training's own operations"
     is_installed = file.startswith(_NOT_THE_TRAININGS) or any(name in file for name in _OF_PACKAGES)
     if file and not is_installed and Path(file).is_file():
-        return f"it was raised by the training's own code: look at `{file}`"
+        return f"the training's own code raised it: see `{file}`"
     return "please report this line"
 
 
@@ -58,31 +58,32 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}{_place(error)}"
 
 
-#: So many objects are named where several are left out for one reason.
+#: The number of objects named in a message about several.
 _NAMED = 5
 
 
 class _Every(set[str]):
-    """Holds whatever is looked for."""
+    """A set that contains everything."""
 
     def __contains__(self, _hook: object) -> bool:
         return True
 
 
 class Guard:
-    """Runs hooks by name. One that raised once is not run again."""
+    """Runs hooks by name. A hook that raised is not run again."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._off: set[str] = set()
-        #: By hook: the objects that it is not run for any more.
+        #: By hook: the objects that it skips from now on.
         self._left_out: dict[str, list[str]] = {}
-        #: By hook and reason: objects left out since the last word about them. A reason's first object is told at once.
+        #: By hook and reason: objects skipped since the last message about them. A reason's first object is reported at
+        #: once.
         self._untold: dict[tuple[str, str], list[str]] = {}
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Runs no hook in here: what the training does is none of a step."""
+        """Runs no hook inside the block: the training's work in it belongs to no step."""
         off, self._off = self._off, _Every()
         try:
             yield
@@ -96,7 +97,7 @@ class Guard:
         return what is not None and bool(self._left_out) and what in self._left_out.get(hook, ())
 
     def failed_at(self, hook: str, what: str, error: BaseException) -> None:
-        """Leaves one object out of what a hook looks at, and says why, once. Never raises."""
+        """Excludes one object from a hook, and reports the reason once. Never raises."""
         left_out = self._left_out.setdefault(hook, [])
         if what in left_out or isinstance(self._off, _Every):
             return
@@ -107,17 +108,18 @@ class Guard:
             return
         self._untold[reason] = []
         self._say(
-            f"hook `{hook}` failed at `{what}`, which is left out from now on; all others go on",
+            f"hook `{hook}` failed at `{what}`, which is skipped from now on; all others continue",
             error,
-            "what was collected of it before is kept",
+            "values collected of it before are kept",
         )
 
     def left_out(self, hook: str) -> Sequence[str]:
-        """The objects that a hook is not run for any more."""
+        """The objects that a hook skips."""
         return self._left_out.get(hook, ())
 
     def each(self, hook: str, what: str, body: Callable[[], R]) -> R | None:
-        """Runs `body` for one object, unless the hook is off or failed at it; None then, and when it fails now."""
+        """Runs `body` for one object, unless the hook is off or failed at it; returns None then, and if it fails
+        now."""
         if self.is_off(hook, what):
             return None
         try:
@@ -127,7 +129,7 @@ class Guard:
             return None
 
     def at(self, hook: str, what: str, function: Callable[P, R]) -> Callable[P, R | None]:
-        """The function as the hook of one object: as `each`, whenever it is called."""
+        """The function as the hook of one object: like `each` at every call."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
             if self.is_off(hook, what):
@@ -141,7 +143,7 @@ class Guard:
         return guarded
 
     def tell_left_out(self) -> None:
-        """Names the objects that failed for a reason told before. Called at the end of each step."""
+        """Reports the objects that failed for a reason reported before. Called at the end of each step."""
         for (hook, reason), names in list(self._untold.items()):
             if names:
                 objects = "objects" if len(names) > 1 else "object"
@@ -151,19 +153,19 @@ class Guard:
                         f"hook `{hook}` failed at {len(names)} more {objects} for the same reason ({reason}): "
                         f"{listed(names, _NAMED)}"
                     ),
-                    "each is left out from now on; all others go on",
+                    "each is skipped from now on; all others continue",
                 )
                 names.clear()
 
     def failed(self, hook: str, error: BaseException) -> None:
-        """Switches a hook off and says why, once. Never raises."""
+        """Switches a hook off and reports the reason once. Never raises."""
         if hook in self._off:
             return
         self._off.add(hook)
         self._say(
-            f"hook `{hook}` failed and is off from now on; training goes on",
+            f"hook `{hook}` failed and is off from now on; training continues",
             error,
-            "what was collected before is kept",
+            "values collected before are kept",
         )
 
     def _say(self, what: str, error: BaseException, kept: str) -> None:
@@ -174,11 +176,11 @@ class Guard:
                 f"{_advice(error, _file(error))}; {kept}",
             )
         except Exception:
-            # There is nobody left to tell, and the training outranks the word.
+            # Nobody can be informed, and the training is more important than the message.
             return
 
     def run(self, hook: str, body: Callable[[], R]) -> R | None:
-        """Runs `body` unless the hook is off; None then, and when it fails now."""
+        """Runs `body` unless the hook is off; returns None then, and if it fails now."""
         if hook in self._off:
             return None
         try:

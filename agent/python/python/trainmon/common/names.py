@@ -1,10 +1,10 @@
-"""What parameters and modules are called in the output.
+"""The names of parameters and modules in the output.
 
-A name is the one that the user's own model gives: what a class that only wraps a module puts before or into it is left
-out, wherever it stands. So the same model has the same names alone, under DDP, sharded, compiled and in a trainer.
+A name is that of the user's own model, without the parts that wrapper classes add, wherever they are. So the same model
+has the same names alone, under DDP, sharded, compiled and in a trainer.
 
-msprobe keeps the attribute `module` of DDP, DeepSpeed and Megatron in its names: they are the ones shown where its
-import (`TrainerMon`, `TrainerMonitorV2`) or its V2 layout is used.
+msprobe keeps the attribute `module` of DDP, DeepSpeed and Megatron in its names: these are used with its import
+(`TrainerMon`, `TrainerMonitorV2`) and its V2 layout.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-#: Attributes by which wrappers hold the module, of names no model uses: they are told by their names alone.
+#: Wrappers' attributes whose names no model uses: the names alone identify them.
 _MARKS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
-#: Wrappers whose attribute a model may use too: by package and class, subclasses with them.
+#: Wrappers whose attribute a model may use too: by package and class, including subclasses.
 _WRAPPERS = {
     "torch": {"DistributedDataParallel": "module", "DataParallel": "module"},
     "deepspeed": {"DeepSpeedEngine": "module"},
@@ -33,13 +33,13 @@ _WRAPPERS = {
 }
 _WRAPPERS["lightning_fabric"] = _WRAPPERS["pytorch_lightning"] = _WRAPPERS["lightning"]
 
-#: From the name a model gives, without wrappers' marks, to the one that is shown.
+#: From a model's name without wrappers' marks to the name in the output.
 Naming = Callable[[str], str]
 
 
 def clean_name(name: str) -> str:
-    """A name without what FSDP, activation checkpointing and torch.compile put into it. As msprobe has it. Halves of
-    surrogate pairs, which no file can hold, are spelled out."""
+    """A name without the parts that FSDP, activation checkpointing and torch.compile add, as in msprobe. Halves of
+    surrogate pairs, which no file can hold, are escaped."""
     for mark in _MARKS:
         if mark in name:
             name = name.replace(mark, "")
@@ -47,12 +47,12 @@ def clean_name(name: str) -> str:
 
 
 def writable(text: str) -> str:
-    """The text with halves of surrogate pairs spelled out: no UTF-8 has them."""
+    """The text with halves of surrogate pairs escaped: UTF-8 has none."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def own_names(model: torch.nn.Module) -> Naming:
-    """Leaves every wrapper's attribute out of a `clean_name` of this model's parameters and modules."""
+    """A function that removes every wrapper's attribute from a `clean_name` of this model's parameters and modules."""
     left_out = {
         clean_name(f"{path}.{attribute}".lstrip("."))
         for path, module in model.named_modules()
@@ -73,7 +73,7 @@ def own_names(model: torch.nn.Module) -> Naming:
 
 
 def msprobes_names(name: str) -> str:
-    """The name as it is."""
+    """The name, unchanged."""
     return name
 
 
@@ -83,7 +83,7 @@ def namings(models: Sequence[torch.nn.Module], *, like_msprobe: bool) -> list[Na
 
 
 def wrapped_by(module: torch.nn.Module) -> str | None:
-    """The attribute by which a wrapper holds its module; None for a module that is no wrapper, and for those that have
+    """The attribute in which a wrapper holds its module; None for a module that is no wrapper, and for those that have
     marks of their own."""
     for one in type(module).__mro__:
         attribute = _WRAPPERS.get(one.__module__.partition(".")[0], {}).get(one.__name__)
@@ -93,12 +93,12 @@ def wrapped_by(module: torch.nn.Module) -> str | None:
 
 
 def child(module: torch.nn.Module, name: str) -> torch.nn.Module | None:
-    """A module's own child of a name. What holds the children of a scripted module is no dictionary."""
+    """A module's own child of a name. The children of a scripted module are not in a dictionary."""
     children = module._modules
     return children[name] if name in children else None  # noqa: SIM401 - it has no `get`
 
 
 def listed(names: Sequence[object], most: int) -> str:
-    """The first names or numbers, and how many more there are: `a, b and 3 more`."""
+    """The first names or numbers, and the number of further ones: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(map(str, names[:most]))}{more}"

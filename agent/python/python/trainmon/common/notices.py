@@ -1,4 +1,4 @@
-"""What is said to the user: through `logging` where the script has set that up, on standard error where not."""
+"""Messages to the user: through `logging` if the script has configured it, else on standard error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
 
 def route(severity: str, message: str, hint: str | None) -> bool:
-    """Hands a notice to the logger `trainmon`, from any thread. False if neither it nor the root logger has a handler:
-    then nobody has said where such things go. So too if the logger is disabled, which `logging.config` does by default
-    to every logger that its config does not name, and nobody meant us."""
+    """Passes a notice to the logger `trainmon`, from any thread. False if neither it nor the root logger has a handler:
+    then the script has not configured logging. Also False if the logger is disabled, which `logging.config` does by
+    default to every logger that its config does not name."""
     if _LOGGER.disabled or not _LOGGER.hasHandlers():
         return False
     _LOGGER.log(_LEVELS.get(severity, logging.WARNING), "%s", _lines(message, hint))
@@ -23,13 +23,12 @@ def route(severity: str, message: str, hint: str | None) -> bool:
 
 
 def say(message: str, hint: str | None = None) -> None:
-    """A warning, where there is no monitor to say it. Never raises."""
+    """Prints a warning without a monitor. Never raises."""
     tell("warning", message, hint)
 
 
 def tell(severity: str, message: str, hint: str | None = None) -> None:
-    """What there is to say where there is no monitor to say it: a warning, or something that is good to know, which
-    `TRAINMON_QUIET=1` leaves out. Never raises."""
+    """Prints a warning or an information without a monitor; `TRAINMON_QUIET=1` suppresses the latter. Never raises."""
     if severity == "info" and is_on("TRAINMON_QUIET"):
         return
     try:
@@ -37,12 +36,12 @@ def tell(severity: str, message: str, hint: str | None = None) -> None:
             kind = "" if severity == "info" else "warning: "
             sys.stderr.write(f"trainmon: {kind}{_lines(message, hint)}\n")
     except Exception:
-        # Nobody reads it any more.
+        # The stream has no reader any more.
         return
 
 
 def warn_only(severity: str, message: str, hint: str | None = None) -> None:
-    """As `tell`, without what is only good to know."""
+    """As `tell`, for warnings only."""
     if severity != "info":
         tell(severity, message, hint)
 

@@ -1,4 +1,4 @@
-"""Where files of the front's own go: beside those of the CSV exporter."""
+"""The location of files that Python writes: beside those of the CSV exporter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_directory(monitor: Monitor) -> Path | None:
 
 
 def write_whole(file: Path, write: Callable[[TextIO], None]) -> None:
-    """Writes a file that is there as a whole or not at all, whatever happens meanwhile. Raises `OSError`."""
+    """Writes a file atomically: completely or not at all. Raises `OSError`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
@@ -28,7 +28,7 @@ def write_whole(file: Path, write: Callable[[TextIO], None]) -> None:
             write(opened)
             opened.flush()
             os.fsync(opened.fileno())
-        # As any other file of the run: `mkstemp` lets nobody else read it.
+        # Like any other file of the run: `mkstemp` makes it readable for its owner only.
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)

@@ -1,4 +1,4 @@
-"""Whose code a stack's frame is: told by the directory that its file lies in."""
+"""The owner of a stack frame's code, by the directory of its file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def directory_of(file: str) -> str:
-    """What the names of a module's file (`__file__`) and of all below its directory begin with.
+    """The common prefix of a module's file (`__file__`) and of all files below its directory.
 
-    Frames name files as modules were found: a link on the way is not followed, and neither is it here. There is a slash
-    at the end: a directory beside it may begin alike, as `torchvision` begins with `torch`.
+    Frames name files as modules were found: links are not resolved, here either. The slash at the end excludes
+    directories whose name begins alike, as `torchvision` begins with `torch`.
     """
     return f"{Path(file).parent}/"
 
 
-#: This package's own.
+#: This package's directory.
 OURS = directory_of(str(Path(__file__).parent))

@@ -13,10 +13,10 @@ from trainmon._trainmon import USUAL_CONFIG, ConfigError, FeatureTargets, Parsed
 
 __all__ = ["Config", "FeatureTargets", "Settings", "parse_config", "read_config"]
 
-#: A config file, the text of one, or a config as a mapping; None is the usual config.
+#: A config file, the text of one, or a config as a mapping; None is the default config.
 Config = str | os.PathLike[str] | Mapping[str, Any] | None
 
-#: With these a config has msprobe's second layout, to which the keys of the usual config do not belong.
+#: With these keys a config has msprobe's second layout, to which the keys of the default config do not belong.
 _SECOND_LAYOUT = ("monitors", "framework")
 
 
@@ -31,7 +31,7 @@ def read_config(file: str | os.PathLike[str]) -> str:
 
 
 def is_on(variable: str) -> bool:
-    """Whether a variable of the environment says yes: it is set, and to anything but nothing, `0` and `false`."""
+    """Whether an environment variable is set to anything but an empty text, `0` and `false`."""
     return os.environ.get(variable, "0").lower() not in ("", "0", "false")
 
 
@@ -42,15 +42,15 @@ def parse_config(
     output_dir: str | os.PathLike[str] | None = None,
     like_msprobe: bool = False,
 ) -> ParsedConfig:
-    """The config, with `keys` and `output_dir` in the place of its own. Raises `ConfigError` if it cannot be read or is
+    """The config, with `keys` and `output_dir` replacing its own. Raises `ConfigError` if it cannot be read or is
     faulty.
 
-    `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
+    `like_msprobe`: configs that msprobe accepts although they make no sense cause a warning."""
     given = dict(keys or {})
     if output_dir is not None:
         given["output_dir"] = os.fspath(output_dir)
     text, name, is_path = _text_of(config, given)
-    # What the script or its config says of the page goes before the environment.
+    # The script and its config override the environment for the page.
     if "page" not in given and '"page"' not in text and is_on("TRAINMON_PAGE"):
         given["page"] = True
     over = _as_json(given, "keyword arguments") if given else None
@@ -58,9 +58,9 @@ def parse_config(
 
 
 def _text_of(config: Config, keys: Mapping[str, Any]) -> tuple[str, str, bool]:
-    """The text, what it is called in messages, and whether that is a file's path."""
+    """The text, its name in messages, and whether that is a file's path."""
     if config is None:
-        return "{}" if any(key in keys for key in _SECOND_LAYOUT) else USUAL_CONFIG, "usual config", False
+        return "{}" if any(key in keys for key in _SECOND_LAYOUT) else USUAL_CONFIG, "default config", False
     if isinstance(config, Mapping):
         return _as_json(config, "config"), "config", False
     if isinstance(config, str) and _is_json(config):
@@ -83,26 +83,26 @@ def _as_json(config: Mapping[str, Any], name: str) -> str:
     try:
         return json.dumps(dict(config), default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: {error}\nhint: give what a JSON file can hold") from error
+        raise ConfigError(f"{name}: {error}\nhint: use values that JSON can represent") from error
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of other libraries and paths as what they stand for."""
+    """Numbers of other libraries and paths, converted to plain values."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"JSON cannot represent a {type(value).__name__}")
 
 
 def _instead_of(path: Path) -> str:
-    """What to do where a path cannot be read."""
+    """The hint for a path that cannot be read."""
     try:
         meant = did_you_mean(path.name, sorted(one.name for one in path.parent.iterdir()))
     except (OSError, ValueError):
         meant = None
     if meant is not None and meant != path.name:
         return f"did you mean `{path.with_name(meant)}`?"
-    return "check the path; a config can be given as a dict or as JSON text too, and None is the usual one"
+    return "check the path, or pass a dict or JSON text; None is the default config"

@@ -1,4 +1,4 @@
-"""Parameters as they were before the step, kept where they lie."""
+"""Copies of parameters from before the step, on their device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class Copies:
-    """One copy per parameter; its memory is made at the first use and kept."""
+    """One copy per parameter; its memory is allocated at the first use and kept."""
 
     def __init__(self) -> None:
         self._kept: dict[int, torch.Tensor] = {}
@@ -21,11 +21,11 @@ class Copies:
         self._due: list[Pair] = []
 
     def discard(self, tensor_id: int) -> None:
-        """An older copy is not taken for this step's."""
+        """Discards a copy of an earlier step."""
         self._fresh.discard(tensor_id)
 
     def keep(self, tensor_id: int, values: torch.Tensor) -> None:
-        """Makes room for the values; `copy_all` copies them."""
+        """Allocates the copy; `copy_all` fills it."""
         kept = self._kept.get(tensor_id)
         if kept is None or (kept.shape, kept.dtype, kept.device) != (values.shape, values.dtype, values.device):
             kept = self._kept[tensor_id] = torch.empty_like(values)
@@ -35,9 +35,9 @@ class Copies:
     def copy_all(
         self, copy: Callable[[torch.device, Sequence[Pair]], Sequence[Pair]], keep: Callable[[torch.Tensor], None]
     ) -> None:
-        """Copies what is due, on the current streams. `copy` copies with one launch, and returns the pairs that it
-        cannot copy: torch's operator copies these, some dozens per launch. `keep` is called with each tensor that was
-        read."""
+        """Fills the pending copies, on the current streams. `copy` copies with one launch, and returns the pairs that
+        it cannot copy: torch's operator copies these, some dozens per launch. `keep` is called with each tensor that
+        was read."""
         due, self._due = self._due, []
         by_device: dict[torch.device, list[Pair]] = {}
         for pair in due:
@@ -58,6 +58,6 @@ class Copies:
         return self._kept[tensor_id]
 
     def forget_all(self) -> list[int]:
-        """No copy of this step is one; gives the parameters."""
+        """Discards all copies of this step; returns the parameters."""
         fresh, self._fresh = sorted(self._fresh), set()
         return fresh

@@ -1,4 +1,4 @@
-"""Steps that the loop gave up: their rows become no records, but whether their gradients were finite is looked at."""
+"""Steps that the loop gave up: their rows become no records, but are checked for gradients that are not finite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainmon.device.pages import COLUMNS, Block, Entry, Page, Statistics, rows_
 
 _GRADIENTS = {int(Kind.GRAD_UNREDUCED), int(Kind.GRAD_REDUCED)}
 
-#: What shows NaN or an infinity, each by itself: what was not asked for is 0.
+#: The columns that show NaN or an infinity, each by itself: a statistic that was not requested is 0.
 _TELLING = [DEVICE_COLUMNS.index(name) for name in ("min", "max", "mean", "norm")]
 _COUNTS = [DEVICE_COLUMNS.index(name) for name in ("nans", "infs")]
 
@@ -25,7 +25,7 @@ _COUNTS = [DEVICE_COLUMNS.index(name) for name in ("nans", "infs")]
 class _Step:
     pages: Sequence[Page]
     rows: Sequence[list[int]]
-    """Of gradients, on each page."""
+    """Rows of gradients, on each page."""
     found: Callable[[], object]
 
 
@@ -36,14 +36,15 @@ class Discarded:
         self._steps: deque[_Step] = deque()
 
     def take(self, pages: Sequence[Page], found: Callable[[], object]) -> None:
-        """Takes up pages that are on their way; their entries may go. `found` is called once, by `look`, if a gradient
-        among them holds NaN or an infinity."""
+        """Takes over pages that are on their way; their entries may be discarded. `found` is called once, by `look`, if
+        a gradient among them holds NaN or an infinity."""
         rows = [_rows_of_gradients(page.entries) for page in pages]
         if any(rows):
             self._steps.append(_Step(pages, rows, found))
 
     def look(self, refusal: Callable[[torch.device], str | None]) -> None:
-        """Looks at what has arrived. Never waits. `refusal`: why a device may not be asked just now."""
+        """Checks the rows that have arrived. Never waits. `refusal`: the reason why a device must not be queried
+        now."""
         while self._steps:
             step = self._steps[0]
             if any(refusal(page.device_table.device) is not None for page in step.pages):
@@ -67,7 +68,7 @@ def _rows_of_gradients(entries: Sequence[Entry]) -> list[int]:
 
 
 def _is_broken(page: Page, row: int) -> bool:
-    # Without an operator that a mode of the host's would see.
+    # Without an operator that a mode of the host would receive.
     address = page.host_address + row * COLUMNS * ctypes.sizeof(ctypes.c_double)
     numbers = (ctypes.c_double * COLUMNS).from_address(address)
     if any(numbers[column] > 0 for column in _COUNTS):

@@ -1,7 +1,8 @@
 """Fingerprints of tensors on a device, computed there: 64 bits each, equal for equal bytes.
 
-A tensor's words (its elements' bits) are multiplied by odd numbers that depend on their place and added up modulo 2^64:
-one flipped bit changes the sum. They are other numbers than the host's, and compared with those of other devices only.
+A tensor's words (its elements' bits) are multiplied by odd numbers that depend on their position and added up modulo
+2^64: one flipped bit changes the sum. They differ from the host's fingerprints, and are compared with those of other
+devices only.
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ from trainmon.device.streams import current_stream, stream_address
 from trainmon.measuring.chunks import refusal
 from trainmon.measuring.unobserved import quietly
 
-#: Words that are multiplied at once: two temporaries of 8 MiB.
+#: Words that are multiplied together: two temporaries of 8 MiB.
 _PIECE = 1 << 20
-#: And words that a block of threads reads: a part of a piece.
+#: Words that a block of threads reads: a part of a piece.
 _CHUNK = 1 << 15
-#: The sums of the pieces are chained by it.
+#: The factor by which the sums of the pieces are chained.
 _CHAIN = 0x5851F42D4C957F2D
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 class DeviceFingerprints:
-    """Of one watch. Keeps the factors of each device: 8 MiB, from the first use of torch's operators on."""
+    """Fingerprints of one watch. Keeps the factors of each device: 8 MiB, from the first use of torch's operators
+    on."""
 
     def __init__(self, kernels: Callable[[torch.device], Kernels | None] = lambda _device: None) -> None:
-        """`kernels`: those of a device, None where it has none: torch's operators find the same numbers."""
+        """`kernels`: those of a device, None if it has none: torch's operators compute the same numbers."""
         self._factors: dict[torch.device, torch.Tensor] = {}
         self._kernels = kernels
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> Callable[[], list[int | None] | None]:
-        """Starts computing them on the current stream of each device, and their way to the host. What is returned gives
-        them when they have arrived, None before; it never waits. None in the place of a tensor that cannot be read."""
+        """Starts computing them on the current stream of each device, and their copy to the host. The returned function
+        gives them when they have arrived, and None before; it never waits. A tensor that cannot be read has None."""
         readable = [place for place, one in enumerate(tensors) if refusal(one) is None]
         arrivals = []
         for device in {tensors[place].device for place in readable}:
@@ -62,7 +64,7 @@ class DeviceFingerprints:
             try:
                 return by_kernels(kernels, tensors)
             except RuntimeError:
-                # The driver refuses a launch: the operators find the same numbers.
+                # The driver refuses a launch: the operators compute the same numbers.
                 pass
         return self.by_operators(tensors)
 
@@ -71,7 +73,7 @@ class DeviceFingerprints:
         return torch.stack([self._of(words) for words in tensors])
 
     def _of(self, words: torch.Tensor) -> torch.Tensor:
-        """A tensor without dimensions."""
+        """The fingerprint of one tensor's words, as a tensor without dimensions."""
         factors = self._factors_of(words.device)
         total = torch.zeros((), dtype=torch.int64, device=words.device)
         for start in range(0, words.numel(), _PIECE):
@@ -91,7 +93,7 @@ class DeviceFingerprints:
 
 
 def words_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements' bits, one after the other."""
+    """The elements' bits, in order."""
     words = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     if words.is_complex():
         words = torch.view_as_real(words).view(-1)
@@ -122,7 +124,7 @@ def by_kernels(kernels: Kernels, tensors: Sequence[torch.Tensor]) -> torch.Tenso
 
 
 def _to_host(sums: torch.Tensor) -> tuple[torch.Tensor, Callable[[], bool]]:
-    """The copy, and whether it is there."""
+    """The copy, and a function that returns whether it is complete."""
     if sums.device.type != "cuda":
         landed = sums.cpu()
         return landed, lambda: True

@@ -1,4 +1,4 @@
-"""The kernels of one device, launched on one stream: their tables, and the memory they work in."""
+"""The kernels of one device, launched on one stream: their tables, and their memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceBlock, DeviceTable, DeviceTables, Monitor
 from trainmon.device.streams import stream_address
 
-#: What is measured of a row, or done with it, by the kernels' numbers.
+#: The measurements of a row, by the kernels' numbers.
 VALUES, DIFFERENCE, AGREEMENT, COPY = range(4)
 
-#: A tensor, what it is held against or copied into, which of the above, eps if zeros are counted, whether std is
-#: wanted.
+#: A tensor, the tensor to compare with or copy into, one of the numbers above, eps if zeros are counted, whether std is
+#: requested.
 Shown = tuple[torch.Tensor, torch.Tensor | None, int, float | None, bool]
 
-#: What values are multiplied with: a number, or a tensor of one float on the device.
+#: The factor of the values: a number, or a tensor of one float on the device.
 Factor: TypeAlias = float | torch.Tensor
 
 #: Tensor id, kind and micro step of a record, and the tensor.
@@ -35,7 +35,7 @@ _ROW = 9
 
 
 class Kernels(Protocol):
-    """`_trainmon.DeviceKernels`, or what stands for it in tests."""
+    """`_trainmon.DeviceKernels`, or its replacement in tests."""
 
     def measure(
         self,
@@ -64,12 +64,12 @@ class Launch:
 
     table: DeviceTable
     left_out: Sequence[int]
-    """Places of those that only torch's operators can read: with gaps or overlaps, or waiting to be conjugated."""
+    """Positions of those that only torch's operators can read: with gaps or overlaps, or lazily conjugated."""
 
 
 class Launcher:
-    """Of one device and stream: nobody else uses its memory. A launch takes two or three kernels however many tensors
-    there are, and while they stay where they are, nothing is sent to the device."""
+    """The launcher of one device and stream, with memory of its own. A launch takes two or three kernels for any number
+    of tensors, and while they stay at their addresses, nothing is sent to the device."""
 
     def __init__(self, kernels: Kernels, device: torch.device) -> None:
         self._kernels = kernels
@@ -82,13 +82,13 @@ class Launcher:
         self._numbers = torch.empty(0, dtype=torch.int64, device=device)
 
     def prepare(self, shown: Sequence[Shown]) -> Launch:
-        """Finds out which of these tensors fit."""
+        """Determines which of these tensors the kernels can measure."""
         table, left_out = self._tables.of(shown)
         self._send(table)
         return Launch(table, left_out)
 
     def prepare_all(self, monitor: Monitor, shown: list[Record], uncounted: set[int]) -> tuple[Launch, DeviceBlock]:
-        """As `prepare`, of the values of tensors by the records that they become: in one call, and without an object
+        """As `prepare`, for the values of tensors with the labels of their records: in one call, and without an object
         per tensor."""
         table, block, left_out = self._tables.of_all(monitor, self._device, shown, uncounted)
         self._send(table)
@@ -96,12 +96,12 @@ class Launcher:
 
     def _send(self, table: DeviceTable) -> None:
         if table.is_new:
-            # A page-locked copy of its own: the one before may still be on its way.
+            # A page-locked copy of its own: the previous one may still be on its way.
             self._words[table.number] = to_device(self._tables.words(table), self._device)
 
     def launch(self, launch: Launch, out: torch.Tensor, factor: Factor) -> None:
-        """Fills a table of float64 on the device, `DEVICE_COLUMNS` per tensor that fits, in their order. What scales
-        with the tensor is multiplied with the factor, a number or a tensor of one float on the device."""
+        """Fills a table of float64 on the device, `DEVICE_COLUMNS` per tensor that fits, in their order. Columns that
+        scale with the tensor are multiplied by the factor, a number or a tensor of one float on the device."""
         table = launch.table
         self._make_room(table.single_chunks + table.pair_chunks)
         if out.shape != (table.rows, len(DEVICE_COLUMNS)):
@@ -118,7 +118,7 @@ class Launcher:
         device. False if only torch's operators can read it."""
         chunks = -(-shown[0].numel() // CHUNK)
         if self._row is None or self._numbers.numel() < chunks:
-            # Twice as many, lest it be made for each tensor of a series that grows.
+            # Twice as many, to avoid an allocation for each tensor of a growing series.
             self._numbers = torch.arange(max(2 * chunks, 1024), dtype=torch.int64, device=self._device)
             self._row = torch.empty(_ROW, dtype=torch.int64, device=self._device)
             self._make_room(self._numbers.numel())
@@ -131,21 +131,21 @@ class Launcher:
             self._room = chunks
 
     def copy(self, launch: Launch) -> None:
-        """Copies the first tensor of each row into the second: one kernel however many there are."""
+        """Copies the first tensor of each row into the second, with one kernel."""
         if launch.table.rows > 0:
             words = self._words[launch.table.number].data_ptr()
             self._kernels.copy(launch.table, words, stream_address(self._device))
 
 
 def _factor(factor: Factor) -> tuple[float, tuple[int, bool] | None]:
-    """A number, and the address of one and whether it is a float64."""
+    """A number, and the address of a factor with whether it is a float64."""
     if isinstance(factor, torch.Tensor):
         return 1.0, (factor.data_ptr(), factor.dtype == torch.float64)
     return factor, None
 
 
 def to_device(words: bytes, device: torch.device) -> torch.Tensor:
-    """Words of 64 bits, on their way to a device; the host goes on."""
+    """Starts the copy of words of 64 bits to a device; the host does not wait."""
     if not words:
         return torch.empty(0, dtype=torch.int64, device=device)
     host = torch.frombuffer(bytearray(words), dtype=torch.int64)

@@ -1,5 +1,5 @@
-"""Which devices have kernels: loaded at the first tensor on one, and used once they have measured known tensors
-right."""
+"""The devices' kernels: loaded at the first tensor on a device, and used once they have measured known tensors
+correctly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainmon.device.streams import Event, Streams
 from trainmon.device.transfers import first_line
 from trainmon.measuring.unobserved import quietly
 
-#: `0` leaves all to torch's operators.
+#: `0` disables the kernels in favour of torch's operators.
 SWITCH = "TRAINMON_DEVICE_KERNELS"
 
 _EPS = 1e-3
@@ -29,7 +29,7 @@ _ALL = Wants.of(*DEVICE_COLUMNS, eps=_EPS)
 
 
 class NoKernelsError(Exception):
-    """Why a device has none. Nothing is said of one without a reason."""
+    """The reason why a device has no kernels. An empty reason is not reported."""
 
     def __init__(self, why: str = "", *, is_usual: bool = True) -> None:
         """`is_usual`: nothing is wrong with the machine."""
@@ -38,14 +38,14 @@ class NoKernelsError(Exception):
 
 
 def kernels_of(device: torch.device) -> Kernels:
-    """The kernels of a device. Raises `NoKernelsError` where there are none."""
+    """The kernels of a device. Raises `NoKernelsError` if there are none."""
     if device.type == "cpu":
-        # For comparisons: nobody's tensors lie there.
+        # For comparisons only: no tensors are there.
         raise NoKernelsError
     if os.environ.get(SWITCH) == "0":
         raise NoKernelsError(f"{SWITCH} is 0")
     if device.type != "cuda" or torch.version.hip is not None:
-        raise NoKernelsError("they are for CUDA")
+        raise NoKernelsError("they require CUDA")
     try:
         return _loaded(torch.cuda.current_device() if device.index is None else device.index)
     except RuntimeError as error:
@@ -54,7 +54,7 @@ def kernels_of(device: torch.device) -> Kernels:
 
 @functools.cache
 def _loaded(number: int) -> DeviceKernels:
-    """Once in a process: every watch of it uses them."""
+    """Once in a process: every watch uses them."""
     return DeviceKernels(number)
 
 
@@ -69,17 +69,17 @@ class _Check:
     host: torch.Tensor
     arrived: Event
     prints: torch.Tensor
-    """Of the tensors, then of their copies."""
+    """Fingerprints of the tensors, then of their copies."""
     expected_prints: torch.Tensor
     prints_arrived: Event
 
 
-#: Told a severity, what happened, and a hint.
+#: Receives a severity, a message, and a hint.
 Say = Callable[[Literal["info", "warning"], str, str | None], object]
 
 
 class Launchers:
-    """Of one watch, or of one capture."""
+    """The launchers of one watch, or of one capture."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Launchers:
         self._streams = streams
         self._load = load
         self._checks: dict[torch.device, _Check] = {}
-        #: None of a device that has none.
+        #: None for a device that has none.
         self._kernels: dict[torch.device, Kernels | None] = {}
         self._launchers: dict[Hashable, Launcher] = {}
 
     def of(self, device: torch.device) -> Launcher | None:
-        """The device's launcher for the current stream; None where torch's operators are to be used: for good, or until
-        the kernels have been tried. Never waits, but for the driver, which may compile for a second or two at the first
+        """The device's launcher for the current stream; None if torch's operators must be used: for good, or until the
+        kernels have been tried. Never waits, except for the driver, which may compile for a second or two at the first
         load."""
         if device not in self._kernels and not self._is_tried(device):
             return None
@@ -111,11 +111,11 @@ class Launchers:
         return launcher
 
     def kernels(self, device: torch.device) -> Kernels | None:
-        """Those of a device that are in use already."""
+        """The kernels of a device that are in use already."""
         return self._kernels.get(device)
 
     def _is_tried(self, device: torch.device) -> bool:
-        """Begins trying the kernels, or sees what came of it. Whether the device is known now."""
+        """Begins trying the kernels, or evaluates the result. Returns whether the device is decided now."""
         try:
             check = self._checks.get(device)
             if check is None:
@@ -125,7 +125,7 @@ class Launchers:
             self._kernels[device] = check.kernels
             why = _what_differs(check)
             if why is not None:
-                self.refuse(device, f"they measure a known tensor wrong: {why}", is_usual=False)
+                self.refuse(device, f"they measure a known tensor incorrectly: {why}", is_usual=False)
         except NoKernelsError as error:
             self.refuse(device, str(error), is_usual=error.is_usual)
         except Exception as error:  # a device out of memory, say
@@ -134,13 +134,13 @@ class Launchers:
         return True
 
     def refuse(self, device: torch.device, why: str, *, is_usual: bool = False) -> None:
-        """The device has none from now on; that is said."""
+        """Marks the device as one without kernels, and reports it."""
         self._kernels[device] = None
         if why:
             self._say(
                 "info" if is_usual else "warning",
-                f"tensors on {device} are measured by torch's operators, not by our kernels: {why}",
-                None if is_usual else "the numbers are the same; measuring takes some ten times as long",
+                f"torch's operators measure tensors on {device}, not trainmon's kernels: {why}",
+                None if is_usual else "the numbers are the same, but measuring takes some ten times as long",
             )
 
     def _begin(self, device: torch.device) -> _Check:
@@ -188,7 +188,7 @@ def _shown(base: torch.Tensor) -> list[Shown]:
 
 
 def _by_operators(shown: Shown) -> torch.Tensor:
-    """The row; of an agreement its first number alone means something."""
+    """The row; of an agreement only its first number means something."""
     tensor, other, shows, *_ = shown
     if other is not None and shows == AGREEMENT:
         return agreement(other, tensor).expand(1, len(DEVICE_COLUMNS))
@@ -204,14 +204,14 @@ def _printed(base: torch.Tensor) -> list[torch.Tensor]:
 def _what_differs(check: _Check) -> str | None:
     expected = _bits(check.expected_prints)
     if _bits(check.prints)[: len(expected)] != expected:
-        return "its fingerprint is another one"
+        return "its fingerprint differs"
     if _bits(check.prints)[len(expected) :] != expected:
-        return "its copy is another one"
+        return "its copy differs"
     columns = len(DEVICE_COLUMNS)
     for place, (one, other) in enumerate(zip(_numbers(check.host), _numbers(check.expected), strict=True)):
         row, column = divmod(place, columns)
         if column > 0 and (row + 1) % (check.host.shape[0] // 2) == 0:
-            # Of an agreement nothing else means something.
+            # Of an agreement no other number means something.
             continue
         same = one == other or (math.isnan(one) and math.isnan(other))
         if not same and not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9):
@@ -220,11 +220,11 @@ def _what_differs(check: _Check) -> str | None:
 
 
 def _bits(table: torch.Tensor) -> bytes:
-    """Of a table on the host, without an operator that a mode of the host's would see."""
+    """The bits of a table on the host, without an operator that a mode of the host would receive."""
     return ctypes.string_at(table.data_ptr(), table.numel() * 8)
 
 
 def _numbers(table: torch.Tensor) -> Sequence[float]:
-    """Of a table on the host."""
+    """The numbers of a table on the host."""
     numbers: Sequence[float] = (ctypes.c_double * table.numel()).from_address(table.data_ptr())
     return numbers

@@ -1,5 +1,5 @@
-"""What is queued, measured on the current streams: by the kernels where they are and can read it, else by torch's
-operators."""
+"""Measurement of queued tensors on the current streams: by the kernels if they are available and can read them, else by
+torch's operators."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trainmon.measuring.unobserved import quietly
 
 _NORM = DEVICE_COLUMNS.index("norm")
 _ONLY_NORM = Wants.of("norm")
-#: Of a kind that the config says nothing of.
+#: The statistics of a kind that the config does not mention.
 _WITHOUT_CONFIG = Wants.of("min", "max", "mean", "norm", eps=1e-8)
 
-#: Layouts of gathered tensors remembered; a model has a few per kind.
+#: The number of remembered layouts of gathered tensors; a model has a few per kind.
 _MOST_LAYOUTS = 512
 
 
@@ -36,20 +36,21 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Ratio:
-    """The norm of a change over that of what was changed: of two rows that arrive together, the change's first."""
+    """The norm of a change divided by that of the changed tensor: of two rows that arrive together, the change's
+    first."""
 
     def __init__(self, tensor_id: int) -> None:
         self._tensor_id = tensor_id
         self._change = float("nan")
 
     def heard_change(self, norm: float) -> None:
-        """The change's norm."""
+        """Receives the change's norm."""
         self._change = norm
 
     def deliver(self, pending: PendingStep, row: Sequence[float]) -> None:
-        """The row of what was changed."""
+        """Receives the row of the changed tensor."""
         before = row[_NORM]
-        # As torch divides: 0 / 0 is NaN, anything else over 0 is infinite.
+        # As in torch's division: 0 / 0 is NaN, anything else over 0 is infinite.
         ratio = self._change / before if before else self._change * float("inf")
         pending.record_values(self._tensor_id, Kind.UPDATE_RATIO, 0, (ratio,))
 
@@ -61,9 +62,9 @@ class Records:
     shown: list[Record]
     factor: Factor
     norm: StepNorm | None
-    """What their norms are added to."""
+    """The sum to which their norms are added."""
     uncounted: set[int]
-    """The places of those whose norm is not."""
+    """The positions of those whose norm is not added."""
     order: int
 
 
@@ -72,7 +73,7 @@ def _unknown(norm: NormSink, _found: float) -> None:
 
 
 class Launching:
-    """Of one queue. Called with its lock held."""
+    """The launching of one queue. Called with its lock held."""
 
     def __init__(self, monitor: Monitor, transfers: Transfers, launchers: Launchers) -> None:
         self._monitor = monitor
@@ -86,7 +87,7 @@ class Launching:
         return self._launchers.kernels(device)
 
     def launch(self, targets: Sequence[Target]) -> None:
-        """Starts measuring all of them. Those that cannot be are counted."""
+        """Starts measuring all of them. Those that cannot be measured are counted."""
         if len(targets) == 1 and self._one(targets[0]):
             return
         for (device, _), group in _grouped(targets, lambda one: (one.tensor.device, identity(one.factor))).items():
@@ -98,8 +99,8 @@ class Launching:
                 self._guarded(device, some, by)
 
     def launch_all(self, records: Records) -> Sequence[int]:
-        """Starts measuring all of these with one launch per device. Gives the places of those that it cannot, which are
-        to be queued one by one."""
+        """Starts measuring all of these with one launch per device. Returns the positions of those that it cannot
+        measure, which must be queued one by one."""
         left: Sequence[int] = range(len(records.shown))
         while left:
             device = records.shown[left[0]][1].device
@@ -136,7 +137,7 @@ class Launching:
         return [places[at] for at in launch.left_out]
 
     def copy(self, device: torch.device, pairs: Sequence[Pair]) -> Sequence[Pair]:
-        """Copies values with one launch. Gives those that it cannot."""
+        """Copies values with one launch. Returns those that it cannot copy."""
         launcher = self._launchers.of(device)
         if launcher is None:
             return pairs
@@ -161,7 +162,8 @@ class Launching:
     # By the kernels.
 
     def _one(self, target: Target) -> bool:
-        """A single tensor, as hooks show them. Whether that is all there is to do. Cost: half of the way of many."""
+        """A single tensor, as hooks pass them. Returns whether nothing else is left to do. Cost: half of that of the
+        general path."""
         if target.other is not None or not isinstance(target.entry, Statistics):
             return False
         device = target.tensor.device
@@ -169,7 +171,7 @@ class Launching:
             launcher = self._launchers.of(device)
             if launcher is None:
                 return False
-            # It is one row: nothing is held against another.
+            # It is one row: it is compared with no other tensor.
             [(_, shown, entry)] = self._rows_of(target)
             with quietly(device.type):
                 page = self._transfers.page_for(device, [entry])
@@ -185,7 +187,7 @@ class Launching:
         return True
 
     def _by_kernels(self, launcher: Launcher, device: torch.device, group: Sequence[Target]) -> Sequence[Target]:
-        """Gives those that are left to torch's operators."""
+        """Returns those that are left to torch's operators."""
         fitting: list[Target] = []
         left: list[Target] = []
         for target in group:
@@ -209,7 +211,7 @@ class Launching:
             self._has_said_what_is_left_out = True
             self._monitor.say(
                 "info",
-                "tensors whose elements overlap, or have gaps of several sizes, are measured by torch's operators: "
+                "torch's operators measure tensors whose elements overlap, or have gaps of several sizes: "
                 "that takes some ten times as long",
             )
         return left
@@ -254,7 +256,7 @@ class Launching:
             self._store_ratios(device, some, table)
 
     def _store_ratios(self, device: torch.device, targets: Sequence[Target], table: torch.Tensor) -> None:
-        """Of each change, its norm over the parameter's before."""
+        """For each change, its norm over the parameter's norm before."""
         changes = [(place, one, one.other) for place, one in enumerate(targets) if one.other is not None]
         if not changes:
             return
@@ -272,20 +274,20 @@ class Launching:
     def store_numbers(
         self, device: torch.device, entries: Sequence[Entry], values: Sequence[Sequence[torch.Tensor]]
     ) -> None:
-        """Puts numbers that torch computed, tensors without dimensions, on their way, a row per entry."""
+        """Starts the copy of numbers that torch computed, tensors without dimensions, a row per entry."""
         nothing = torch.zeros((), dtype=torch.float64, device=device)
         cells = [cell for some in values for cell in (*some, *[nothing] * (COLUMNS - len(some)))]
         table = torch.stack([cell.reshape(()).double() for cell in cells]).view(len(values), COLUMNS)
         self._transfers.store(device, entries, table)
 
     def _wants(self, target: Target) -> Wants:
-        """As the monitor asks now: the statistics may be changed while the run goes on."""
+        """As the monitor requests now: the statistics may change while the run continues."""
         request = self._monitor.request(target.record[1])
         return _WITHOUT_CONFIG if request is None else Wants.of(*request[0], eps=request[1])
 
     def _lengths(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> Lengths:
         sizes = tuple(tensor.numel() for tensor in tensors)
-        # Made on one stream, it may not be ready for another.
+        # Created on one stream, it may not be ready for another.
         key = (device, self._transfers.streams(device).current(), sizes)
         lengths = self._layouts.get(key)
         if lengths is None:
@@ -303,7 +305,7 @@ class Launching:
 
 
 def _is_alike(target: Target) -> bool:
-    """Whether a tensor and what it is held against lie in memory alike."""
+    """Whether a tensor and the one it is compared with have the same layout in memory."""
     return target.other is None or target.tensor.stride() == target.other.stride()
 
 

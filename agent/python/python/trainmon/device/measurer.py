@@ -1,4 +1,4 @@
-"""The one way a tensor gets measured: in place on the host, queued for the device."""
+"""The single entry point for measuring a tensor: in place on the host, queued for the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Measurer:
-    """Sends tensors the right way."""
+    """Passes tensors to the host's or the device's measurement."""
 
     def __init__(
         self, monitor: Monitor, queue: Callable[[Monitor], DeviceQueue] = DeviceQueue, *, device_only: bool = False
@@ -31,7 +31,7 @@ class Measurer:
 
     @property
     def queue(self) -> DeviceQueue:
-        """The device queue; made at first use."""
+        """The device queue; created at first use."""
         if self._queue is None:
             self._queue = self._make_queue(self.monitor)
         return self._queue
@@ -45,9 +45,8 @@ class Measurer:
         factor: float | torch.Tensor = UNSCALED,
         norm: StepNorm | None = None,
     ) -> None:
-        """Measures a tensor and records it. `once`: it may be known from before (see `Monitor.observe`). `factor`:
-        every value is meant times this (1 / loss scale; a 0-d tensor where that lies on a device). Its norm is added to
-        `norm`."""
+        """Measures a tensor and records it. `once`: it may be cached (see `Monitor.observe`). `factor` scales every
+        value (1 / loss scale; a 0-d tensor if that is on a device). Its norm is added to `norm`."""
         if type(tensor) not in self._plain_types:
             tensor = local_part(tensor)
         if tensor.is_cpu and not self._device_only:
@@ -56,7 +55,7 @@ class Measurer:
             self.queue.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
 
     def _count_in(self, norm: StepNorm | None, found: float | None) -> None:
-        """Adds the norm that was found of a tensor on the host."""
+        """Adds the norm of a tensor on the host."""
         if norm is None:
             return
         if found is not None:
@@ -68,7 +67,7 @@ class Measurer:
             norm.squares = math.nan
 
     def add_norm(self, tensor: torch.Tensor, factor: float | torch.Tensor, norm: StepNorm) -> None:
-        """Adds a tensor's norm that has no record."""
+        """Adds a tensor's norm without a record."""
         import torch
 
         from trainmon.measuring.chunks import refusal
@@ -87,7 +86,7 @@ class Measurer:
             self.queue.enqueue_scalar(found, norm.later())
 
     def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
-        """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
+        """Measures tensors that nothing writes meanwhile, with the results of `measure`."""
         at_hand: list[tuple[Label, torch.Tensor]] = []
         elsewhere: list[tuple[Label, torch.Tensor]] = []
         for one in shown:
@@ -133,7 +132,7 @@ class Measurer:
         return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
 
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
-        """Takes back the rows of these tensors and this kind in the step in progress, but for the last of each if
+        """Takes back the rows of these tensors and this kind in the step in progress, except the last of each if
         `keep_last`."""
         if tensor_ids:
             self.monitor.retract(kind, list(tensor_ids), keep_last)
@@ -141,11 +140,11 @@ class Measurer:
                 self._queue.retract(kind, tensor_ids, keep_last=keep_last)
 
     def is_at_hand(self, value: torch.Tensor | float) -> bool:
-        """Whether a number lies on the host."""
+        """Whether a number is on the host."""
         return isinstance(value, int | float) or (value.is_cpu and not self._device_only)
 
     def scalar(self, tensor: torch.Tensor | float | None, sink: Callable[[float], None]) -> None:
-        """Gives a number to `sink`: at once if it lies on the host, a step later if on a device."""
+        """Passes a number to `sink`: at once if it is on the host, a step later if on a device."""
         if tensor is None:
             return
         if isinstance(tensor, int | float):
@@ -158,13 +157,13 @@ class Measurer:
             self.queue.enqueue_scalar(number, sink)
 
     def agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
-        """Measures how far two tensors of one shape agree in sign (mg_direction)."""
+        """Measures the sign agreement of two tensors of one shape (mg_direction)."""
         if self.monitor.leaves_out(label.tensor_id, label.kind):
             return
         if gradient.is_cpu and not self._device_only:
             value = self.monitor.sign_agreement(gradient, moment)
             if value is None:
-                why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} do not fit"
+                why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} have different shapes"
                 self.monitor.observe_unsupported(label.tensor_id, label.kind, why)
             else:
                 self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, (value,))
@@ -194,30 +193,30 @@ class Measurer:
             self.queue.enqueue_update(tensor_id, values)
 
     def kernels(self, device: torch.device) -> Any:
-        """Our kernels of a device, if they are in use there already; None otherwise."""
+        """The kernels of a device, if they are in use there already; None otherwise."""
         return None if self._queue is None else self._queue.kernels(device)
 
     def launch(self) -> None:
-        """Starts what was queued for the device."""
+        """Starts measuring the tensors queued for the device."""
         if self._queue is not None:
             self._queue.launch()
 
     def close_step(self) -> None:
-        """Tells that no tensor of the step in progress follows."""
+        """Declares that the step in progress has no further tensors."""
         if self._queue is not None:
             self._queue.close_step()
 
     def collect(self) -> None:
-        """Records what the device has finished meanwhile."""
+        """Records results that the device has finished."""
         if self._queue is not None:
             self._queue.collect()
 
     def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
-        """Forgets what is queued for the step in progress. `found_broken`: as `DeviceQueue.abandon_step`."""
+        """Discards the queue of the step in progress. `found_broken`: as `DeviceQueue.abandon_step`."""
         if self._queue is not None:
             self._queue.abandon_step(found_broken)
 
     def finish(self, seconds: float) -> None:
-        """Waits for what the device still computes, at most this long."""
+        """Waits for the device's pending results, at most this long."""
         if self._queue is not None:
             self._queue.finish(seconds)

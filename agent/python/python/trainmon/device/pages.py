@@ -1,4 +1,4 @@
-"""Rows of results: a table on the device, its twin on the host, and what each row becomes when it arrives."""
+"""Rows of results: a table on the device, its copy on the host, and the entry of each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = len(DEVICE_COLUMNS)
 #: Bytes of a row.
 _WIDTH = COLUMNS * ctypes.sizeof(ctypes.c_double)
 
-#: Rows of a page, at least: 64 KiB.
+#: Minimum rows of a page: 64 KiB.
 ROWS = 1024
 
 #: A tensor's id, kind, micro step, dtype and shape.
@@ -31,11 +31,11 @@ class Statistics:
 
     label: RowLabel
     norm: Callable[[float], None] | None
-    #: Its place among the records of its step: that in which the hooks showed the tensors.
+    #: Its position among the records of its step: the order in which hooks passed the tensors.
     order: int
-    #: Other records with the same reading, each with its place.
+    #: Other records with the same reading, each with its position.
     again: list[tuple[RowLabel, int]] = field(default_factory=list)
-    #: Whether another row of its step took its place.
+    #: Whether another row of its step has replaced it.
     is_retracted: bool = False
 
 
@@ -44,10 +44,10 @@ class Numbers:
     """A row with up to `COLUMNS` numbers of another meaning."""
 
     deliver: Callable[[PendingStep, Sequence[float]], None]
-    #: The tensor id and kind that are counted if the numbers never come; None for what is no record.
+    #: The tensor id and kind that are counted if the numbers never come; None if it is no record.
     record: tuple[int, int] | None
     order: int
-    #: What it is a part of, which is counted once.
+    #: The whole that it is a part of, which is counted once.
     whole: Together | None = None
 
 
@@ -61,7 +61,7 @@ def recorded(label: tuple[int, int, int], count: int, order: int) -> Numbers:
 
 
 class Together:
-    """Rows of several tensors that become one record, with what they hold together."""
+    """Rows of several tensors that become one record of their combined values."""
 
     def __init__(self, label: tuple[int, int, int], tensors: Sequence[torch.Tensor]) -> None:
         """`label`: tensor id, kind and micro step."""
@@ -82,7 +82,7 @@ class Together:
         return Numbers(deliver, self._label[:2], order, self)
 
     def lose(self) -> bool:
-        """One of its rows never comes. Whether it is the first."""
+        """Marks one of its rows as lost. Returns whether it is the first."""
         was_lost, self._is_lost = self._is_lost, True
         return not was_lost
 
@@ -92,7 +92,7 @@ class Block:
     """Rows with the statistics of tensors that were measured together."""
 
     records: DeviceBlock
-    #: Told the norm of all of them.
+    #: Receives the norm of all of them.
     norm: Callable[[float], None] | None
     order: int
 
@@ -101,18 +101,18 @@ Entry = Statistics | Numbers | Block
 
 
 def rows_of(entry: Entry) -> int:
-    """How many rows an entry takes."""
+    """The number of rows of an entry."""
     return len(entry.records) if isinstance(entry, Block) else 1
 
 
 class Page:
-    """Some rows of one step. Filled on the device, flushed once, read when the event says so, then used again."""
+    """Rows of one step. Filled on the device, flushed once, read when the event has happened, then reused."""
 
     def __init__(self, device: torch.device, streams: Streams, rows: int = ROWS) -> None:
         self._streams = streams
         self._rows = rows
         self._used = 0
-        # Not filled: rows may come from several streams, and every row is written as a whole.
+        # Not initialised: rows may come from several streams, and every row is written as a whole.
         self.device_table = torch.empty((rows, COLUMNS), dtype=torch.float64, device=device)
         self._address: int = self.device_table.data_ptr()
         self._host_table = streams.host_table(rows, COLUMNS)
@@ -126,16 +126,16 @@ class Page:
         return self._rows - self._used
 
     def free(self, rows: int) -> torch.Tensor:
-        """The next rows, to be written now on the current stream and then taken. There must be room."""
+        """The next rows, to be written now on the current stream and then taken. They must be free."""
         return self.device_table[self._used : self._used + rows]
 
     @property
     def free_address(self) -> int:
-        """Where the next row begins."""
+        """The address of the next row."""
         return self._address + self._used * _WIDTH
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """The next rows are those of these entries: they were written on the current stream."""
+        """Assigns these entries to the next rows, which were written on the current stream."""
         self.entries.extend(entries)
         self._used += sum(map(rows_of, entries))
         stream = self._streams.current()
@@ -145,7 +145,7 @@ class Page:
         self._marks[stream] = self._streams.mark(mark)
 
     def flush(self) -> None:
-        """Starts the way to the host."""
+        """Starts the copy to the host."""
         used = self._used
         marks = list(self._marks.values())
         self._arrived = self._streams.copy(self._host_table[:used], self.device_table[:used], marks)
@@ -156,18 +156,18 @@ class Page:
         return self._arrived is not None
 
     def has_arrived(self) -> bool:
-        """Whether the rows can be read. Raises what the device says if it failed."""
+        """Whether the rows can be read. Raises the device's error if it failed."""
         return self._arrived is not None and self._arrived.query()
 
     @property
     def host_address(self) -> int:
-        """Where the first row is on the host; only when arrived."""
+        """The address of the first row on the host; only after arrival."""
         address: int = self._host_table.data_ptr()
         return address
 
     @property
     def arrived(self) -> torch.Tensor:
-        """The rows on the host; only when arrived."""
+        """The rows on the host; only after arrival."""
         return self._host_table[: self._used]
 
     def give_up(self, monitor: Monitor, why: str) -> None:
@@ -176,14 +176,14 @@ class Page:
         self.entries, self._used = [], 0
 
     def clear(self) -> None:
-        """Ready for another step."""
+        """Prepares the page for another step."""
         self.entries, self._used = [], 0
         self._marks.clear()
         self._arrived = None
 
 
 def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
-    """Counts what never comes; who awaits a norm gets NaN."""
+    """Counts entries that never come; receivers of a norm get NaN."""
     for entry in entries:
         if isinstance(entry, Statistics):
             if entry.is_retracted:
@@ -201,7 +201,7 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
 
 
 def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
-    """Hands every row of pages that have arrived to its step, in the order of the hooks."""
+    """Delivers every row of arrived pages to its step, in the order of the hooks."""
     places: list[_Place] = []
     for page in pages:
         table, row = page.arrived, 0
@@ -219,7 +219,7 @@ def deliver(pages: Sequence[Page], pending: PendingStep) -> None:
 
 
 class _Place(NamedTuple):
-    """A row of a table, or the first of a block, and what it is."""
+    """A row of a table, or the first of a block, and its entry."""
 
     order: int
     table: torch.Tensor
@@ -235,7 +235,7 @@ def _way(place: _Place) -> Callable[[PendingStep, Sequence[_Place]], None]:
 
 
 def _record(pending: PendingStep, run: Sequence[_Place]) -> None:
-    # They may lie in any order, and one more than once.
+    # They may be in any order, and one more than once.
     labels = [place.what for place in run if isinstance(place.what, tuple)]
     places = [(place.table, place.row) for place in run]
     for place, norm in zip(run, pending.record_rows(labels, places), strict=True):

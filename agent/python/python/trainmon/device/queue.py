@@ -1,4 +1,4 @@
-"""The way of tensors that lie on a device."""
+"""The queue of tensors on a device."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from trainmon.measuring.labels import UNSCALED, Label, NormSink
 from trainmon.measuring.norm import UNKNOWN, StepNorm
 from trainmon.measuring.unobserved import quietly
 
-#: How long the interpreter's end may wait for a device nobody closed the watch of.
+#: Seconds that the interpreter's end may wait for a device whose watch was not closed.
 _PATIENCE_AT_EXIT = 5.0
 
 
 class DeviceQueue:
-    """Measures tensors where they lie.
+    """Measures tensors on their device.
 
     Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
-    what the training queues behind them may overwrite them. Results go to a table on the device, once per step from
-    there to page-locked host memory, and are read by a later step's `collect`, when their event has happened. Their
-    step is kept open by a `PendingStep` meanwhile. May be used from the threads of a backward pass.
+    work that the training queues later may overwrite them. Results go to a table on the device, once per step from
+    there to page-locked host memory, and are read by a later step's `collect`, when their event has happened. Meanwhile
+    a `PendingStep` keeps their step open. May be used from the threads of a backward pass.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class DeviceQueue:
         streams: Callable[[torch.device], Streams] = streams_of,
         kernels: Callable[[torch.device], Kernels] = kernels_of,
     ) -> None:
-        """`streams`: how to order work on a device; `kernels`: those of a device. Tests put slow and interpreted ones
-        here."""
+        """`streams`: how to order work on a device; `kernels`: those of a device. Tests pass slow and interpreted
+        ones."""
         self._monitor = monitor
         self._transfers = Transfers(monitor, streams)
         launchers = Launchers(monitor.say, self._transfers.streams, kernels)
@@ -60,12 +60,12 @@ class DeviceQueue:
         self._order = itertools.count()
         self._latest: dict[tuple[int, int], tuple[int, Statistics]] = {}
         self._copies = Copies()
-        # Before the monitor's own end, which was registered earlier; or when a watch goes that nobody closed.
+        # Before the monitor's own end, which was registered earlier; or when a watch is collected that was not closed.
         self._finalizer = weakref.finalize(self, self._transfers.finish, _PATIENCE_AT_EXIT)
         self._finalizer.atexit = False
         atexit.register(self._finalizer)
 
-    # What is taken up.
+    # Adding to the queue.
 
     def enqueue(
         self,
@@ -76,9 +76,10 @@ class DeviceQueue:
         *,
         once: bool = False,
     ) -> None:
-        """Takes a tensor up. In a backward pass it is measured at once, for it may be aggregated in place right after;
-        with `once` (nobody writes behind torch's back) at the end of the pass, together with others, and counted as not
-        measured if it was written by then. `norm` gets its norm once the device has delivered, NaN if it never does."""
+        """Adds a tensor. In a backward pass it is measured at once, because it may be aggregated in place right after.
+        With `once` (nothing writes it without torch's knowledge) it is measured at the end of the pass, together with
+        others, and counted as not measured if it was written by then. `norm` gets its norm once the device has
+        delivered, NaN if it never does."""
         entry = self._entry(label, tensor, norm)
         why = self._refusal(tensor)
         if not self._monitor.wants(label.kind):
@@ -109,13 +110,13 @@ class DeviceQueue:
         norm: StepNorm | None = None,
         uncounted: Sequence[int] = (),
     ) -> None:
-        """Takes up the values of tensors by the records they become: tensor id, kind and micro step, and the tensor.
-        Read by the next `launch`; who shows them keeps them until then."""
+        """Adds the values of tensors with the labels of their records: tensor id, kind and micro step, and the tensor.
+        Read by the next `launch`; the caller keeps them until then."""
         with self._lock:
             self._records.append(Records(list(shown), factor, norm, set(uncounted), next(self._order)))
 
     def enqueue_together(self, label: Label, tensors: Sequence[torch.Tensor]) -> None:
-        """Takes up what several tensors hold together, as one record; read by the next `launch`."""
+        """Adds values that several tensors hold together, as one record; read by the next `launch`."""
         if not self._monitor.wants(label.kind):
             self._unwanted(label, None)
         elif not self._monitor.leaves_out(label.tensor_id, label.kind):
@@ -129,7 +130,7 @@ class DeviceQueue:
                 self._targets += [Target(entry, one) for entry, one in zip(entries, tensors, strict=True)]
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
-        """As `Measurer.repeat`: the reading may still be under way."""
+        """As `Measurer.repeat`: the reading may still be pending."""
         with self._lock:
             step, entry = self._latest.get((of_tensor_id, label.kind), (None, None))
             if entry is None or step != self._monitor.step:
@@ -143,7 +144,7 @@ class DeviceQueue:
         return Statistics(row, norm, next(self._order))
 
     def _unwanted(self, label: Label, norm: NormSink | None) -> None:
-        # Shown outside the measured steps: counted, unless the config does not ask for the kind.
+        # Passed outside the measured steps: counted, unless the config does not request the kind.
         self._monitor.observe_missing(label.tensor_id, label.kind, label.micro_step)
         if norm is not None:
             norm(float("nan"))
@@ -162,7 +163,7 @@ class DeviceQueue:
     def _backward_ended(self, backward: int, is_whole: bool) -> None:
         self._passes.discard(backward)
         if not is_whole:
-            # Its gradients are of no step, and the memory may be wanted for another attempt.
+            # Its gradients belong to no step, and another attempt may require the memory.
             self._drop_queue("its backward pass failed", backward)
             return
         try:
@@ -171,7 +172,7 @@ class DeviceQueue:
             self._drop_queue(f"the launch failed: {first_line(error)}")
 
     def enqueue_scalar(self, tensor: torch.Tensor, sink: Callable[[float], None]) -> None:
-        """Delivers a number's value of now to `sink`, a step later; never, if the device does not."""
+        """Delivers a number's current value to `sink`, a step later; never, if the device does not."""
         if self._refusal(tensor) is None and tensor.numel() == 1:
             with quietly(tensor.device.type):
                 value = tensor.reshape(()).to(torch.float64, copy=True)
@@ -191,9 +192,9 @@ class DeviceQueue:
         why = self._refusal(gradient) or self._refusal(moment)
         fits = gradient.shape == moment.shape and gradient.device == moment.device and gradient.numel() > 0
         if why is None and not fits:
-            why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} do not fit"
+            why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} have different shapes"
         if why is None and not (gradient.is_floating_point() and moment.is_floating_point()):
-            why = f"only real floats agree in sign, these are {gradient.dtype} and {moment.dtype}"
+            why = f"the sign agreement requires real floats, these are {gradient.dtype} and {moment.dtype}"
         if why is not None:
             self._monitor.observe_unsupported(label.tensor_id, label.kind, why)
             return
@@ -202,14 +203,14 @@ class DeviceQueue:
             self._targets.append(Target(entry, moment, other=gradient, shows=AGREEMENT))
 
     def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
-        """As `Measurer.keep_copy`; copied by the next launch. The copy's memory lies on the device and is used again in
-        every step."""
+        """As `Measurer.keep_copy`; copied by the next launch. The copy's memory is on the device and reused in every
+        step."""
         self._copies.discard(tensor_id)
         if not self._monitor.wants(Kind.UPDATE) or self._monitor.leaves_out(tensor_id, Kind.UPDATE):
             return
         why = self._refusal(values)
         if why is None and not values.is_floating_point():
-            why = f"only real floats have an update, this parameter is {values.dtype}"
+            why = f"an update requires real floats, this parameter is {values.dtype}"
         if why is not None:
             self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, why)
             return
@@ -217,7 +218,7 @@ class DeviceQueue:
             self._copies.keep(tensor_id, values)
 
     def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
-        """As `Measurer.update`. Nothing where there is no copy: that was told when it was to be made."""
+        """As `Measurer.update`. Does nothing without a copy, which was reported when it failed."""
         before = self._copies.take(tensor_id)
         if before is None:
             return
@@ -233,13 +234,13 @@ class DeviceQueue:
             self._targets.append(Target(entry, values, other=before, shows=DIFFERENCE))
 
     def kernels(self, device: torch.device) -> Kernels | None:
-        """Those of a device that have been found right; None while there are none."""
+        """The verified kernels of a device; None if there are none."""
         return self._launching.kernels(device)
 
     # Launching.
 
     def launch(self) -> None:
-        """Measures what is queued, on the current streams. The host goes on at once."""
+        """Measures the queued tensors, on the current streams. The host does not wait."""
         with self._lock:
             self._copy_parameters()
             if not self._targets and not self._numbers and not self._records:
@@ -253,7 +254,7 @@ class DeviceQueue:
             self._monitor.add_cost("launch", time.perf_counter() - start)
 
     def _launch_records(self) -> None:
-        """All with one launch; what that cannot measure goes the way of single tensors."""
+        """Measures all with one launch; queues the rest one by one."""
         queued, self._records = self._records, []
         for records in queued:
             for place in self._launching.launch_all(records):
@@ -292,20 +293,20 @@ class DeviceQueue:
     # Delivering.
 
     def close_step(self) -> None:
-        """Starts the way to the host of all the step's results, at its end."""
+        """Starts the copy of all the step's results to the host, at its end."""
         with self._lock:
             self.launch()
             self._transfers.flush()
 
     def collect(self) -> None:
-        """Records what has arrived of earlier steps. Never waits."""
+        """Records results of earlier steps that have arrived. Never waits."""
         with self._lock:
             start = time.perf_counter()
             self._transfers.collect()
             self._monitor.add_cost("launch", time.perf_counter() - start)
 
     def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
-        """As `Measurer.retract`: what is queued is not measured, what is under way becomes no row."""
+        """As `Measurer.retract`: queued tensors are not measured, pending ones become no row."""
         with self._lock:
             there = [*self._transfers.entries_of_step(), *(one.entry for one in self._targets)]
             entries = [one for one in there if isinstance(one, Statistics)]
@@ -322,15 +323,15 @@ class DeviceQueue:
             self._targets = [target for target in self._targets if not _is_retracted(target.entry)]
 
     def abandon_step(self, found_broken: Callable[[], object] | None = None) -> None:
-        """Counts what is queued and under way for the step in progress as not measured: it is not made. `found_broken`
-        is called, later, if gradients that were measured for it held NaN or infinities."""
+        """Counts queued and pending tensors of the step in progress as not measured: the step is skipped.
+        `found_broken` is called, later, if gradients that were measured for it held NaN or infinities."""
         with self._lock:
             self._drop_queue("its step was skipped")
             self._latest.clear()
             self._transfers.abandon_step(found_broken)
 
     def finish(self, seconds: float) -> None:
-        """Waits, at most this long, for what is under way."""
+        """Waits, at most this long, for pending results."""
         with self._lock:
             self.launch()
             self._transfers.finish(seconds)
@@ -338,7 +339,7 @@ class DeviceQueue:
             atexit.unregister(self._finalizer)
 
     def _drop_queue(self, why: str, backward: int | None = None) -> None:
-        """Counts what is queued, of one backward pass or all of it, as not measured."""
+        """Counts queued tensors, of one backward pass or all of them, as not measured."""
         with self._lock:
             if backward is None:
                 targets, self._targets = self._targets, []

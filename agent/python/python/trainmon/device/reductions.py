@@ -1,11 +1,11 @@
 """Statistics with torch's own operators, each accumulated in float64.
 
-A piece is converted to float64 once; every statistic is then a pass over that. The seam for a fused kernel is
-`Batch`: nothing else is known to the rest of the package.
+A piece is converted to float64 once; every statistic is then a pass over that. A fused kernel would replace `Batch`:
+the rest of the package uses nothing else.
 
-What it costs: per large piece one launch each for conversion, extremes, mean and norm, two for NaN, three for zeros,
-two for infinities, one for std: ten with msprobe's usual ops. Tensors of at most `SMALL` elements are gathered and
-reduced together: about twenty launches for all of a batch.
+Cost: per large piece one launch each for conversion, extremes, mean and norm, two for NaN, three for zeros, two for
+infinities, one for std: ten with msprobe's usual ops. Tensors of at most `SMALL` elements are gathered and reduced
+together: about twenty launches for all of a batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCALED = 5
 
 @dataclass(slots=True, frozen=True)
 class Wants:
-    """What is measured, and below which magnitude an element is zero."""
+    """The requested statistics, and the magnitude below which an element is zero."""
 
     eps: float
     extremes: bool
@@ -50,7 +50,7 @@ class Wants:
     @classmethod
     @functools.cache
     def of(cls, *statistics: str, eps: float = 0.0) -> Wants:
-        """What these statistics of the config are made of."""
+        """The reductions that these statistics of the config require."""
         names = frozenset(statistics)
         each = (name in names for name in DEVICE_COLUMNS[_MEAN:])
         return cls(eps, not names.isdisjoint({"min", "max", "absmax", "id"}), *each)
@@ -60,7 +60,7 @@ Bound: TypeAlias = float | torch.Tensor
 
 
 def zero_bound(eps: float, dtype: torch.dtype, factor: float | torch.Tensor) -> Bound:
-    """Below which magnitude an element is zero, if every one is meant times `factor`. Values of float32 and narrower
+    """The magnitude below which an element is zero, if every one is scaled by `factor`. Values of float32 and narrower
     are compared in float32."""
     if dtype.is_floating_point and dtype != torch.float64:
         eps = float(struct.unpack("f", struct.pack("f", eps))[0])
@@ -81,9 +81,9 @@ class Values:
 
 
 class Batch:
-    """Measures tensors of one device; rows come out in float64, `len(DEVICE_COLUMNS)` numbers each.
+    """Measures tensors of one device; rows are in float64, `len(DEVICE_COLUMNS)` numbers each.
 
-    What was not asked for is 0 there.
+    Statistics that were not requested are 0.
     """
 
     def __init__(self, device: torch.device, wants: Wants) -> None:
@@ -138,7 +138,7 @@ class Batch:
         if wants.extremes:
             row[_MIN], row[_MAX] = columns[_MIN].amin(), columns[_MAX].amax()
         if wants.std:
-            # What each part spreads around its own mean, and its mean around that of all.
+            # The spread of each part around its own mean, and of its mean around the overall mean.
             means = torch.stack(torch._foreach_div(list(columns[_MEAN].unbind(0)), list(counts)))
             between = list((means - row[_MEAN] / sum(counts)).square_().unbind(0))
             torch._foreach_mul_(between, list(counts))
@@ -178,12 +178,12 @@ class Batch:
 
 
 class Lengths:
-    """How gathered tensors lie in one piece of memory. Kept for the next batch of the same sizes."""
+    """The layout of gathered tensors in one piece of memory. Kept for the next batch of the same sizes."""
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = list(sizes)
         self.total = sum(sizes)
-        # From page-locked memory, or the copy would wait for the device.
+        # From page-locked memory, otherwise the copy would wait for the device.
         host = torch.tensor(self.sizes, dtype=torch.int64, device="cpu")
         self._host = host if device.type == "cpu" else host.pin_memory()
         self.lengths = self._host.to(device, non_blocking=True)
@@ -203,14 +203,14 @@ def parts_of(tensor: torch.Tensor, largest: int = PIECE) -> Iterator[tuple[torch
 def parts_of_change(
     before: torch.Tensor, after: torch.Tensor, largest: int = PIECE
 ) -> Iterator[tuple[torch.Tensor, bool]]:
-    """The values of `after - before`, taken in float32, in float64 where the tensors are."""
+    """The values of `after - before`, computed in float32, or float64 if the tensors are."""
     arithmetic = torch.float64 if torch.float64 in (before.dtype, after.dtype) else torch.float32
     for was, now in pieces([before, after], largest):
         yield (now.to(arithmetic) - was.to(arithmetic)).double(), True
 
 
 def agreement(gradient: torch.Tensor, moment: torch.Tensor, largest: int = PIECE) -> torch.Tensor:
-    """How far two tensors of one shape agree in sign: 1 everywhere, 0 nowhere, a pair with a zero in it counts half."""
+    """The sign agreement of two tensors of one shape: 1 everywhere, 0 nowhere, a pair with a zero in it counts half."""
     sums = []
     for one, other in pieces([gradient, moment], largest):
         # NaN has no sign.
@@ -225,5 +225,5 @@ def _signs(piece: torch.Tensor) -> torch.Tensor:
     return torch.sign(wide).to(torch.float32)
 
 
-#: The dtypes that torch knows the sign of.
+#: The dtypes for which torch computes the sign.
 _WITH_SIGN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

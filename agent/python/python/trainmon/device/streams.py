@@ -1,4 +1,4 @@
-"""What a device offers for ordering: streams and events, under whatever module torch keeps them."""
+"""Streams and events of a device, from the module in which torch has them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-#: Streams kept by their address.
+#: The number of streams kept by their address.
 _MOST_KNOWN = 1024
 
 
-#: Of CUDA: torch's objects by the device's number and the stream's address. To make one takes 12 us, and a hook asks
-#: several times for each tensor.
+#: CUDA streams: torch's objects by the device's number and the stream's address. Creating one takes 12 us, and a hook
+#: queries several times for each tensor.
 _known: dict[tuple[int, int], Any] = {}
 
 
 def current_address(device: torch.device) -> int:
-    """CUDA's current stream of a device, as its driver knows it."""
+    """The address of a device's current CUDA stream, from the driver."""
     number = torch.cuda.current_device() if device.index is None else device.index
     address: int = torch._C._cuda_getCurrentRawStream(number)
     return address
@@ -29,7 +29,7 @@ def current_stream(device: torch.device) -> Any:
     key = (number, torch._C._cuda_getCurrentRawStream(number))
     stream = _known.get(key)
     if stream is None:
-        # Streams of torch's live as long as the process; there are 65 per device, and those that others made.
+        # Torch's own streams live as long as the process; there are 65 per device, and those that others made.
         if len(_known) > _MOST_KNOWN:
             _known.clear()
         stream = _known[key] = torch.cuda.current_stream(device)
@@ -37,54 +37,56 @@ def current_stream(device: torch.device) -> Any:
 
 
 class Event:
-    """Something that has happened. torch's events, which stand for it, may be yet to come."""
+    """An event that has happened. torch's events, which it stands for, may still be pending."""
 
     def query(self) -> bool:
-        """Whether it has. Never waits."""
+        """Whether it has happened. Never waits."""
         return True
 
 
 class Streams:
-    """One device's order of work; as it stands here, of one whose operations are over when they return (the host itself
-    among them)."""
+    """The order of work on one device; this base class is for devices whose operations are complete when they return,
+    the host among them."""
 
     def current(self) -> Hashable:
-        """The stream that operations go to now."""
+        """The stream that operations currently go to."""
         return None
 
     def mark(self, earlier: Any = None) -> Any:
-        """What follows what was queued on the current stream until now. An earlier mark of that stream may be moved."""
+        """An event after everything queued on the current stream so far. An earlier event of that stream may be
+        reused."""
         return None
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """The tensor's memory is not given away before what reads it now is done, whoever lets it go."""
+        """Keeps the tensor's memory until current readers are done, even if it is freed."""
 
     def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
-        """Starts copying `device` to `host` after everything marked, beside the current stream; gives the end."""
+        """Starts copying `device` to `host` after all marks, beside the current stream; returns the event of its
+        end."""
         host.copy_(device)
         return Event()
 
     def host_table(self, rows: int, columns: int) -> torch.Tensor:
-        """Host memory that the device can copy into without the host's help."""
+        """Host memory to which the device can copy without the host's help."""
         return torch.zeros((rows, columns), dtype=torch.float64, device="cpu")
 
     def refusal(self) -> str | None:
-        """Why nothing can be measured just now; None if it can."""
+        """The reason why nothing can be measured now; None if it can."""
         return None
 
 
 class DeviceStreams(Streams):
-    """`torch.cuda`, `torch.xpu`, `torch.npu` and whatever else has `Stream`, `Event` and `current_stream`.
+    """`torch.cuda`, `torch.xpu`, `torch.npu` and any other module with `Stream`, `Event` and `current_stream`.
 
-    Statistics are computed on the stream that is current when they are launched: what the training queues there
-    afterwards, such as an aggregation in place, finds them done without anybody waiting. Only the copy to the host goes
-    to a stream of its own; it reads nothing but our table.
+    Statistics are computed on the stream that is current at their launch: work that the training queues there later,
+    such as an aggregation in place, runs after them without a wait. Only the copy to the host uses a stream of its own;
+    it reads only trainmon's table.
     """
 
     def __init__(self, module: Any, device: torch.device) -> None:
         self._module = module
         self._device = device
-        # Of CUDA, which alone is known well enough.
+        # Only for CUDA, whose driver interface is stable.
         self._current = current_stream if module is torch.cuda else module.current_stream
         self._side = module.Stream(device)
         self._is_capturing = getattr(module, "is_current_stream_capturing", None)
@@ -117,7 +119,7 @@ class DeviceStreams(Streams):
 
     def refusal(self) -> str | None:
         if self._is_capturing is not None and self._is_capturing():
-            return "a graph is being captured: what it replays has no hooks"
+            return "a graph is being captured, and its replays call no hooks"
         return None
 
 
@@ -132,7 +134,7 @@ def streams_of(device: torch.device) -> Streams:
 
 
 def stream_address(device: torch.device) -> int:
-    """The current stream of a device as its driver knows it; 0 where there is none."""
+    """The address of a device's current stream; 0 if there is none."""
     if device.type != "cuda":
         return 0
     return current_address(device)

@@ -1,4 +1,4 @@
-"""Tensors that wait for being measured, and the backward pass they wait for."""
+"""Tensors that wait for measurement, and the backward pass at whose end they are measured."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Target:
     """A tensor to be measured."""
 
     entry: Entry
-    """The row it becomes."""
+    """The entry of its row."""
     tensor: torch.Tensor
     factor: float | torch.Tensor = UNSCALED
     version: int | None = None
-    """Torch's count of writes when it was queued; None if it is not to be compared."""
+    """Torch's count of writes when it was queued; None if it is not compared."""
     other: torch.Tensor | None = None
-    """What it is held against: as it was before, or the other signs."""
+    """The tensor to compare with: its earlier values, or the other signs."""
     shows: int = VALUES
     """Its values, its `DIFFERENCE` to the other, or their `AGREEMENT`."""
     backward: int | None = None
@@ -33,21 +33,21 @@ class Target:
 
     @property
     def record(self) -> tuple[int, int]:
-        """Of which tensor and kind the row is."""
+        """The tensor id and kind of the row."""
         if isinstance(self.entry, Statistics):
             return self.entry.label[:2]
         return (isinstance(self.entry, Numbers) and self.entry.record) or (-1, -1)
 
 
 class EndOfBackward:
-    """Called by torch at the end of a backward pass. One that raises never ends: torch only lets go of this then."""
+    """A callback that torch calls at the end of a backward pass. After an error in the pass, torch only drops it."""
 
     def __init__(self, ended: Callable[[bool], None]) -> None:
-        """`ended` is told whether the pass was whole; called once."""
+        """`ended` is called once, with whether the pass was complete."""
         self._ended: Callable[[bool], None] | None = ended
 
     def __call__(self) -> None:
-        """The pass is over."""
+        """Ends the pass."""
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(True)
@@ -55,24 +55,24 @@ class EndOfBackward:
     def __del__(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
-            with contextlib.suppress(Exception):  # the monitor may be gone, and nobody is there to be told
+            with contextlib.suppress(Exception):  # the monitor may be gone, and nobody can be informed
                 ended(False)
 
 
 def identity(factor: float | torch.Tensor) -> Hashable:
-    """What tells one factor from another without reading it."""
+    """A key that identifies a factor without reading it."""
     return ("tensor", id(factor)) if isinstance(factor, torch.Tensor) else factor
 
 
 def gathering(target: Target) -> tuple[bool, torch.dtype | None]:
-    """Whether it is measured together with other small ones, and which ones."""
+    """The key of the targets it is gathered with: whether it is small, and the dtype."""
     tensor = target.tensor
     is_small = tensor.numel() <= SMALL and tensor.dtype != torch.float64 and not tensor.is_complex()
     return (True, tensor.dtype) if is_small and target.shows == VALUES else (False, None)
 
 
 def portions(targets: Sequence[Target], most: int) -> list[Sequence[Target]]:
-    """Runs of targets with at most so many elements together."""
+    """Slices of targets with at most so many elements together."""
     made: list[list[Target]] = [[]]
     held = 0
     for target in targets:
@@ -86,7 +86,7 @@ def portions(targets: Sequence[Target], most: int) -> list[Sequence[Target]]:
 
 
 def values_of(target: Target, wants: Wants) -> Values:
-    """What a batch is to read of a target."""
+    """The values of a target that a batch reads."""
     tensor = target.tensor
     bound = zero_bound(wants.eps, tensor.dtype, target.factor)
     parts = parts_of(tensor) if target.other is None else parts_of_change(target.other, tensor)

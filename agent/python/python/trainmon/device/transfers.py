@@ -15,13 +15,13 @@ from trainmon.device.discarded import Discarded
 from trainmon.device.pages import ROWS, Entry, Page, deliver, refuse, rows_of
 from trainmon.device.streams import Streams
 
-#: How many steps results may be late: the monitor keeps a step open no longer.
+#: The number of steps that results may be late: the monitor keeps a step open no longer.
 MOST_STEPS_LATE = 4
 
 #: Unused pages kept for later steps, per device.
 _SPARE = 8
 
-#: How long to wait before asking again, once the training is over.
+#: Seconds between two queries, once the training is over.
 _POLL_SECONDS = 0.001
 
 
@@ -34,7 +34,7 @@ class Transfer:
     pages: dict[torch.device, list[Page]] = field(default_factory=dict)
 
     def all_pages(self) -> list[Page]:
-        """Those of every device, oldest first."""
+        """The pages of every device, oldest first."""
         return [page for pages in self.pages.values() for page in pages]
 
 
@@ -43,14 +43,15 @@ class Transfers:
 
     def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams]) -> None:
         self._monitor = monitor
-        #: A device's; made at first use.
+        #: A device's, created at first use.
         self.streams = functools.cache(streams)
         self._spare: dict[torch.device, list[Page]] = {}
         self._under_way: deque[Transfer] = deque()
         self._discarded = Discarded()
 
     def store(self, device: torch.device, entries: Sequence[Entry], table: torch.Tensor) -> None:
-        """Puts rows on their way for the step in progress. Counted as not measured if the device is too far behind."""
+        """Starts the copy of rows for the step in progress. Counts them as not measured if the device is too far
+        behind."""
         pages = self._pages_of_step(device, entries)
         if pages is None:
             return
@@ -67,8 +68,8 @@ class Transfers:
             done += now
 
     def page_for(self, device: torch.device, entries: Sequence[Entry]) -> Page | None:
-        """A page with room for all of these, one after the other. None, and they are counted as not measured, if the
-        device is too far behind."""
+        """A page with contiguous room for all of these. None, and they are counted as not measured, if the device is
+        too far behind."""
         pages = self._pages_of_step(device, entries)
         if pages is None:
             return None
@@ -94,7 +95,7 @@ class Transfers:
         return Page(device, self.streams(device), max(rows, ROWS))
 
     def flush(self) -> None:
-        """Starts the copies to the host of everything launched. Rows launched later in the step follow at its end."""
+        """Starts the copies of all launched rows to the host. Rows launched later in the step follow at its end."""
         for transfer in self._under_way:
             self._flush(transfer)
 
@@ -106,7 +107,7 @@ class Transfers:
                         page.flush()
 
     def collect(self) -> None:
-        """Delivers earlier steps that have arrived, oldest first; gives up on those that are too late. Never waits."""
+        """Delivers earlier steps that have arrived, oldest first; gives up those that are too late. Never waits."""
         step = self._monitor.step
         self._discarded.look(lambda device: self.streams(device).refusal())
         self._flush_before(step)
@@ -126,14 +127,14 @@ class Transfers:
                 self._flush(transfer)
 
     def entries_of_step(self) -> list[Entry]:
-        """Those launched for the step in progress."""
+        """The entries launched for the step in progress."""
         if not self._under_way or self._under_way[-1].step != self._monitor.step:
             return []
         return [entry for page in self._under_way[-1].all_pages() for entry in page.entries]
 
     def abandon_step(self, found_broken: Callable[[], object] | None) -> None:
-        """Counts what was launched for the step in progress as not measured. `found_broken` is called, later, if a
-        gradient of it held NaN or an infinity."""
+        """Counts rows launched for the step in progress as not measured. `found_broken` is called, later, if a gradient
+        of it held NaN or an infinity."""
         if self._under_way and self._under_way[-1].step == self._monitor.step:
             transfer = self._under_way.pop()
             if found_broken is not None:
@@ -143,7 +144,7 @@ class Transfers:
             self._give_up(transfer, "its step was skipped")
 
     def finish(self, seconds: float) -> None:
-        """Waits, at most this long, for everything under way; counts the rest as not measured."""
+        """Waits, at most this long, for pending results; counts the rest as not measured."""
         self.flush()
         deadline = time.monotonic() + seconds
         while self._under_way:
@@ -157,8 +158,8 @@ class Transfers:
                 time.sleep(_POLL_SECONDS)
 
     def _try_to_end(self, transfer: Transfer) -> bool:
-        """Whether the transfer is over, one way or the other."""
-        # An event that is asked while a graph is captured ends the capture.
+        """Returns whether the transfer is over, delivered or given up."""
+        # Querying an event while a graph is captured ends the capture.
         if any(self.streams(device).refusal() is not None for device in transfer.pages):
             return False
         try:
@@ -176,12 +177,12 @@ class Transfers:
         return True
 
     def _give_up(self, transfer: Transfer, why: str) -> None:
-        # Its pages are let go: what still writes into them is known to torch's allocators.
+        # Its pages are dropped: torch's allocators know pending writes to them.
         for page in transfer.all_pages():
             page.give_up(self._monitor, why)
         transfer.pending.release()
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, without the advice that torch appends."""
+    """The first line of an exception's text, without the advice that torch appends."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Which framework trains here."""
+"""The framework of a training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmon.frameworks.job import Job
 if TYPE_CHECKING:
     import torch
 
-#: Asked in this order; the last claims everything. Imported when asked: none imports its framework.
+#: Queried in this order; the last claims everything. Imported on use: none imports its framework.
 _FRAMEWORKS = (
     ("trainmon.frameworks.deepspeed", "DeepSpeed"),
     ("trainmon.frameworks.megatron", "Megatron"),
@@ -24,8 +24,7 @@ _FRAMEWORKS = (
 
 
 def recognise(models: Sequence[torch.nn.Module], optimizer: Any) -> type[Framework]:
-    """The framework of these models and this optimizer, by the classes of what is there and not by what could be
-    imported."""
+    """The framework of these models and this optimizer, by the classes of these objects, not by importable packages."""
     for module, name in _FRAMEWORKS:
         framework: type[Framework] = getattr(import_module(module), name)
         if framework.claims(models, optimizer):

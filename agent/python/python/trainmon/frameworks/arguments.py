@@ -1,6 +1,6 @@
-"""What `watch` was given: wrong use is told at once, before anything is measured.
+"""Checks of the arguments of `watch`: wrong use is reported at once, before anything is measured.
 
-Frameworks wrap models and optimizers in many ways: what is not known to be wrong is accepted.
+Frameworks wrap models and optimizers in many ways: arguments that are not certainly wrong are accepted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
     from trainmon._trainmon import Monitor
 
-#: So many parameters are named in a message.
+#: The number of parameters named in a message.
 _MOST_NAMED = 3
 
 
 def check_keys(function: str, keys: Iterable[str], own: Iterable[str]) -> None:
-    """Raises `TypeError` for a keyword that is no key of a config file. `own`: the other arguments of the function."""
+    """Raises `TypeError` for a keyword that is no key of a config file. `own`: the function's own arguments."""
     for key in keys:
         if key not in CONFIG_KEYS:
             meant = did_you_mean(key, [*own, *CONFIG_KEYS])
             raise TypeError(
                 f"{function}: unknown argument `{key}`" + ("" if meant is None else f"; did you mean `{meant}`?") + "\n"
-                "hint: besides its own arguments it takes the keys of a config file (docs/configuration.md)"
+                "hint: pass one of its own arguments or a key of a config file (docs/configuration.md)"
             )
 
 
 def check_name(name: Any) -> None:
-    """Raises `TypeError` or `ValueError` for a name that no run can have. None is the name that nobody gave."""
+    """Raises `TypeError` or `ValueError` for a name that no run can have. None is the default."""
     if name is None:
         return
     if not isinstance(name, str):
@@ -43,20 +43,21 @@ def check_name(name: Any) -> None:
 
 
 def check(model: Any, optimizer: Any) -> None:
-    """Raises `TypeError` for what is no model and no optimizer, `ValueError` for an optimizer of another model."""
+    """Raises `TypeError` for objects that are no model or no optimizer, `ValueError` for an optimizer of another
+    model."""
     check_model(model, optimizer)
     check_optimizer(optimizer)
     check_belongs(models_of(model), optimizer)
 
 
 def warn_of_misuse(monitor: Monitor, model: Any, optimizer: Any) -> bool:
-    """As `check`, for scripts that were written for msprobe: what is wrong is said, and the training goes on. False if
-    the model is none: the monitor is shut down then, for it has nothing to measure."""
+    """As `check`, for scripts that were written for msprobe: wrong arguments cause a warning, and the training
+    continues. False if the model is invalid: the monitor is then shut down, because it has nothing to measure."""
     try:
         check_model(model, optimizer)
     except (TypeError, ValueError) as error:
         message, hint = _split(error)
-        monitor.say("warning", f"{message}: nothing is measured; training goes on", hint)
+        monitor.say("warning", f"{message}: nothing is measured; training continues", hint)
         monitor.shutdown()
         return False
     try:
@@ -68,12 +69,12 @@ def warn_of_misuse(monitor: Monitor, model: Any, optimizer: Any) -> bool:
 
 
 def usable_group(monitor: Monitor, name: str, group: Any) -> Any:
-    """The group; None, with a warning, where it is none."""
+    """The group; None, with a warning, if it is none."""
     try:
         check_groups(**{name: group})
     except (TypeError, RuntimeError) as error:
         message, hint = _split(error)
-        monitor.say("warning", f"{message}: it is left out", hint)
+        monitor.say("warning", f"{message}: it is ignored", hint)
         return None
     return group
 
@@ -84,7 +85,7 @@ def _split(error: Exception) -> tuple[str, str | None]:
 
 
 def check_number(name: str, value: Any, least: int) -> int:
-    """The count as a plain integer. Raises `TypeError` or `ValueError` for what is none."""
+    """The count as a plain integer. Raises `TypeError` or `ValueError` if it is none."""
     count = integer_of(value)
     if count is None:
         raise TypeError(f"{name}: expected an integer of at least {least}, found {value!r}")
@@ -94,30 +95,32 @@ def check_number(name: str, value: Any, least: int) -> int:
 
 
 def integer_of(value: Any) -> int | None:
-    """A plain integer for whatever is one, such as numpy's; None for what is none. A truth value counts as none."""
+    """A plain integer for any integer type, such as numpy's; None for other objects and for truth values."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except Exception:
-        # What has an `__index__` may fail in any way.
+        # An `__index__` may fail in any way.
         return None
 
 
 def check_groups(**groups: Any) -> None:
-    """Raises `TypeError` for what is no process group, `RuntimeError` where there can be none yet."""
+    """Raises `TypeError` for objects that are no process group, `RuntimeError` before torch.distributed is
+    initialised."""
     for name, group in groups.items():
         if group is None:
             continue
         if world_rank() is None:
             raise RuntimeError(
-                f"{name}: torch.distributed is not initialised\nhint: call `watch` after it, or leave it out"
+                f"{name}: torch.distributed is not initialised\n"
+                "hint: call `watch` after `init_process_group`, or omit the argument"
             )
         if isinstance(group, list | tuple | dict | str):
             raise TypeError(
                 f"{name}: expected a process group, found {_kind(group)}\n"
-                "hint: give what `torch.distributed.new_group` gives"
+                "hint: pass a group from `torch.distributed.new_group`"
             )
         if callable(getattr(group, "get_group", None)):
-            raise TypeError(f"{name}: expected a process group, found {_kind(group)}\nhint: give `mesh.get_group()`")
+            raise TypeError(f"{name}: expected a process group, found {_kind(group)}\nhint: pass `mesh.get_group()`")
 
 
 def models_of(model: Any) -> list[Any]:
@@ -126,12 +129,12 @@ def models_of(model: Any) -> list[Any]:
 
 
 def parameters_of(models: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    """The parameters of all of them."""
+    """The parameters of all models."""
     return (one for model in models for one in model.parameters())
 
 
 def check_model(model: Any, optimizer: Any = None) -> None:
-    """Raises `TypeError` for what is no module and no list of them."""
+    """Raises `TypeError` unless it is a module or a list of modules."""
     import torch
 
     models = models_of(model)
@@ -142,7 +145,7 @@ def check_model(model: Any, optimizer: Any = None) -> None:
             continue
         if _has(one, "param_groups") and isinstance(optimizer, torch.nn.Module):
             raise TypeError(
-                f"model and optimizer have changed places: expected `watch(model, optimizer)`, found "
+                f"model and optimizer are swapped: expected `watch(model, optimizer)`, found "
                 f"`watch({_kind(one)}, {_kind(optimizer)})`"
             )
         hint = f"\nhint: {wanted}" if (wanted := _module_in(one)) else ""
@@ -150,20 +153,20 @@ def check_model(model: Any, optimizer: Any = None) -> None:
 
 
 def _module_in(one: Any) -> str | None:
-    """How to get at the module, of what often stands for one."""
+    """A hint for objects that contain the module."""
     if isinstance(one, Mapping):
-        return "give `list(models.values())`"
+        return "pass `list(models.values())`"
     if isinstance(one, Iterator):
-        return "give the module itself, not an iterator over its parts"
+        return "pass the module itself, not an iterator over its parts"
     for name in ("module", "model"):
         if _has(one, name):
-            return f"give its `{name}`"
+            return f"pass its `{name}`"
     return None
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises `TypeError` for what steps no parameters. None, and whatever has groups of parameters or a step of its
-    own, is one."""
+    """Raises `TypeError` for objects that step no parameters. None, and any object with groups of parameters or a
+    `step`, is accepted."""
     if optimizer is None or is_deepspeeds(optimizer, "DeepSpeedEngine"):
         return
     if isinstance(optimizer, list | tuple):
@@ -174,28 +177,28 @@ def check_optimizer(optimizer: Any) -> None:
     expected = f"optimizer: expected a torch.optim.Optimizer, found {_kind(optimizer)}"
     if _is_scheduler(optimizer):
         inside = "scheduler.optimizer" if _has(optimizer, "optimizer") else "the optimizer whose learning rate it sets"
-        raise TypeError(f"{expected}\nhint: give {inside}")
+        raise TypeError(f"{expected}\nhint: pass {inside}")
     import torch
 
     if isinstance(optimizer, torch.nn.Module):
-        raise TypeError(f"{expected}\nhint: `watch(model, optimizer)`; several models are given as a list")
+        raise TypeError(f"{expected}\nhint: call `watch(model, optimizer)`; pass several models as a list")
     if any(one.__name__.endswith("GradScaler") for one in type(optimizer).__mro__):
-        raise TypeError(f"{expected}\nhint: give the optimizer that it steps; the scaler is found by itself")
+        raise TypeError(f"{expected}\nhint: pass the optimizer that it steps; trainmon finds the scaler itself")
     if not _has(optimizer, "step"):
-        raise TypeError(f"{expected}\nhint: give the object whose `step()` changes the parameters, or None")
+        raise TypeError(f"{expected}\nhint: pass the object whose `step()` changes the parameters, or None")
 
 
 def _check_several(optimizers: Sequence[Any]) -> None:
-    """Raises `TypeError` unless all are torch's optimizers, each there once."""
+    """Raises `TypeError` unless all are torch's optimizers, without duplicates."""
     if not optimizers:
         raise TypeError("optimizer: expected one or several, found an empty list")
     if len({id(one) for one in optimizers}) < len(optimizers):
-        raise TypeError("optimizer: the same one stands twice in the list\nhint: give each once")
+        raise TypeError("optimizer: the list has the same one twice\nhint: pass each once")
     for one in optimizers:
         check_optimizer(one)
         if not hasattr(one, "register_step_pre_hook"):
             raise TypeError(
-                f"optimizer: several are watched together if they are torch's, found {_kind(one)}\n"
+                f"optimizer: expected torch optimizers in the list, found {_kind(one)}\n"
                 "hint: call `watch` once for each, with an output_dir of its own"
             )
 
@@ -209,13 +212,13 @@ def _is_scheduler(one: Any) -> bool:
 
 
 def check_belongs(models: Sequence[torch.nn.Module], optimizer: Any) -> None:
-    """Raises `ValueError` if one of torch's optimizers steps parameters, and none of them is the models'."""
+    """Raises `ValueError` if a torch optimizer has parameters, and none of them is the models'."""
     stepped = stepped_by(optimizer)
     try:
         named = [(name, one) for model in models for name, one in model.named_parameters()]
         is_strange = bool(stepped and named) and _steps_others(models, optimizer, [one for _, one in named], stepped)
     except Exception:
-        # What cannot be found out is not known to be wrong.
+        # If it cannot be determined, it is not certainly wrong.
         return
     if not is_strange:
         return
@@ -224,7 +227,7 @@ def check_belongs(models: Sequence[torch.nn.Module], optimizer: Any) -> None:
     raise ValueError(
         f"optimizer: none of the parameters that this {_kind(optimizer)} steps ({len(stepped)}: {shapes}) belongs to "
         f"the model, {kinds} ({len(named)}: {_some([name for name, _ in named])})\n"
-        "hint: make the optimizer of `model.parameters()`, after what puts others in their place; or watch the model "
+        "hint: create the optimizer from `model.parameters()`, after any call that replaces them; or watch the model "
         "that it trains"
     )
 
@@ -235,7 +238,7 @@ def _steps_others(
     parameters: Sequence[torch.Tensor],
     stepped: Sequence[torch.Tensor],
 ) -> bool:
-    """Whether nothing that is stepped is a parameter, or stands for one."""
+    """Whether no stepped parameter belongs to the models, or represents one of theirs."""
     its = {id(one) for one in stepped}
     if any(id(one) in its for one in parameters) or not _is_plain(optimizer, stepped):
         return False
@@ -244,8 +247,8 @@ def _steps_others(
 
 
 def _is_plain(optimizer: Any, stepped: Sequence[torch.Tensor]) -> bool:
-    """Whether it is known how this optimizer's parameters come to be: others may step views, flat buffers or pieces of
-    a model's."""
+    """Whether the origin of this optimizer's parameters is known: others may step views, flat buffers or pieces of a
+    model's."""
     import torch
 
     is_torchs = isinstance(optimizer, torch.optim.Optimizer)
@@ -253,18 +256,18 @@ def _is_plain(optimizer: Any, stepped: Sequence[torch.Tensor]) -> bool:
 
 
 def stepped_by(optimizer: Any) -> list[torch.Tensor]:
-    """The parameters in an optimizer's groups; none where it shows none."""
+    """The parameters in an optimizer's groups; none if it has no groups."""
     try:
         all_of_them = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
         groups = [group for one in all_of_them for group in getattr(one, "param_groups", None) or ()]
         return [one for group in groups for one in group["params"]]
     except Exception:
-        # It may be anything.
+        # It may be any object.
         return []
 
 
 def _is_comparable(models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
-    """Whether the optimizer's parameters are those of the modules by identity: not where a framework shards them."""
+    """Whether the optimizer's parameters are the modules' own objects: not if a framework shards them."""
     from trainmon.frameworks import recognise
 
     return recognise(models, optimizer).grad_is_whole
@@ -288,7 +291,7 @@ def _kind(one: Any) -> str:
 
 
 def _has(one: Any, name: str) -> bool:
-    """Whether it has the attribute; also where that cannot be had now."""
+    """Whether it has the attribute, even if reading it fails."""
     try:
         return hasattr(one, name)
     except Exception:

@@ -1,8 +1,9 @@
-"""torch DistributedDataParallel: hooks see this rank's gradient, the step sees the mean.
+"""torch DistributedDataParallel: hooks receive this rank's gradient, the step reads the mean.
 
-What is shown before aggregation is what this rank added since the last one. With `no_sync` that is the sum of the
-step's micro-batches so far, as msprobe shows it. Without it each backward pass aggregates, and `grad` holds the mean of
-those before plus this one: neither local nor aggregated. There the micro-batch's own gradient is shown.
+The gradient before aggregation is the sum of this rank's contributions since the last one. With `no_sync` that is the
+sum of the step's micro-batches so far, as in msprobe. Without it each backward pass aggregates, and `grad` holds the
+mean of those before plus this one, neither local nor aggregated: in that case the micro-batch's own gradient is
+recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Ddp(Plain):
         optimizers = {one.__name__ for one in type(innermost(job.optimizer)).__mro__}
         optimizers |= {one.__name__ for one in type(job.optimizer).__mro__}
         self._splits_state = "ZeroRedundancyOptimizer" in optimizers
-        # Ranks train on their own for some steps.
+        # Ranks train independently for some steps.
         self._averages_later = "PostLocalSGDOptimizer" in optimizers
 
     @classmethod
@@ -64,7 +65,7 @@ class Ddp(Plain):
     def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
         if wrapper is None:
-            # Outside of the wrapper torch's own hook is enough.
+            # Outside the wrapper torch's own hook is enough.
             return super()._hook(parameter, sink)
         one = Accumulation(parameter, wrapper)
         self._accumulations.append(one)
@@ -78,7 +79,7 @@ class Ddp(Plain):
         return parameter.tensor.register_post_accumulate_grad_hook(accumulated)
 
     def accumulated(self, one: Accumulation, sink: GradientSink) -> None:
-        """A gradient was added to the parameter's. Never raises."""
+        """Handles an accumulated gradient of the parameter. Never raises."""
         parameter = one.parameter
         try:
             is_first = parameter.firings == 0
@@ -111,27 +112,27 @@ class Ddp(Plain):
 
 @dataclass(eq=False)
 class Accumulation:
-    """How a step's gradient of one parameter comes together."""
+    """The accumulation of a step's gradient of one parameter."""
 
     parameter: Parameter
     wrapper: Any
     is_mixed: bool = False
-    """Whether the gradient so far holds other ranks' parts."""
+    """Whether the gradient so far contains other ranks' parts."""
     is_shown: bool = False
-    """Whether the gradient that is being added was shown when it arrived."""
+    """Whether the gradient in progress was passed to the sink when it arrived."""
     listens: bool = False
 
 
 def _aggregates_now(wrapper: Any) -> bool:
-    """Whether the backward pass in progress aggregates: what its forward pass has decided."""
+    """Whether the backward pass in progress aggregates: its forward pass has decided that."""
     return bool(getattr(wrapper, "require_forward_param_sync", True))
 
 
 def _averages_later(wrapper: Any) -> bool:
-    """Whether a hook lets ranks train on their own for some steps: `post_localSGD_hook`, also inside another."""
+    """Whether a hook lets ranks train independently for some steps: `post_localSGD_hook`, also inside another."""
     hooks = getattr(wrapper, "_comm_hooks", None)
     if hooks is None:
-        # torch before 2.3 keeps the hook's name alone.
+        # torch before 2.3 keeps only the hook's name.
         return "post_localSGD" in str(wrapper._get_ddp_logging_data().get("comm_hook", ""))
     return any(type(state).__name__ == "PostLocalSGDState" for _, state in hooks)
 

@@ -1,10 +1,10 @@
 """DeepSpeed: the engine divides, reduces and partitions gradients; its optimizer clips and steps flat partitions.
 
-What is shown, the same for every ZeRO stage: before aggregation, each micro-batch's own gradient on this rank, divided
-by the number of micro-batches as the engine divides it, never a sum over micro-batches (stages 2 and 3 keep none);
-`monitor_mbs_grad` shows all of them. After aggregation, what the optimizer is about to step, before clipping, without
-the loss scale: whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's partition. Moments are
-this rank's partition, as are the parameters of stage 3.
+The same is recorded for every ZeRO stage. Before aggregation: each micro-batch's own gradient on this rank, divided by
+the number of micro-batches as the engine divides it. It is never a sum over micro-batches (stages 2 and 3 keep none);
+`monitor_mbs_grad` records all of them. After aggregation: the gradient that the optimizer is about to step, before
+clipping, without the loss scale. It is whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's
+partition. Moments are this rank's partition, as are the parameters of stage 3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainmon.measuring.parameters import Parameter
 if TYPE_CHECKING:
     import torch
 
-#: Optimizers of DeepSpeed that know how their gradients lie.
+#: DeepSpeed's optimizers that know the layout of their gradients.
 _OPTIMIZERS = (
     "DeepSpeedZeroOptimizer_Stage3",
     "DeepSpeedZeroOptimizer",
@@ -51,13 +51,13 @@ class DeepSpeed(Plain):
         engine = _engine(job.models, job.optimizer)
         job.optimizer = _optimizer(job.optimizer, engine)
         super().__init__(job)
-        # Gradients are reduced and moved behind torch's back.
+        # Gradients are reduced and moved without torch's knowledge.
         self.aggregates = True
         self._engine = engine
         self._guard = job.guard
         layout = self._guard.run("DeepSpeed's partitions", lambda: layout_of(job.optimizer))
         self._layout: Layout = Unknown(job.optimizer) if layout is None else layout
-        #: Stage 0 in fp16: the engine of some versions leaves the loss as it is.
+        #: Stage 0 in fp16: the engine of some versions does not scale the loss.
         self._scales_loss = self._layout.is_scaled_by_engine
         self._experts = Experts(job)
         self._spreads_experts: bool | None = None
@@ -72,7 +72,7 @@ class DeepSpeed(Plain):
     # Before aggregation.
 
     def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
-        """Sees the gradient as it arrives: afterwards it may be in a bucket already, cast, summed, or gone."""
+        """Receives the gradient on arrival: afterwards it may be in a bucket already, cast, summed, or freed."""
 
         def arrives(gradient: torch.Tensor) -> None:
             sink(parameter, gradient)
@@ -115,7 +115,7 @@ class DeepSpeed(Plain):
         return around_step(begins, ended)
 
     def reported_norm(self) -> torch.Tensor | float | None:
-        # The engine takes it over after the step; stage 0 in fp32 has none.
+        # The engine reads it after the step; stage 0 in fp32 has none.
         norm: torch.Tensor | float | None = getattr(self.job.optimizer, "_global_grad_norm", None)
         return norm
 
@@ -127,7 +127,7 @@ class DeepSpeed(Plain):
             return 1.0 / scale
         return inverse(scale.reshape(()))
 
-    # What is measured around it.
+    # Measurements around it.
 
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         return self._layout.gradient(parameter.tensor)
@@ -138,10 +138,10 @@ class DeepSpeed(Plain):
     def values(self, parameter: Parameter) -> torch.Tensor | None:
         return self._layout.values(parameter.tensor)
 
-    # Who holds what.
+    # Ownership.
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """All data-parallel ranks, of experts those with the same ones, but for what the layout cuts in partitions."""
+        """All data-parallel ranks, of experts those with the same ones, except for partitioned contents."""
         if isinstance(self._layout, Unknown):
             return super().copies(parameter, what)
         if what in self._layout.partitioned:
@@ -154,22 +154,22 @@ class DeepSpeed(Plain):
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         shape = list(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
         if shape and is_expert(parameter.tensor) and self._experts.of(parameter.tensor) is None:
-            # Several experts in one tensor, one after the other.
+            # Several experts in one tensor, stacked.
             shape[0] *= _place_among_experts(parameter.tensor)[1]
         return tuple(shape)
 
     def whole_name(self, parameter: Parameter) -> str:
-        """By the number of the expert in its layer and not on this rank."""
+        """The name with the expert's number in its layer instead of that on this rank."""
         one = self._experts.of(parameter.tensor)
         if one is None or not is_expert(parameter.tensor):
             return parameter.name
         return one.whole_name(parameter.name, _place_among_experts(parameter.tensor)[0])
 
-    # Who counts.
+    # Counting.
 
     def counts_in_norm(self, parameter: Parameter) -> bool:
-        """DeepSpeed's rule: parameters that pipeline stages share, and tensor-parallel duplicates, count once. So do
-        copies, where ranks with other experts add up what they have."""
+        """DeepSpeed's rule: parameters shared by pipeline stages, and tensor-parallel duplicates, count once. So do
+        copies, if ranks with other experts sum their parts."""
         if parameter.is_replica or getattr(parameter.tensor, "ds_pipe_replicated", False):
             return False
         if self._adds_up_copies():
@@ -204,7 +204,7 @@ class DeepSpeed(Plain):
         return getattr(self._engine, "data_parallel_group", None) if group is None else group
 
     def _adds_up_copies(self) -> bool:
-        """Whether gradients are whole on each rank, but of other experts on some."""
+        """Whether gradients are whole on each rank, but some ranks have other experts."""
         if self._spreads_experts is None:
             tensors = (tensor for model in self.job.models for tensor in model.parameters())
             self._spreads_experts = any(is_expert(one) and _place_among_experts(one)[1] > 1 for one in tensors)
@@ -212,7 +212,7 @@ class DeepSpeed(Plain):
 
     @property
     def has_norm(self) -> bool:
-        """Not where other ranks hold other layers or slices and gradients are whole on each data-parallel rank."""
+        """Not if other ranks hold other layers or slices and gradients are whole on each data-parallel rank."""
         if isinstance(self._layout, Unknown):
             return False
         return self._layout.shards_gradients or not _has_model_parallel(self.job.optimizer)
@@ -226,7 +226,7 @@ def _engine(models: Sequence[torch.nn.Module], optimizer: Any) -> Any:
 
 
 def _optimizer(given: Any, engine: Any) -> Any:
-    """The optimizer whose `step` is the step: the engine's, or the given one without what libraries put around it."""
+    """The optimizer whose `step` is the step: the engine's, or the given one without libraries' wrappers."""
     unwrapped = _unwrapped(given)
     if _is_optimizer(unwrapped) or engine is None:
         return unwrapped
@@ -248,7 +248,7 @@ def _is_optimizer(optimizer: Any) -> bool:
 
 
 def _steps_of(engine: Any) -> int:
-    """Micro-batches per step, where the engine counts them."""
+    """Micro-batches per step, if the engine counts them."""
     if engine is None:
         return 1
     managed = getattr(engine, "managed_gradient_accumulation", None)
@@ -275,7 +275,7 @@ def _group_of_experts(tensor: Any, which: str) -> Any:
 
 
 def _place_among_experts(tensor: Any) -> tuple[int, int]:
-    """Which part of a layer's experts this rank has, and of how many."""
+    """The index of this rank's part of a layer's experts, and the number of parts."""
     from torch import distributed
 
     group = _group_of_experts(tensor, "_get_expert_parallel_group")

@@ -1,6 +1,6 @@
-"""Where DeepSpeed's optimizers keep what belongs to a parameter: whole, flattened, or one partition of the flattened.
+"""The layouts of a parameter's data in DeepSpeed's optimizers: whole, flattened, or one partition of the flattened.
 
-Everything here is a view of what is there; nothing is gathered, which would be a collective.
+Everything here is a view of existing data; gathering would be a collective.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Place:
     """The part of a parameter that this rank steps."""
 
     group: int
-    """Which of the optimizer's flat tensors."""
+    """The index of the optimizer's flat tensor."""
     start: int
-    """Where in it."""
+    """The offset in it."""
     numel: int
 
 
 class Layout(abc.ABC):
-    """One of DeepSpeed's ways. Asked with a module's parameter."""
+    """A layout of DeepSpeed's. Queried with a module's parameter."""
 
     #: Whether ranks hold different parts of the aggregated gradients.
     shards_gradients = False
-    #: What each rank has a partition of; of all else every data-parallel rank has the whole.
+    #: The contents of which each rank has a partition; every data-parallel rank has the whole of all others.
     partitioned: frozenset[Content] = frozenset()
-    #: Whether every engine multiplies the loss with the optimizer's scale, if that has one.
+    #: Whether every engine multiplies the loss by the optimizer's scale, if there is one.
     is_scaled_by_engine = False
 
     def __init__(self, optimizer: Any) -> None:
@@ -48,7 +48,7 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def state(self, tensor: Any) -> State:
-        """The optimizer's state, or this rank's part of it, without what is not one number per element."""
+        """The optimizer's state, or this rank's part of it, without values that are not one number per element."""
 
     def values(self, tensor: Any) -> torch.Tensor | None:
         """The values the model computes with, or this rank's part of them."""
@@ -56,11 +56,11 @@ class Layout(abc.ABC):
         return values
 
     def release(self) -> None:
-        """Forgets gradients: the optimizer frees their memory while it steps."""
+        """Drops gradients: the optimizer frees their memory while it steps."""
 
 
 class Unknown(Layout):
-    """An optimizer that has not what this build knows of its class."""
+    """An optimizer without the attributes that this build expects of its class."""
 
     def gradient(self, tensor: Any) -> torch.Tensor | None:
         return None
@@ -95,7 +95,7 @@ class Unfused(Layout):
 
 
 class Flat(Layout):
-    """State lies in one flat fp32 tensor per group."""
+    """State in one flat fp32 tensor per group."""
 
     #: By the id of each parameter that this rank steps.
     _places: Mapping[int, Place]
@@ -113,7 +113,7 @@ class Flat(Layout):
         return {
             name: shaped(value.detach().view(-1).narrow(0, place.start, place.numel), tensor)
             for name, value in state.items()
-            # What was swapped out to a disk is not here.
+            # State that was swapped out to a disk is not in memory.
             if _is_tensor(value) and value.numel() == flat.numel() and value.numel() > 1
         }
 
@@ -137,7 +137,7 @@ class Fused(Flat):
 
 
 class Mapped(Flat):
-    """DeepSpeed itself says where in its partition a parameter lies: `_hp_mapping`."""
+    """A layout in which DeepSpeed gives a parameter's offset in its partition: `_hp_mapping`."""
 
     def __init__(self, optimizer: Any, groups: Sequence[Sequence[Any]]) -> None:
         super().__init__(optimizer)
@@ -189,7 +189,7 @@ class Averaged(Flat):
     @property
     @abc.abstractmethod
     def is_offloaded(self) -> bool:
-        """Whether gradients are copied to the host as they come."""
+        """Whether gradients are copied to the host on arrival."""
 
     def release(self) -> None:
         self._pieces.clear()
@@ -212,7 +212,7 @@ class Averaged(Flat):
     def _pieces_of(self, group: int) -> dict[int, torch.Tensor]:
         found = self._pieces.get(group)
         if found is None:
-            # An offset in the partition, the one thing every version agrees on, names a piece: indices do not.
+            # A piece is identified by its offset in the partition, on which all versions agree: indices differ.
             pieces = self.optimizer.averaged_gradients.get(group) or ()
             found = self._pieces[group] = {start: piece for piece, start in _laid_out(pieces)}
         return found
@@ -262,7 +262,7 @@ class Zero3(Averaged):
             return super().values(tensor)
         numel = _own_numel(tensor)
         part = tensor.ds_tensor.detach().view(-1)
-        # A part that was swapped out is not here.
+        # A part that was swapped out is not in memory.
         return shaped(part.narrow(0, 0, numel), tensor) if 0 < numel <= part.numel() else None
 
 
@@ -295,7 +295,7 @@ def shaped(part: torch.Tensor, tensor: Any) -> torch.Tensor:
 
 
 def _own_numel(tensor: Any) -> int:
-    """How many elements of a partitioned parameter are this rank's, without the padding."""
+    """The number of elements of a partitioned parameter on this rank, without padding."""
     from torch import distributed
 
     width: int = tensor.ds_tensor.ds_numel
@@ -304,7 +304,7 @@ def _own_numel(tensor: Any) -> int:
 
 
 def _laid_out(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:
-    """Tensors with their offsets, one after the other."""
+    """Tensors with their offsets, contiguous."""
     start = 0
     for tensor in tensors:
         yield tensor, start

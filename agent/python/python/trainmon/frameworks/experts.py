@@ -1,4 +1,4 @@
-"""Experts that are spread over ranks: what they are called, and how large they are, in the whole model.
+"""Names and sizes in the whole model of experts that are spread over ranks.
 
 With expert parallelism each rank has some of a layer's experts and counts them from 0.
 """
@@ -25,14 +25,14 @@ class Numbered:
     """A parameter of one expert."""
 
     before: str
-    """What stands before the expert's number in the parameter's name."""
+    """The part of the parameter's name before the expert's number."""
     local: int
     """The number, on this rank."""
     count: int
-    """How many experts of the layer this rank has."""
+    """The number of the layer's experts on this rank."""
 
     def whole_name(self, name: str, rank: int) -> str:
-        """The name with the expert's number in the whole layer, of a rank of the expert-parallel group."""
+        """The name with the expert's number in the whole layer, for a rank of the expert-parallel group."""
         found = re.search(rf"(?:^|\.){re.escape(self.before)}{self.local}(?=\.|$)", name)
         if found is None:
             return name
@@ -41,13 +41,13 @@ class Numbered:
 
 
 class Experts:
-    """The single experts of a job's models, found when they are first asked for."""
+    """The single experts of a job's models, searched for at first use."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def of(self, tensor: torch.Tensor) -> Numbered | None:
-        """The expert that a parameter is of; None if it is of none, or of several."""
+        """The expert of a parameter; None if it belongs to none, or to several."""
         return self._found.get(id(tensor))
 
     @functools.cached_property
@@ -74,7 +74,7 @@ def _of(model: torch.nn.Module) -> Iterator[tuple[torch.Tensor, Numbered]]:
                 one = Numbered(f"{name}.", number, len(experts))
                 yield from ((tensor, one) for tensor in expert.parameters())
         elif type(module).__name__ == "TEGroupedMLP":
-            # Of Transformer Engine's grouped layers each expert has a parameter: `weight0`, `weight1`.
+            # Transformer Engine's grouped layers have a parameter for each expert: `weight0`, `weight1`.
             count = int(module.num_local_experts)
             for child, layer in module.named_children():
                 for parameter, tensor in layer.named_parameters(recurse=False):
@@ -84,7 +84,7 @@ def _of(model: torch.nn.Module) -> Iterator[tuple[torch.Tensor, Numbered]]:
 
 
 def stacked_dim(models: Sequence[Any], tensor: torch.Tensor) -> int:
-    """Along which dimension the experts of a tensor of several lie: the first, but in Megatron's `weight1` of a
+    """The dimension along which a tensor stacks several experts: the first, except in Megatron's `weight1` of a
     `GroupedMLP`."""
     for model in models:
         for module in model.modules():

@@ -1,9 +1,9 @@
 """torch FullyShardedDataParallel, the first one: parameters are slices of flat tensors, each rank keeps a part.
 
-Before aggregation a gradient is whole: it is seen in the flat gradient of the backward pass, as the sum of what this
-rank added since the last aggregation (with `no_sync`, of the step's micro-batches so far). Afterwards gradients,
-moments and values are the parts that this rank holds, one-dimensional and cut at arbitrary elements; where it holds
-none of a parameter there is no row. Works with and without `use_orig_params`.
+Before aggregation a gradient is whole. It is read from the flat gradient of the backward pass, as the sum of this
+rank's contributions since the last aggregation (with `no_sync`, of the step's micro-batches so far). Afterwards
+gradients, moments and values are the parts that this rank holds, one-dimensional and cut at arbitrary elements; a
+parameter without a part here has no row. Works with and without `use_orig_params`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, frozen=True)
 class Place:
-    """Where an original parameter is in a flat one."""
+    """The position of an original parameter in a flat one."""
 
     flat: Any
     """The `FlatParameter`."""
     index: int
-    """Among its original parameters."""
+    """The index among its original parameters."""
 
     def part(self, shard: torch.Tensor) -> torch.Tensor | None:
-        """This rank's part of the parameter in a flat tensor laid out as this rank's shard; None if it holds none."""
+        """This rank's part of the parameter in a flat tensor with the layout of this rank's shard; None if it holds
+        none."""
         info = self.flat._shard_param_infos[self.index]
         if not info.in_shard or not info.numel_in_shard:
             return None
@@ -46,7 +47,7 @@ class Fsdp1(Sharded):
     """At least one module is a `FullyShardedDataParallel`."""
 
     name = "fsdp1"
-    # Which of its parameters stand in the modules, and where gradients gather, changes within a step.
+    # The parameters in the modules, and the place where gradients accumulate, change within a step.
     can_run_again = False
 
     def __init__(self, job: Job) -> None:
@@ -55,7 +56,7 @@ class Fsdp1(Sharded):
         self._place_of: dict[int, Place] = {}
         """By id of the original parameter."""
         self._flat_place_of: dict[tuple[int, str], Place] = {}
-        """By model chunk and name, where the optimizer knows the flat parameter only."""
+        """By model chunk and name, if the optimizer has only the flat parameter."""
         self._module_of: dict[int, Any] = {}
         """The module that a flat parameter belongs to."""
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
@@ -65,7 +66,7 @@ class Fsdp1(Sharded):
         return any(next(_wrapped(model), None) is not None for model in models)
 
     def _take_up(self) -> bool:
-        """Reads off FSDP's own objects, which may look otherwise in a version of torch to come, where everything is."""
+        """Reads the layout from FSDP's own objects, which may differ in a later version of torch."""
         from torch import distributed
 
         for module in self._modules:
@@ -75,7 +76,7 @@ class Fsdp1(Sharded):
             for index, original in enumerate(originals):
                 self._place_of[id(original)] = Place(flat, index)
             if module._handle.uses_sharded_strategy:
-                # Of a hybrid strategy's ranks those of one copy.
+                # With a hybrid strategy, the ranks of one copy.
                 ranks = distributed.get_process_group_ranks(module._handle.process_group)
                 for tensor in (flat, *originals):
                     self._sharing.is_split(tensor, ranks)
@@ -84,7 +85,7 @@ class Fsdp1(Sharded):
     # Names.
 
     def named_parameters(self) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """By the original names. Without `use_orig_params` several have the flat parameter as their tensor."""
+        """By the original names. Without `use_orig_params` several share the flat parameter as their tensor."""
         for vpp_stage, model in enumerate(self.job.models):
             prefixes = {id(module._handle.flat_param): prefix for prefix, module in _wrapped(model)}
             for name, parameter in model.named_parameters():
@@ -127,7 +128,7 @@ class Fsdp1(Sharded):
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """What FSDP was told to leave alone."""
+        """Hooks parameters that FSDP ignores."""
         super().attach_late_gradients([one for one in parameters if self._place(one) is None], sink)
 
     def aggregates_now(self, parameter: Parameter) -> bool:
@@ -138,7 +139,7 @@ class Fsdp1(Sharded):
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         super().attach_step(before, after)
         ours = {id(module) for module in self._modules}
-        # FSDP clips by itself: the norm of shards takes a collective.
+        # FSDP has its own clipping: the norm of shards requires a collective.
         owner = next(one for one in type(self._modules[0]).__mro__ if "clip_grad_norm_" in vars(one))
 
         def clips(module: Any, *_args: Any, **_named: Any) -> None:
@@ -177,7 +178,7 @@ class Fsdp1(Sharded):
         return values if values is not None and values.numel() else None
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """All ranks where nothing is sharded; of a hybrid strategy, the others with the same shard."""
+        """All ranks if nothing is sharded; with a hybrid strategy, the others with the same shard."""
         place = self._place(parameter)
         module = None if place is None else self._module_of.get(id(place.flat))
         if module is None:

@@ -1,9 +1,9 @@
 """torch `fully_shard` and other training with DTensors: each rank holds a part of every parameter.
 
-Before aggregation a gradient is whole: it is seen when a group of parameters has computed theirs, as the sum of what
-this rank added since the last aggregation (with `set_requires_gradient_sync(False)`, of the step's micro-batches so
-far). Afterwards gradients, moments and values are this rank's rows; where it has none there is no row. Nothing is asked
-of a DTensor but its local part: most of its operations are collectives.
+Before aggregation a gradient is whole. It is read when a group of parameters has computed theirs, as the sum of this
+rank's contributions since the last aggregation (with `set_requires_gradient_sync(False)`, of the step's micro-batches
+so far). Afterwards gradients, moments and values are this rank's rows; a parameter without rows here has no record.
+Only the local part of a DTensor is used: most of its operations are collectives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trainmon.measuring.parameters import Parameter
 if TYPE_CHECKING:
     import torch
 
-#: Where torch has kept it; the second until 2.5.
+#: The modules in which torch has had it; the second until 2.5.
 _MODULES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param",
     "torch.distributed._composable.fsdp._fsdp_param",
@@ -56,14 +56,15 @@ class Fsdp2(Sharded):
         self._managed: list[Any] = []
         """torch's `FSDPParam`s: each has the sharded parameter, and the whole one for a forward and backward pass."""
         self._group_of: dict[int, Any] = {}
-        """What is aggregated at once, by id of the sharded parameter."""
+        """The group that is aggregated together, by id of the sharded parameter."""
         self._data_of: dict[int, Ranks] = {}
         """The ranks over which `fully_shard` splits the batch, by id of the parameter."""
         self._meshes = Meshes(0, (), {})
         self._copies: dict[int, Ranks] = {}
-        """What was found for `copies`, by id of the parameter: looking into meshes is slow."""
+        """Cached results of `copies`, by id of the parameter: reading meshes is slow."""
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
-        # Which parameters of `fully_shard` stand in the modules, and where gradients gather, changes within a step.
+        # The parameters of `fully_shard` in the modules, and the place where gradients accumulate, change within a
+        # step.
         self.can_run_again = self._is_known and not self._managed
 
     @classmethod
@@ -74,7 +75,7 @@ class Fsdp2(Sharded):
         )
 
     def _take_up(self) -> bool:
-        """Reads off torch's own objects, which may look otherwise in a version to come, where everything is."""
+        """Reads the layout from torch's own objects, which may differ in a later version."""
         for group in (group for model in self.job.models for group in _groups(model)):
             self._managed += group.fsdp_params
             self._group_of.update((id(one.sharded_param), group) for one in group.fsdp_params)
@@ -88,7 +89,7 @@ class Fsdp2(Sharded):
         return True
 
     def named_parameters(self) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """The sharded parameters, also where a module has its whole ones for the moment."""
+        """The sharded parameters, even while a module has its whole ones."""
         sharded = {id(getattr(one, "_unsharded_param", None)): one.sharded_param for one in self._managed}
         for vpp_stage, model in enumerate(self.job.models):
             for name, parameter in model.named_parameters():
@@ -123,7 +124,7 @@ class Fsdp2(Sharded):
         self.attach_late_gradients(parameters, sink)
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """What is not sharded by `fully_shard`: torch's own hook on such a one would see the mean."""
+        """Hooks parameters that `fully_shard` ignores: torch's own hook on a sharded one would receive the mean."""
         managed = {id(one.sharded_param) for one in self._managed}
         super().attach_late_gradients([one for one in parameters if id(one.tensor) not in managed], sink)
 
@@ -137,8 +138,8 @@ class Fsdp2(Sharded):
         return None if self.is_summand(parameter) else _filled(parameter.tensor.grad)
 
     def is_summand(self, parameter: Parameter) -> bool:
-        """So torch leaves it where ranks with the same parameter compute with other parts of the input
-        (`SequenceParallel`): it adds up in each operation of the optimizer. We issue no collective."""
+        """Torch leaves it as a summand if ranks with the same parameter compute with other parts of the input
+        (`SequenceParallel`): each operation of the optimizer sums it. trainmon issues no collective."""
         gradient: Any = parameter.tensor.grad
         return is_summand(gradient)
 
@@ -150,9 +151,9 @@ class Fsdp2(Sharded):
         return _filled(parameter.tensor)
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """Along the dimensions of its mesh over which it is replicated (of a hybrid strategy: the ranks with the same
-        shard), over tensor-parallel ranks that its mesh leaves out, and over those of the `dp_group`. Not known where
-        ranks are left of which nothing tells whether they aggregate: a loop that does so by hand gives a `dp_group`."""
+        """Along the dimensions of its mesh over which it is replicated (with a hybrid strategy: the ranks with the same
+        shard), over tensor-parallel ranks outside its mesh, and over those of the `dp_group`. Unknown if it is
+        undetermined whether the other ranks aggregate: a loop that does so by hand passes a `dp_group`."""
         if not self._is_known or (what is Content.GRADIENT and self.is_summand(parameter)):
             return ()
         found = self._copies.get(id(parameter.tensor))
@@ -176,7 +177,7 @@ class Fsdp2(Sharded):
         return crossed(own, [held, *over]) if self._has_all(tensor, crossed(own, [here, *over])) else ()
 
     def _has_all(self, tensor: torch.Tensor, ranks: Ranks) -> bool:
-        """Whether these ranks, and those of other pipeline stages, are all that the model is laid out over."""
+        """Whether the model is laid out over these ranks and those of other pipeline stages only."""
         stages = self.pipeline.ranks
         if not is_dtensor(tensor):
             return len(ranks) * max(1, len(stages)) == world_size()
@@ -184,7 +185,7 @@ class Fsdp2(Sharded):
         return all(line == stages or set(line).issubset(ranks) for line in lines)
 
     def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
-        """Tensor-parallel ranks have copies of plain parameters, whoever aggregates these."""
+        """Tensor-parallel ranks have copies of plain parameters, whichever code aggregates these."""
         if self.copies(parameter, what) or is_dtensor(parameter.tensor) or not self._is_known:
             return super().replicas(parameter, what)
         return [ranks for ranks in [crossed(alone()[0], self._meshes.across(()))] if len(ranks) > 1]
@@ -218,7 +219,7 @@ def listen_to_gradients(computed: Callable[[Any], None]) -> Removable:
 
 
 def show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
-    """The whole gradient so far: summed in the precision of the aggregation, or where autograd left it."""
+    """The whole gradient so far: summed in the precision of the aggregation, or as autograd left it."""
     gradient = getattr(managed, "unsharded_accumulated_grad", None)
     if gradient is None:
         whole = getattr(managed, "_unsharded_param", None)
@@ -228,7 +229,7 @@ def show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
 
 
 def data_ranks(managed: Any) -> Ranks:
-    """The ranks over which `fully_shard` splits the batch of a parameter of its."""
+    """The ranks over which `fully_shard` splits the batch of one of its parameters."""
     mesh = getattr(getattr(managed, "mesh_info", None), "mesh", None)
     return () if mesh is None else ranks_in(mesh)
 

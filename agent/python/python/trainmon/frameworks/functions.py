@@ -1,4 +1,4 @@
-"""Functions of a framework that are listened to: wrapped on their module or class while anybody listens."""
+"""Framework functions with listeners: wrapped on their module or class while there is a listener."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trainmon.hooks.replacement import replace
 
 
 class Listener(Protocol):
-    """Hears the arguments a function is called with. Never raises, and changes nothing."""
+    """Receives the arguments of a call. Never raises, and changes nothing."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
 class _Function:
-    """One function, wrapped once whoever listens."""
+    """One function, wrapped once for all listeners."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.before: list[Listener] = []
@@ -34,7 +34,7 @@ class _Function:
                 listener(result, *args, **kwargs)
             return result
 
-        #: Takes the wrapper off; False if somebody wrapped it meanwhile: then it stays, and nobody listens.
+        #: Removes the wrapper; False if other code wrapped it meanwhile: then it stays, without listeners.
         self.put_back = replace(owner, name, ours)
 
 
@@ -59,12 +59,12 @@ class _Ear:
 
 def listen_before(owner: Any, name: str, listener: Listener) -> Removable:
     """Calls `listener` with the arguments of each call of `owner.name` (a module's or a class's function) before it
-    runs. The function must be looked up there when it is called. Raises `AttributeError` if it is not there."""
+    runs. Callers must look the function up there. Raises `AttributeError` if it does not exist."""
     return _listen(owner, name, listener, is_before=True)
 
 
 def listen_after(owner: Any, name: str, listener: Listener) -> Removable:
-    """As `listen_before`, when the function has returned; what it returned comes before the arguments."""
+    """As `listen_before`, after the function has returned; its result precedes the arguments."""
     return _listen(owner, name, listener, is_before=False)
 
 

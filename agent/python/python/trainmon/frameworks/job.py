@@ -1,4 +1,4 @@
-"""What is watched, and the ranks of the world that take part in it."""
+"""A watched training, and the ranks of the world that take part in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Job:
-    """What is watched, as the user gave it."""
+    """The watched objects, as the user passed them."""
 
     models: Sequence[torch.nn.Module]
     optimizer: Any
@@ -29,7 +29,7 @@ class Job:
     dp_group: Any = None
     pp_group: Any = None
     params_have_main_grad: bool | None = None
-    """msprobe's constructor argument; None lets the framework find out."""
+    """msprobe's constructor argument; with None the framework determines it."""
 
 
 def alone() -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def alone() -> tuple[int, ...]:
 
 
 def ranks_of(group: Any) -> tuple[int, ...]:
-    """The ranks of a process group, in order; of None all of the world."""
+    """The ranks of a process group, in order; for None the whole world."""
     from torch import distributed
 
     if group is None:

@@ -1,4 +1,4 @@
-"""The watches of this process that are not closed yet."""
+"""The open watches of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LiveWatch(Protocol):
-    """What others ask of a watch."""
+    """The interface of a watch for other modules."""
 
     framework: Framework
     given_optimizer: Any
@@ -30,26 +30,26 @@ _live: weakref.WeakSet[LiveWatch] = weakref.WeakSet()
 
 
 def add(watch: LiveWatch) -> None:
-    """Called once it is attached."""
+    """Registers an attached watch."""
     _live.add(watch)
 
 
 def remove(watch: LiveWatch) -> None:
-    """Called when it is closed; one that is dropped goes by itself."""
+    """Unregisters a closed watch; one that is collected unregisters itself."""
     _live.discard(watch)
 
 
 def watches() -> list[LiveWatch]:
-    """All of them."""
+    """All open watches."""
     return list(_live)
 
 
 def live_watch(
     model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any, *, is_covered: bool = False
 ) -> LiveWatch | None:
-    """A watch that measures some of this model's training with this optimizer already, in whatever they are wrapped.
-    With `is_covered`, one that measures nothing else: models that share a parameter (a tied embedding) and an optimizer
-    may have a watch each."""
+    """A watch that already measures some of this model's training with this optimizer, whatever wraps them. With
+    `is_covered`, one that measures nothing else: models that share a parameter (a tied embedding) and an optimizer may
+    have a watch each."""
     its = {id(one) for one in parameters_of(models_of(model))}
     for one in list(_live):
         held = {id(parameter) for parameter in parameters_of(one.framework.job.models)}

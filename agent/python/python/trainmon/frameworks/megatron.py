@@ -1,9 +1,10 @@
 """Megatron-core: gradients are summed in `main_grad`, aggregated bucket by bucket, stepped whole or in shards.
 
-What is shown: before aggregation, the sum over micro-batches on this rank as Megatron has it (each loss divided by the
-number of micro-batches, or not divided at all with `calculate_per_token_loss`); after it, what `optimizer.step` finds,
-before clipping; both as if the loss had not been scaled. With the distributed optimizer moments, aggregated gradients
-and parameters are this rank's shards: the rest of a buffer is another rank's, not aggregated, or not gathered yet.
+Before aggregation, the gradient is the sum over micro-batches on this rank as Megatron has it (each loss divided by the
+number of micro-batches, or not divided at all with `calculate_per_token_loss`). After aggregation, it is the one that
+`optimizer.step` finds, before clipping. Both are without the loss scale. With the distributed optimizer, moments,
+aggregated gradients and parameters are this rank's shards: the rest of a buffer is another rank's, not aggregated, or
+not gathered yet.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Megatron(Plain):
         self._is_optimizer = _is_optimizer(job.optimizer)
         self._wrappers = list(_wrappers(job.models))
         self._is_sharded = self._is_optimizer and is_sharded(job.optimizer)
-        # Optimizers derived from Megatron's may lack what is asked for: then less is shown.
+        # Optimizers derived from Megatron's may lack attributes: then less is recorded.
         self._held: dict[int, Held] = self._guard.run("optimizer shards", self._find_shards) or {}
         self._standing: Standing = self._guard.run("parallel groups", self._find_standing) or UNKNOWN
         self._by_group: dict[Any, list[Parameter]] = {}
@@ -81,7 +82,7 @@ class Megatron(Plain):
 
         def starts(group: Any) -> None:
             for parameter in self._in_group(group, by_tensor):
-                # Once a step: what is run again to check for faults is not shown again.
+                # Once a step: a rerun to check for faults is not recorded again.
                 if parameter.firings <= last and not _is_captured(parameter.tensor):
                     parameter.firings = last
                     sink(parameter, parameter.tensor.main_grad)
@@ -93,9 +94,9 @@ class Megatron(Plain):
             self._attach_earlier(buffered, sink, last)
 
     def _attach_earlier(self, parameters: Sequence[Parameter], sink: GradientSink, last: int) -> None:
-        """Shows the running sum of the micro-batches before the last, whose turn is when aggregation starts. The hook
-        stands on the node that Megatron's own is on, after it: `main_grad` has this micro-batch then, and `grad` is
-        gone or, with fused accumulation, was never written."""
+        """Records the running sum of the micro-batches before the last, which is recorded when aggregation starts. The
+        hook is on the same node as Megatron's own, after it: `main_grad` has this micro-batch then, and `grad` is freed
+        or, with fused accumulation, was never written."""
         import torch
 
         def added(parameter: Parameter, _inputs: Any, _outputs: Any) -> None:
@@ -111,13 +112,13 @@ class Megatron(Plain):
             with torch.enable_grad():
                 expanded: Any = tensor.expand_as(tensor).grad_fn
             node = expanded.next_functions[0][0]
-            # A hook goes with its node.
+            # A hook is removed with its node.
             self._nodes.append(node)
             hook = self._guard.at("weight gradients", parameter.name, functools.partial(added, parameter))
             self.handles.append(node.register_hook(hook))
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """Megatron's buffers are laid out once; without them torch's rules hold."""
+        """Megatron's buffers are laid out once; without them torch's rules apply."""
         super().attach_late_gradients([one for one in parameters if not hasattr(one.tensor, "main_grad")], sink)
 
     def _in_group(self, group: Any, by_tensor: Mapping[int, Parameter]) -> list[Parameter]:
@@ -141,14 +142,14 @@ class Megatron(Plain):
         self.handles.append(InstanceMethod(self.job.optimizer, "step", around_step(before, ended)))
 
     def _is_left_out(self, result: Any) -> bool:
-        """Reads what `step` returned: whether it was successful, the norm, the number of zeros."""
+        """Reads the result of `step`: whether it was successful, the norm, the number of zeros."""
         self._scale = None
         self._norm = None
         if not isinstance(result, tuple) or len(result) < 2:
             return False
         success, norm = result[:2]
         config = getattr(self.job.optimizer, "config", None)
-        # Without clipping some versions do not compute it, and say 0.
+        # Without clipping some versions do not compute it, and return 0.
         if not (isinstance(norm, int | float) and norm == 0 and not getattr(config, "clip_grad", 1)):
             self._norm = norm
         return success is False
@@ -171,7 +172,7 @@ class Megatron(Plain):
             return 1.0
         return inverse(scaler.scale.reshape(()))
 
-    # What is measured around it.
+    # Measurements around it.
 
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         gradient: torch.Tensor | None = getattr(parameter.tensor, "main_grad", None)
@@ -190,7 +191,7 @@ class Megatron(Plain):
         return {name: one for name, one in state.items() if self._is_plain(parameter, held, name, one)}
 
     def _is_plain(self, parameter: Parameter, held: Held, name: str, state: torch.Tensor) -> bool:
-        """Whether the numbers mean themselves: narrow state of the precision-aware optimizer has a scale elsewhere."""
+        """Whether the numbers are unscaled: narrow state of the precision-aware optimizer has a scale elsewhere."""
         config = getattr(held.owner, "config", None)
         if not getattr(config, "use_precision_aware_optimizer", False) or str(state.dtype) in _UNSCALED_STATE:
             return True
@@ -209,17 +210,17 @@ class Megatron(Plain):
             return None if self._is_sharded and parameter.tensor.requires_grad else tensor
         return held.part(tensor)
 
-    # Who holds what.
+    # Ownership.
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """Every data-parallel rank, or with the distributed optimizer this one: each shows its shard."""
+        """Every data-parallel rank, or with the distributed optimizer only this one: each records its shard."""
         if self._standing is UNKNOWN:
             return ()
         return alone() if self._is_sharded else self._data(parameter).ranks
 
     def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
-        """The model's copies are whole after a step also with the distributed optimizer, but where they are gathered
-        later. Tensor-parallel ranks have copies of what is not split over them."""
+        """The model's copies are whole after a step also with the distributed optimizer, unless they are gathered
+        later. Tensor-parallel ranks have copies of parameters that are not split over them."""
         is_cut = self._is_sharded and (what is not Content.VALUES or self._gathers_later)
         groups = [] if is_cut else [self._data(parameter).ranks]
         if not is_cut and not is_tensor_parallel(parameter):
@@ -241,7 +242,7 @@ class Megatron(Plain):
         return self._standing.expert_tensor if is_expert(parameter.tensor) else self._standing.tensor
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
-        """Of a tensor-parallel parameter that of its parts together."""
+        """For a tensor-parallel parameter the shape of all its parts together."""
         shape = list(parameter.tensor.shape)
         if is_tensor_parallel(parameter):
             shape = shape_of_all(parameter, max(1, len(self._tensor(parameter).ranks)))
@@ -250,8 +251,8 @@ class Megatron(Plain):
         return tuple(shape)
 
     def whole_name(self, parameter: Parameter) -> str:
-        """By the number of the layer in the model and not in its pipeline stage, and by that of the expert in its layer
-        and not on this rank."""
+        """The name with the layer's number in the model instead of its pipeline stage, and the expert's number in its
+        layer instead of this rank."""
         if self._layer_numbers is None:
             self._layer_numbers = self._guard.run("layer numbers", lambda: layer_numbers(self.job.models)) or {}
         name = parameter.name
@@ -263,15 +264,15 @@ class Megatron(Plain):
                 return f".{name}".replace(f".{prefix}.", f".{whole}.", 1)[1:]
         return name
 
-    # Who reports, and who counts.
+    # Reporting and counting.
 
     def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:
             parameter.is_replica = self._tensor(parameter).place != 0 and not is_tensor_parallel(parameter)
 
     def reports_reduced(self, parameter: Parameter) -> bool:
-        """With a `dp_group` given, only its first rank writes aggregated gradients, all ranks having the same; where
-        the optimizer is sharded, every rank has its own."""
+        """With a `dp_group`, only its first rank writes aggregated gradients, because all ranks have the same; if the
+        optimizer is sharded, every rank has its own."""
         if parameter.is_replica:
             return False
         if self._is_sharded or self.job.dp_group is None:
@@ -296,7 +297,7 @@ class Megatron(Plain):
     def exchange(self) -> Exchange | None:
         ranks = self._standing.norm
         if ranks is None:
-            # Dense and expert parameters are spread differently: everybody adds up what it is the first to hold.
+            # Dense and expert parameters are distributed differently: each rank sums what it is the first to hold.
             ranks = tuple(range(self._standing.world))
         if len(ranks) < 2 or not self.has_norm:
             return None
@@ -315,7 +316,7 @@ _UNSCALED_STATE = frozenset({"torch.float32", "torch.bfloat16", "torch.float64"}
 
 
 def bucket_groups(wrapper: Any) -> list[Any]:
-    """What Megatron's wrapper aggregates at once: groups of buckets, before 0.9 the buckets themselves."""
+    """The units that Megatron's wrapper aggregates: groups of buckets, before 0.9 the buckets themselves."""
     groups = [*getattr(wrapper, "bucket_groups", ()), *getattr(wrapper, "expert_parallel_bucket_groups", ())]
     if groups:
         return groups
@@ -330,7 +331,7 @@ def _own(wrapper: Any, name: str) -> list[Any]:
 
 
 def _members(bucket: Any) -> Any:
-    """A bucket's parameters, in order where it keeps one."""
+    """A bucket's parameters, in order if it keeps one."""
     listed = getattr(bucket, "params_list", None)
     return bucket.params if listed is None else listed
 

@@ -1,4 +1,4 @@
-"""Where this rank stands among Megatron's groups."""
+"""This rank's place in Megatron's groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _STATE = "megatron.core.parallel_state"
 
 @dataclass(slots=True, frozen=True)
 class Line:
-    """The ranks of a group, and this one's place among them."""
+    """The ranks of a group, and this one's index among them."""
 
     place: int = 0
     ranks: tuple[int, ...] = ()
-    """Empty where there is no such group, or it could not be asked."""
+    """Empty if there is no such group, or it could not be determined."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,27 +27,28 @@ class Standing:
     """This rank's groups."""
 
     tensor: Line
-    """Of ranks with the same pipeline stage and data: they hold the same replicated parameters, and the parts of split
+    """Ranks with the same pipeline stage and data: they hold the same replicated parameters, and the parts of split
     ones."""
     expert_tensor: Line
     """The same for the experts' parameters."""
     data: Line
-    """Of ranks with the same dense parameters."""
+    """Ranks with the same dense parameters."""
     expert_data: Line
-    """Of ranks with the same experts."""
+    """Ranks with the same experts."""
     norm: tuple[int, ...] | None
-    """The ranks over which Megatron adds up squared gradients; None if that differs between its optimizers."""
+    """The ranks over which Megatron sums squared gradients; None if its optimizers differ in that."""
     world: int
     expert: Line = Line()
-    """Of ranks that have a part each of a layer's experts."""
+    """Ranks that each have a part of a layer's experts."""
 
 
-#: Where the groups could not be asked.
+#: Groups that could not be determined.
 UNKNOWN = Standing(Line(), Line(), Line(), Line(), (), 1)
 
 
 def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: Any) -> Standing:
-    """Asks, in this order: what the user gave, the optimizer and Megatron's DDP wrappers, Megatron's global state."""
+    """Determines the groups from, in this order: the user's arguments, the optimizer and Megatron's DDP wrappers,
+    Megatron's global state."""
     if world_rank() is None:
         own = Line(0, (0,))
         return Standing(own, own, own, own, (0,), 1)
@@ -86,7 +87,7 @@ def _norm_ranks(optimizer: Any, owners: Sequence[Any]) -> tuple[int, ...] | None
     for owner in owners:
         ask = getattr(owner, "get_grad_stats_parallel_group", None) or getattr(owner, "get_model_parallel_group", None)
         if ask is None:
-            # A torch optimizer steps what this rank has; other stages and tensor-parallel parts do likewise.
+            # A torch optimizer steps this rank's parameters; other stages and tensor-parallel parts do likewise.
             group = _global("get_model_parallel_group")
             if group is None:
                 return (distributed.get_rank(),)
@@ -121,8 +122,8 @@ def _line(group: Any) -> Line:
 
 
 def layer_numbers(models: Sequence[Any]) -> dict[int, list[tuple[str, str]]]:
-    """By model chunk: the last two parts of the names of layers (`layers.0`) and what they are in the whole model. A
-    layer counts from 1 over all pipeline stages."""
+    """By model chunk: the last two parts of the names of layers (`layers.0`) and their counterparts in the whole model.
+    A layer counts from 1 over all pipeline stages."""
     found: dict[int, list[tuple[str, str]]] = {}
     for vpp_stage, model in enumerate(models):
         for name, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Which part of a model parameter this rank's Megatron optimizer steps, and by which tensor it knows it."""
+"""The part of a model parameter that this rank's Megatron optimizer steps, and its tensor there."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Held:
     owner: Any
     """The Megatron optimizer (not the torch optimizer inside it)."""
     main: torch.Tensor
-    """What the torch optimizer steps: the parameter itself, its fp32 copy, or a shard of either."""
+    """The tensor that the torch optimizer steps: the parameter itself, its fp32 copy, or a shard of either."""
     span: tuple[int, int] | None
-    """The elements of the flattened model parameter that `main` stands for; None for all, in the parameter's shape."""
+    """The elements of the flattened model parameter that `main` represents; None for all, in the parameter's shape."""
 
     def part(self, whole: torch.Tensor) -> torch.Tensor:
         """The same elements of a tensor of the parameter's shape, as a view."""
@@ -40,7 +40,7 @@ class Held:
 
 
 def leaves(optimizer: Any) -> list[Any]:
-    """The optimizers of a chain, or the one there is."""
+    """The optimizers of a chain, or the only one."""
     chained = getattr(optimizer, "chained_optimizers", None)
     if chained is None:
         return [optimizer]
@@ -48,7 +48,7 @@ def leaves(optimizer: Any) -> list[Any]:
 
 
 def holdings(optimizer: Any) -> dict[int, Held]:
-    """What the optimizer holds on this rank, by the model parameter's `id`."""
+    """The optimizer's holdings on this rank, by the model parameter's `id`."""
     held: dict[int, Held] = {}
     for owner in leaves(optimizer):
         for parameter, one in _of(owner):
@@ -57,7 +57,7 @@ def holdings(optimizer: Any) -> dict[int, Held]:
 
 
 def is_sharded(optimizer: Any) -> bool:
-    """Whether data-parallel ranks divide the optimizer's work among them, so that each sees only its part."""
+    """Whether data-parallel ranks divide the optimizer's work among them, so that each has only its part."""
     is_layer_wise = any(c.__name__ == "LayerWiseDistributedOptimizer" for c in type(optimizer).__mro__)
     return is_layer_wise or any(hasattr(owner, "gbuf_ranges") for owner in leaves(optimizer))
 
@@ -85,14 +85,14 @@ def _shards(owner: Any) -> Iterator[tuple[torch.Tensor, Held]]:
             for bucket in buckets:
                 for parameter, ranges in bucket["param_map"].items():
                     spans[id(parameter)] = (ranges["param"].start, ranges["param"].end)
-    # Zipped by group and not looked up by `model_param_group_index_map`: that counts in another order where a group has
+    # Zipped by group and not looked up by `model_param_group_index_map`, which counts in another order if a group has
     # both 16-bit and fp32 parameters.
     for models, shards, copies in (
         (owner.model_float16_groups, owner.shard_float16_groups, owner.shard_fp32_from_float16_groups),
         (owner.model_fp32_groups, owner.shard_fp32_groups, owner.shard_fp32_groups),
     ):
         for (parameter, shard), (_, copy) in zip(pairs(models, shards), pairs(models, copies), strict=True):
-            # Where the torch optimizer keeps the fp32 copies itself, it steps the 16-bit shard.
+            # If the torch optimizer keeps the fp32 copies itself, it steps the 16-bit shard.
             main = copy if copy is not None else shard
             if main is not None:
                 yield parameter, Held(owner, main, spans[id(parameter)])

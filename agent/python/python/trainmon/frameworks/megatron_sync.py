@@ -1,7 +1,7 @@
-"""Noticing when Megatron's gradient buckets are about to be aggregated.
+"""Detects the start of the aggregation of Megatron's gradient buckets.
 
-`start_grad_sync` is wrapped on its class while anybody listens: it is called from the end of the backward pass, or from
-within it where aggregation overlaps, and bucket groups may be made anew meanwhile.
+`start_grad_sync` is wrapped on its class while there is a listener: it is called at the end of the backward pass, or
+within it if aggregation overlaps, and bucket groups may be recreated meanwhile.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from trainmon.frameworks.base import Removable
 from trainmon.frameworks.functions import listen_before
 
-#: Called with a bucket group (or, before Megatron 0.9, a bucket) whose gradients nobody has touched yet. Never raises.
+#: Called with a bucket group (or, before Megatron 0.9, a bucket) whose gradients are still untouched. Never raises.
 Listener = Callable[[Any], None]
 
 _METHOD = "start_grad_sync"
 _MODULE = "megatron.core.distributed.param_and_grad_buffer"
 #: Bucket groups since 0.9; buckets before.
 _CLASSES = ("_ParamAndGradBucketGroup", "Bucket")
-#: What is set on them while an aggregation is under way: calling again does nothing, or is refused by Megatron.
+#: The attribute set on them while an aggregation is in progress: a second call does nothing, or Megatron refuses it.
 _UNDER_WAY = ("grad_reduce_handle", "communication_handle")
 
 
 def listen(listener: Listener, groups: Iterable[Any]) -> list[Removable]:
-    """Calls `listener` before any bucket group's gradients are aggregated, until all of these are removed. `groups`:
-    those that are known; their classes are wrapped beside Megatron's own."""
+    """Calls `listener` before any bucket group's gradients are aggregated, until all returned handles are removed.
+    `groups`: known groups; their classes are wrapped beside Megatron's own."""
 
     def starts(group: Any, *_arguments: Any, **_keywords: Any) -> None:
         if all(getattr(group, name, None) is None for name in _UNDER_WAY):
@@ -38,7 +38,7 @@ def listen(listener: Listener, groups: Iterable[Any]) -> list[Removable]:
 def _classes(groups: Iterable[Any]) -> set[type]:
     """The classes that define the method."""
     candidates = {type(group) for group in groups}
-    # Looked up, not imported: whoever has such buckets has imported it.
+    # Looked up, not imported: code with such buckets has imported it.
     module = sys.modules.get(_MODULE)
     candidates.update(one for name in _CLASSES if isinstance(one := getattr(module, name, None), type))
     return {

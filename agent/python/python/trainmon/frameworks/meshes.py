@@ -1,9 +1,9 @@
-"""Device meshes: which ranks hold which elements of a DTensor, and of what is no DTensor in a model that has some.
+"""Device meshes: the ranks that hold the elements of a DTensor, and of plain tensors in a model that has DTensors.
 
 A line is the ranks that differ in one dimension of a mesh. Over some lines the batch is split: data parallelism, the
-dimensions that `fully_shard` was given. Over the others, those of tensor parallelism, ranks compute one model together.
-What is not split over such a line is the same on all of its ranks: also a plain parameter beside DTensors, and one that
-`fully_shard` splits over the data-parallel line alone.
+dimensions that `fully_shard` received. Over the others, those of tensor parallelism, ranks compute one model together.
+A tensor that is not split over such a line is the same on all of its ranks. That includes a plain parameter beside
+DTensors, and one that `fully_shard` splits over the data-parallel line alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 Ranks = tuple[int, ...]
 
-#: What a dimension of pipeline stages is called: each stage has parameters of its own.
+#: The names of a dimension of pipeline stages: each stage has parameters of its own.
 _STAGES = frozenset({"pp", "pipe", "pipeline"})
 
 
 def is_dtensor(tensor: object) -> bool:
-    """Whether it is a DTensor, of whatever torch."""
+    """Whether it is a DTensor, in any version of torch."""
     return getattr(tensor, "_local_tensor", None) is not None and hasattr(tensor, "placements")
 
 
@@ -29,13 +29,13 @@ def is_summand(tensor: Any) -> bool:
 
 
 def holders(tensor: Any) -> Ranks:
-    """The ranks over which a DTensor's elements are split; none for any other tensor. Read off the mesh."""
+    """The ranks over which a DTensor's elements are split; none for any other tensor. Read from the mesh."""
     return _along(tensor, lambda placement: not placement.is_replicate())
 
 
 def sharers(tensor: Any) -> Ranks:
-    """The ranks that hold the same elements of a DTensor, along its own mesh; none for any other tensor, and where each
-    has a part of a sum."""
+    """The ranks that hold the same elements of a DTensor, along its own mesh; none for any other tensor, and if each
+    has a term of a sum."""
     if is_summand(tensor):
         return ()
     return _along(tensor, lambda placement: bool(placement.is_replicate()))
@@ -55,8 +55,8 @@ def _along(tensor: Any, varies: Callable[[Any], bool]) -> Ranks:
 
 
 def lines_of(mesh: Any, but: Collection[str] = ()) -> list[Ranks]:
-    """Of each dimension the ranks that differ from this one in it alone; those of one rank are left out, and dimensions
-    of some names."""
+    """For each dimension the ranks that differ from this one in it alone; without those of one rank, and dimensions of
+    some names."""
     place, names = mesh.get_coordinate(), mesh.mesh_dim_names
     if place is None:
         return []
@@ -74,7 +74,7 @@ def _ranks_of(part: Any) -> Ranks:
 
 
 def crossed(own: int, groups: Iterable[Sequence[int]]) -> Ranks:
-    """The ranks that are reached from this one along all of these groups, each of which has it: of two lines of a grid
+    """The ranks reachable from this one along all of these groups, each of which contains it: of two lines of a grid
     the rectangle. Ranks of a grid are equally far apart in each of its lines, so distances add up."""
     found = {own}
     for group in groups:
@@ -83,7 +83,7 @@ def crossed(own: int, groups: Iterable[Sequence[int]]) -> Ranks:
 
 
 def root_lines(mesh: Any) -> list[Ranks]:
-    """The lines of the mesh that this one was taken from, but for pipeline stages; its own if torch tells of none."""
+    """The lines of the root mesh of this one, without pipeline stages; its own if torch has no root."""
     from torch.distributed import device_mesh
 
     # Older versions of torch keep it outside of the mesh.
@@ -97,14 +97,14 @@ def _itself(mesh: Any) -> Any:
 
 
 class Meshes:
-    """The lines over which the ranks of a job compute one model together, read off its DTensors."""
+    """The lines over which the ranks of a job compute one model together, determined from its DTensors."""
 
     def __init__(self, own: int, tensors: Iterable[Any], data_of: Mapping[int, Ranks]) -> None:
         """`data_of`: by id of a tensor, the ranks over which `fully_shard` splits the batch."""
         self._own = own
-        #: Those of tensor parallelism.
+        #: The lines of tensor parallelism.
         self.lines: list[Ranks] = []
-        # Thousands of parameters have few meshes, and looking into one is slow.
+        # Thousands of parameters have few meshes, and reading one is slow.
         meshes = {
             (id(tensor.device_mesh), data_of.get(id(tensor), ())): tensor.device_mesh
             for tensor in tensors
@@ -116,7 +116,7 @@ class Meshes:
                     self.lines.append(line)
 
     def across(self, ranks: Iterable[int]) -> list[Ranks]:
-        """The lines that leave these ranks at this one: over them, what the ranks hold is held once more."""
+        """The lines that cross these ranks only at this one: over them, the ranks' contents are replicated."""
         covered, found = set(ranks) | {self._own}, []
         for line in self.lines:
             if covered.intersection(line) == {self._own}:

@@ -1,4 +1,4 @@
-"""Noticing an optimizer's step."""
+"""Detection of an optimizer's step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainmon.hooks.torch_hooks import Method
 
 
 class InstanceMethod:
-    """An instance's method wrapped by ours; `remove` puts back what was there unless somebody wrapped ours since."""
+    """A wrapper of an instance's method; `remove` restores the previous one unless other code has wrapped it since."""
 
     def __init__(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         original = getattr(owner, name)
@@ -22,7 +22,7 @@ class InstanceMethod:
         self._put_back = replace(owner, name, self._ours)
 
     def remove(self) -> None:
-        """Ends the wrapping, also under wrappers that were put on later."""
+        """Ends the wrapping, also under wrappers that were added later."""
         self._ours.instead = None
         self._put_back()
 
@@ -30,7 +30,7 @@ class InstanceMethod:
 def around_step(
     before: Callable[[], None], after: Callable[[Any], None]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The wrapper of a step that is not torch's. `after` is given what the step returned."""
+    """The wrapper of a step that is not torch's. `after` receives the step's result."""
 
     def wrapper(step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(*args: Any, **kwargs: Any) -> Any:
@@ -47,12 +47,12 @@ def around_step(
 def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> list[Removable]:
     """Calls `before` and `after` around every step of an optimizer.
 
-    torch's own step hooks are used where there are any: they survive every wrapper that schedulers, accelerate or
-    torch.compile put around `step`. With a closure `before` is called when the closure has returned for the first time:
-    it computes the gradients.
+    torch's own step hooks are used if there are any: they survive every wrapper that schedulers, accelerate or
+    torch.compile put around `step`. With a closure, `before` is called when the closure has returned for the first
+    time, because it computes the gradients.
     """
     while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "register_step_pre_hook"):
-        # accelerate's wrapper: an optimizer by its class only, and the step is made by the one inside.
+        # accelerate's wrapper is an optimizer by its class only; the inner one performs the step.
         inner = getattr(optimizer, "optimizer", None)
         if inner is None:
             break
@@ -60,8 +60,8 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
     if not hasattr(optimizer, "register_step_pre_hook"):
         return [InstanceMethod(optimizer, "step", around_step(before, lambda _result: after()))]
 
-    # A class that calls its parent's step has torch's hooks run for both: the outermost is the step. One that is under
-    # way tells its end.
+    # If a class calls its parent's step, torch's hooks run for both: the outermost is the step. A step in progress
+    # reports its end.
     depth = int(_is_inside_step(optimizer))
 
     def pre(_optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
@@ -87,8 +87,7 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
 def after_closure(
     args: tuple[Any, ...], kwargs: dict[str, Any], once: Callable[[], None]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments of a step, with a closure that is followed by `once` when it has been called for the first time;
-    None where there is no closure."""
+    """The arguments of a step, with a closure that calls `once` after its first call; None if there is no closure."""
     # args[0] is the optimizer itself.
     if len(args) > 1 and callable(args[1]):
         return (args[0], _then(args[1], once), *args[2:]), kwargs
@@ -98,8 +97,8 @@ def after_closure(
 
 
 def _is_inside_step(optimizer: Any) -> bool:
-    """Whether a step of this optimizer is on the stack. Asked only once, and where one seems to be inside another: a
-    step that raised never told its end."""
+    """Whether a step of this optimizer is on the stack. Checked only once, and if one seems to be inside another: a
+    step that raised never reported its end."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "step" and frame.f_locals.get("self") is optimizer:
@@ -109,7 +108,7 @@ def _is_inside_step(optimizer: Any) -> bool:
 
 
 def _then(closure: Callable[[], Any], once: Callable[[], None]) -> Callable[[], Any]:
-    """The closure, followed by `once` the first time it is called in a step."""
+    """The closure, followed by `once` after its first call in a step."""
     called = False
 
     @functools.wraps(closure)

@@ -1,4 +1,4 @@
-"""torch's own pipelines: which ranks hold the other stages of a model."""
+"""torch's own pipelines: the ranks that hold the other stages of a model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainmon.ranks.exchange import StoreExchange
 if TYPE_CHECKING:
     import torch
 
-#: Where torch defines its stages, and their class.
+#: The module and name of torch's class of stages.
 _MODULE, _STAGE = "torch.distributed.pipelining.stage", "_PipelineStageBase"
 
 
 class Pipeline:
-    """The pipeline that the models of a watch are stages of, if there is one.
+    """The pipeline that contains the models of a watch as stages, if there is one.
 
-    It is looked for once, when it is first asked for: a script may make its stages after it has called `watch`. By the
-    end of the first step they are there.
+    The search runs once, at first use: a script may create its stages after it has called `watch`. At the end of the
+    first step they exist.
     """
 
     def __init__(self, job: Job) -> None:
@@ -33,8 +33,8 @@ class Pipeline:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks of the world whose stages make up the model, in order and this one among them; empty without a
-        pipeline. Cost: where torch's pipelines were imported, one walk over the objects of the process."""
+        """The ranks of the world whose stages form the model, in order and including this one; empty without a
+        pipeline. Cost: if torch's pipelines were imported, one walk over the objects of the process."""
         if self._ranks is None:
             self._ranks = self._find()
         return self._ranks
@@ -48,8 +48,7 @@ class Pipeline:
         return () if stage is None else ranks_of(stage.group)
 
     def exchange(self, of_stage: Exchange | None) -> Exchange | None:
-        """What adds up the norm over the stages, given what adds up that of this one; what was given without a
-        pipeline."""
+        """The sum of the norm over the stages, given that of this one; without a pipeline, the given one."""
         if len(self.ranks) < 2:
             return of_stage
         over_stages = StoreExchange(self._job.monitor, self.ranks, "pp")
@@ -57,13 +56,13 @@ class Pipeline:
 
 
 class InTurn:
-    """Adds up over the ranks of one exchange, and the sum over those of another."""
+    """Sums over the ranks of one exchange, then over those of another."""
 
     def __init__(self, first: Exchange, second: Exchange) -> None:
         self._first, self._second = first, second
 
     def submit(self, step: int, squares: float, done: Callable[[float | None], None]) -> None:
-        """Gives this rank's part; the sum of all comes to `done`. Without the first sum there is none."""
+        """Submits this rank's part; `done` receives the sum of all. Without the first sum there is none."""
 
         def added(total: float | None) -> None:
             if total is None:
@@ -81,12 +80,12 @@ class InTurn:
 
 
 def _stages_of(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
-    """Torch's stages that run one of the models, or a part of it, or what it is a part of."""
+    """Torch's stages that run one of the models, a part of it, or a whole that contains it."""
     base = getattr(sys.modules.get(_MODULE), _STAGE, None)
     if base is None:
         return
     ours = {id(module) for model in models for module in model.modules()}
-    # By class: what stands in for an object may run code when it is asked what it is.
+    # By class: a proxy object may run code when its type is queried.
     for stage in [one for one in gc.get_objects() if issubclass(type(one), base)]:
         module = vars(stage).get("submod")
         if module is not None and any(id(one) in ours for one in module.modules()):

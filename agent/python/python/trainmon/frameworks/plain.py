@@ -1,4 +1,4 @@
-"""Plain torch: gradients arrive at the parameters, nobody aggregates them."""
+"""Plain torch: gradients arrive at the parameters, without aggregation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Plain(Framework):
                 self._hooked.add(id(tensor))
 
     def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
-        """Hooks one parameter; gives the hook's handle."""
+        """Hooks one parameter; returns the hook's handle."""
         hook = _accumulation_hook(weakref.ref(parameter), weakly(sink), self.job.guard)
         return parameter.tensor.register_post_accumulate_grad_hook(hook)
 
@@ -83,9 +83,9 @@ class Plain(Framework):
         return StoreExchange(self.job.monitor, ranks, "tp") if len(ranks) > 1 else None
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """The ranks of the `dp_group`: a loop that aggregates by hand gives one. Without it this rank alone, where the
-        ranks of its pipeline and its `tp_group` are all that there are. What a `tp_group` does not split is the same on
-        each of its ranks."""
+        """The ranks of the `dp_group`, which a loop that aggregates by hand passes. Without it only this rank, if the
+        job consists of its pipeline's ranks and its `tp_group`. Each rank of a `tp_group` has the same of everything
+        that the group does not split."""
         if self.job.dp_group is not None:
             data: tuple[int, ...] = ranks_of(self.job.dp_group)
         elif len(self._tensor_ranks) * max(1, len(self.pipeline.ranks)) == world_size():
@@ -104,7 +104,8 @@ class Plain(Framework):
         return alone() if self.job.tp_group is None else ranks_of(self.job.tp_group)
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
-        """Of what a `tp_group` splits over its ranks (`tensor_model_parallel`, as Megatron marks it) that of all."""
+        """For a parameter that a `tp_group` splits over its ranks (`tensor_model_parallel`, as Megatron marks it), the
+        shape of all parts."""
         if not parameter.tensor.shape or not is_tensor_parallel(parameter):
             return super().whole_shape(parameter)
         return tuple(shape_of_all(parameter, len(self._tensor_ranks)))
@@ -132,7 +133,7 @@ def _accumulation_hook(
     one: weakref.ref[Parameter], listener: Callable[[], GradientSink | None], guard: Guard
 ) -> Callable[[torch.Tensor], None]:
     def accumulated(_leaf: torch.Tensor) -> None:
-        # Must return None: torch hands what a hook returns to the next one as the parameter.
+        # Must return None: torch passes a hook's result to the next one as the parameter.
         tell, parameter = listener(), one()
         if tell is None or parameter is None:
             return
@@ -154,7 +155,7 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def is_moment(name: str, value: object) -> bool:
-    """Whether this piece of state is a tensor, and no mere step counter."""
+    """Whether this piece of state is a tensor, and not a step counter."""
     import torch
 
     return isinstance(value, torch.Tensor) and name != "step"

@@ -1,4 +1,4 @@
-"""Which ranks hold the parts of which parameter, and so what a rank's part counts for in the norm over all of them."""
+"""The ranks that hold parts of each parameter, and so the weight of a rank's part in the norm over all of them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Sharing:
         self._ranks = {self._own}
 
     def is_split(self, tensor: object, ranks: Sequence[int]) -> None:
-        """A parameter's elements are split over these ranks of the world."""
+        """Registers that a parameter's elements are split over these ranks of the world."""
         self._holders[id(tensor)] = tuple(ranks)
         self._ranks.update(ranks)
 
     @property
     def ranks(self) -> list[int]:
-        """All that hold a part of anything that this rank holds a part of; copies of the model elsewhere are not among
-        them."""
+        """All ranks that hold a part of anything of which this rank holds a part; without copies of the model
+        elsewhere."""
         return sorted(self._ranks)
 
     def counts(self, tensor: object) -> bool:
-        """Whether this rank's part is added to the norm over `ranks`. Of copies within them one counts: the lowest
-        rank's."""
+        """Whether this rank's part is added to the norm over `ranks`. Of copies within them only the lowest rank's
+        counts."""
         return self.ranks[0] in self._holders.get(id(tensor), (self._own,))
 
     def exchange(self, monitor: Monitor, named: Iterable[tuple[int, str, object]]) -> StoreExchange | None:
-        """What adds up over `ranks`, told from those of other models by the names of the parameters; None where this
+        """The sum over `ranks`, distinguished from those of other models by the names of the parameters; None if this
         rank holds everything."""
         if len(self._ranks) == 1:
             return None
@@ -48,7 +48,7 @@ class Sharing:
 
 
 class Sharded(Plain):
-    """Each rank keeps a part of the parameters."""
+    """Frameworks in which each rank keeps a part of the parameters."""
 
     grad_is_whole = False
 
@@ -57,7 +57,7 @@ class Sharded(Plain):
         self.aggregates = True
         self._guard = job.guard
         self._sharing = Sharing()
-        #: Whether it was found where this version of torch keeps it.
+        #: Whether the layout was found in this version of torch.
         self._is_known = False
 
     @property

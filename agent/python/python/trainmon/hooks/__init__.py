@@ -1,1 +1,1 @@
-"""Hooks into torch: its modules' hooks, functions that are wrapped, and attributes that are replaced for a while."""
+"""Hooks into torch: its modules' hooks, wrapped functions, and attributes that are replaced temporarily."""

@@ -1,8 +1,7 @@
 """Functions of torch that are wrapped while any watch lives: gradient clipping, the loss scaler, and `backward`.
 
-Clipping is where a script's gradients are last seen as they were aggregated, and what it returns is the framework's own
-norm. The scaler knows by what the loss was multiplied, and which steps it left out. What `backward` is called on is the
-loss.
+Clipping is the last place where a script's gradients are as aggregated, and its result is the framework's own norm. The
+scaler knows the factor of the loss, and the skipped steps. The tensor on which `backward` is called is the loss.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from trainmon.hooks.torch_hooks import in_backward, is_compiling
 
 
 class Listener(Protocol):
-    """What a watch wants to know. Nothing of it raises."""
+    """The events that a watch receives. No method raises."""
 
     def before_backward(self) -> None: ...
     def before_clipping(self, parameters: Any) -> None: ...
@@ -49,15 +48,14 @@ def listen(listener: Listener) -> None:
 
 
 def unlisten(listener: Listener) -> None:
-    """Puts the functions back when the last listener goes. Unlistening twice does nothing."""
+    """Restores the functions when the last listener goes. Idempotent."""
     with _lock:
         _listeners[:] = [one for one in _listeners if one() is not listener and one() is not None]
         _put_back_if_alone()
 
 
 def _forget(gone: weakref.ref[Listener]) -> None:
-    """A watch went with its training. May come at any moment of garbage collection, also while the lock is held
-    here."""
+    """Forgets a collected watch. Runs at any moment of garbage collection, possibly while the lock is held here."""
     if _lock.acquire(blocking=False):
         try:
             _listeners[:] = [one for one in _listeners if one is not gone]
@@ -73,23 +71,23 @@ def _put_back_if_alone() -> None:
 
 
 def listeners() -> list[Listener]:
-    """Those that still live."""
+    """The living listeners."""
     return [one for one in (reference() for reference in tuple(_listeners)) if one is not None]
 
 
 def is_only_one() -> bool:
-    """Whether one watch lives, and no other."""
+    """Whether exactly one watch lives."""
     return len(listeners()) == 1
 
 
 def about_to_clip(parameters: list[Any]) -> None:
-    """These are about to be clipped: parameters, or their gradients where only they are known."""
+    """Receives the parameters that are about to be clipped, or their gradients if only these are known."""
     for listener in listeners():
         listener.before_clipping(parameters)
 
 
 def has_clipped(norm: Any) -> None:
-    """It has, and this was their norm."""
+    """Receives their norm after clipping."""
     for listener in listeners():
         listener.after_clipping(norm)
 
@@ -103,7 +101,7 @@ def _wrap_all() -> None:
         _replace(scaler, "scale", _scaling)
         _replace(scaler, "step", _stepping)
         _replace(scaler, "unscale_", _unscaling)
-    # What a script bound before we came calls these by their names in torch's module.
+    # Functions that a script bound before the patch call these by their names in torch's module.
     for name, wrapper in (
         ("_get_total_norm", _norming),
         ("_clip_grads_with_norm_", _scaling_down),
@@ -115,12 +113,12 @@ def _wrap_all() -> None:
         _replace(module, "clip_grads_with_norm_", _scaling_down)
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         _replace(owner, "zero_grad", _clearing)
-    # `Tensor.backward` calls it by this name, and a scaler's, an engine's or a trainer's `backward` calls that.
+    # `Tensor.backward` calls it by this name, and the `backward` of a scaler, an engine or a trainer calls that.
     _replace(torch.autograd, "backward", _going_back)
 
 
 def _scaler_class() -> Any:
-    """The class every loss scaler of torch has these methods from; before torch 2.3 the CUDA one is the only one."""
+    """The base class of all torch loss scalers; before torch 2.3 only the CUDA one."""
     amp = getattr(torch, "amp", None)
     base = getattr(amp, "GradScaler", None)
     return base if base is not None else torch.cuda.amp.GradScaler
@@ -130,12 +128,12 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Call
     original = getattr(owner, name, None)
     if original is None:
         return
-    # Where somebody wrapped ours meanwhile it stays, and has no listener any more.
+    # If other code has wrapped ours meanwhile it stays, without listeners.
     _undo.append(replace(owner, name, wrapper(original)))
 
 
 class _Clip(threading.local):
-    """The clipping under way in this thread."""
+    """The clipping in progress in this thread."""
 
     is_told = False
     norm_type = 2.0
@@ -145,7 +143,7 @@ _clip = _Clip()
 
 
 class _Pass(threading.local):
-    """The backward pass under way in this thread."""
+    """The backward pass in progress in this thread."""
 
     is_told = False
 
@@ -188,7 +186,8 @@ def _clamping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _grouping(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch's clipping looks up in its module. A script may have bound `clip_grad_value_` before we came."""
+    """A function that torch's clipping looks up in its module. A script may have bound `clip_grad_value_` before the
+    patch."""
 
     @functools.wraps(original)
     def _group_tensors_by_device_and_dtype(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -226,7 +225,7 @@ def _scaling_down(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_euclidean(norm_type: Any) -> bool:
-    """Whether a norm of this type is the one we measure."""
+    """Whether a norm of this type is the one that trainmon measures."""
     return isinstance(norm_type, int | float) and norm_type == 2.0
 
 
@@ -245,8 +244,8 @@ def _clearing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _going_back(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        # Inside another backward pass it is activation checkpointing's, of a part of the model. And where a torch
-        # function mode is on, torch's function calls itself once more, by its name.
+        # Inside another backward pass it is activation checkpointing's, for a part of the model. Under a torch function
+        # mode, torch's function calls itself once more, by its name.
         is_outermost = not is_compiling() and not in_backward() and not _pass.is_told
         if not is_outermost:
             return original(tensors, grad_tensors, *args, **kwargs)
@@ -266,7 +265,7 @@ def _going_back(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_whole(norm: Any) -> bool:
-    """Whether this rank has the norm: of sharded gradients it is a DTensor that nobody has added up over ranks."""
+    """Whether this rank has the norm: of sharded gradients it is a DTensor that is not summed over ranks."""
     return all(placement.is_replicate() for placement in getattr(norm, "placements", ()))
 
 

@@ -1,4 +1,4 @@
-"""Attributes of the host's classes, modules and objects that are ours for a while."""
+"""Temporary replacement of attributes of the host's classes, modules and objects."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def replace(owner: Any, name: str, ours: Any) -> Callable[[], bool]:
-    """Puts ours in an attribute's place. Calling what is given puts back what was there: the owner's own, or nothing
-    where it was a class's or a base's; it tells whether it could. Somebody who replaced ours meanwhile keeps working:
-    then ours stays, and has to hand on what it is given."""
+    """Replaces an attribute. The returned function restores the previous state (the owner's own attribute, or none if
+    it was inherited) and returns whether it could. If other code has replaced ours meanwhile, that stays in effect:
+    then ours stays too, and must pass calls on."""
     inherited = object()
     own = _own(owner).get(name, inherited)
     setattr(owner, name, ours)

@@ -1,4 +1,4 @@
-"""Callables of ours that hang on other people's objects, and must not come along where those are copied or compiled."""
+"""trainmon's callables on other objects, which must not be copied or compiled with these."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any
 
 import torch
 
-#: Whether torch traces what is called, by Dynamo or for an export. Torch's own function itself: Dynamo knows it and
-#: folds it, so that what stands behind `if is_compiling(): return` leaves no trace in the graph.
+#: Whether torch traces the call, by Dynamo or for an export. Torch's own function itself: Dynamo knows it and folds it,
+#: so that code after `if is_compiling(): return` leaves no trace in the graph.
 is_compiling: Callable[[], bool] = (
     torch.compiler.is_compiling if hasattr(torch.compiler, "is_compiling") else torch._utils.is_compiling
 )
 
 
 def in_backward() -> bool:
-    """Whether the calling thread runs a backward pass: a forward call there is activation checkpointing's second
-    one."""
+    """Whether the calling thread runs a backward pass: a forward call in it is the second one of activation
+    checkpointing."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def inert(*_arguments: Any) -> None:
-    """A hook that does nothing: what a copied module has in place of ours."""
+    """A hook that does nothing, which a copied module has in place of ours."""
 
 
 class Hook:
-    """A hook on a module. It calls `body`, and nothing while torch compiles the module: what is compiled is the module
-    as it is without us.
+    """A hook on a module. It calls `body`, except while torch compiles the module: the compiled module is the same as
+    without trainmon.
 
-    A deep copy of the module (the moving average of a model, say) is not watched: it gets a hook that does nothing. So
-    does a pickled one, and that needs no trainmon where it is read.
+    A deep copy of the module (the moving average of a model, for example) is not watched: it gets a hook that does
+    nothing. So does a pickled one, which can be loaded without trainmon.
     """
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self._body = body
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the body returns."""
+        """Calls the body and returns its result."""
         if is_compiling():
             return None
         return self._body(*arguments)
@@ -48,13 +48,13 @@ class Hook:
         return inert
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Takes what it is given and returns None, as `inert` does, and every Python has it.
+        # Accepts any arguments and returns None, as `inert` does, and every Python has it.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class Method:
-    """What stands in an instance's dictionary in place of a method. A copied or unpickled instance has its own method
-    again, as if ours had never been there."""
+    """A replacement of a method in an instance's dictionary. A copied or unpickled instance has its own method again,
+    without trainmon."""
 
     def __init__(self, owner: Any, name: str, original: Callable[..., Any], *, is_of_class: bool) -> None:
         """`is_of_class`: whether the original is the class's method, not one in the instance's dictionary."""
@@ -63,10 +63,10 @@ class Method:
         self._original = original
         self._is_of_class = is_of_class
         self.instead: Callable[..., Any] | None = None
-        """What is called in place of the original."""
+        """The function to call in place of the original."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the method returns."""
+        """Calls the method and returns its result."""
         return (self.instead or self._original)(*arguments, **keywords)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -76,5 +76,5 @@ class Method:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_of_class:
             return getattr, (self._owner, self._name)
-        # A call that gives back the function it is given.
+        # A call that returns the function it receives.
         return copy.copy, (self._original,)

@@ -1,1 +1,1 @@
-"""Callbacks for training libraries. Each module needs its library; importing this package needs none."""
+"""Callbacks for training libraries. Each module requires its library; importing this package requires none."""

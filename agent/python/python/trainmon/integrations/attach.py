@@ -1,4 +1,4 @@
-"""What the callbacks and `python -m trainmon run` share: attaching without ever stopping the training."""
+"""Code shared by the callbacks and `python -m trainmon run`: attaching without ever stopping the training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """What a watch that begins later is to be like: `trainmon.watch` has the same arguments."""
+    """The options of a watch that begins later: those of `trainmon.watch`."""
 
     config: Config = None
     output_dir: str | os.PathLike[str] | None = None
@@ -29,14 +29,14 @@ class AttachOptions:
 
     @property
     def is_usual(self) -> bool:
-        """Whether nothing is configured."""
+        """Whether everything has its default."""
         return self.config is None and not self.keys
 
 
 def checked(attach_options: AttachOptions, function: str) -> AttachOptions:
-    """The options, if nothing is wrong with them. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
-    key and `ValueError` for a name that no run can have: at once, not when the training begins. `function`: what was
-    called with them."""
+    """The options, if they are valid. Raises `ConfigError` for a faulty config, `TypeError` for an unknown key and
+    `ValueError` for a name that no run can have: at once, not when the training begins. `function`: the called
+    function, for messages."""
     check_keys(function, attach_options.keys, ("config", "output_dir", "name", "quiet"))
     check_name(attach_options.name)
     parse_config(attach_options.config, attach_options.keys, output_dir=attach_options.output_dir)
@@ -44,7 +44,7 @@ def checked(attach_options: AttachOptions, function: str) -> AttachOptions:
 
 
 class ConfiguredCallback:
-    """How the callbacks are made, whatever framework calls them."""
+    """The constructor of the callbacks, for all frameworks."""
 
     def __init__(
         self,
@@ -55,23 +55,21 @@ class ConfiguredCallback:
         quiet: bool = False,
         **keys: Any,
     ) -> None:
-        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
-        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
-        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
-        `TypeError` for an unknown key, `ValueError` for a name that no run can have; nothing is raised afterwards."""
+        """The arguments are those of `trainmon.watch`. Raises `ConfigError` for a faulty config, `TypeError` for an
+        unknown key, `ValueError` for an invalid run name; nothing afterwards."""
         super().__init__()
         self._attach_options = checked(AttachOptions(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._reset()
 
     def _reset(self) -> None:
-        """The state before a training begins."""
+        """Restores the state before a training begins."""
 
 
 def attach(
     model: Any, optimizer: Any, attach_options: AttachOptions, *, start_iteration: int = 0, **options: Any
 ) -> Watch | None:
-    """A watch over a training that has begun; None, and a warning, if it cannot be had."""
-    # It needs torch, whose import may have to wait for what the script sets first.
+    """A watch for a training that has begun; None, with a warning, if it fails."""
+    # It requires torch, whose import may have to wait for settings of the script.
     from trainmon.watching.starting import start_monitor
     from trainmon.watching.watch import Watch
 
@@ -87,16 +85,16 @@ def attach(
         )
         return Watch(model, optimizer, monitor, is_usual=attach_options.is_usual, **options)
     except Exception as error:
-        say(f"nothing is measured; training goes on: {type(error).__name__}: {error}")
+        say(f"nothing is measured; training continues: {type(error).__name__}: {error}")
         if monitor is not None:
             monitor.shutdown()
         return None
 
 
 def safely(what: str, body: Callable[[], R]) -> R | None:
-    """What `body` gives; None, and a warning, when it fails. For what no watch guards."""
+    """The result of `body`; None, with a warning, if it fails. For code outside any watch's guard."""
     try:
         return body()
     except Exception as error:
-        say(f"{what} failed; training goes on: {type(error).__name__}: {error}")
+        say(f"{what} failed; training continues: {type(error).__name__}: {error}")
         return None

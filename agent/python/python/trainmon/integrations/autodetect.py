@@ -1,8 +1,9 @@
-"""Finds optimizers and the models they train in a script that knows nothing of us.
+"""Finds optimizers and the models they train in a script without trainmon.
 
-Optimizers are noticed when they are made. The first forward pass with gradients through a module that holds parameters
-of one is the moment to attach: wrappers (DDP, FSDP) are on by then, and the first backward pass is still to come. Where
-a closure makes that forward pass, the optimizer's step is under way already, and is watched from the closure's end on.
+Optimizers are detected at their creation. trainmon attaches at the first forward pass with gradients through a module
+that holds parameters of one: wrappers (DDP, FSDP) are present by then, and the first backward pass is still to come. If
+a closure makes that forward pass, the optimizer's step is already in progress, and is watched from the closure's end
+on.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
     from trainmon.watching.watch import Watch
 
-#: Where torch's base class of optimizers is defined.
+#: The module of torch's base class of optimizers.
 _OPTIMIZER_MODULE = "torch.optim.optimizer"
 
-#: So many steps of what is watched are made before the model of another optimizer is not looked for any more: in an
-#: adversarial training it may have its turn late.
+#: The number of steps after which the search for the model of another optimizer ends: in an adversarial training it may
+#: run late.
 _MOST_STEPS = 32
 
 
@@ -43,14 +44,14 @@ class Discovery:
         self._attach_options = attach_options
         self._grad_acc_steps = grad_acc_steps
         self._pending: list[weakref.ref[Any]] = []
-        #: Modules that hold nothing of what is pending.
+        #: Modules without parameters of pending optimizers.
         self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._forward_hook: Any = None
         self._undo: list[Callable[[], object]] = []
         self._is_over = False
         self._failed = False
         self._is_watched_elsewhere = False
-        #: The closure of the step under way, followed by a look of ours.
+        #: The closure of the step in progress, followed by a check of ours.
         self._followed: Any = None
         self._made = 0
         self._looking_until = _MOST_STEPS
@@ -58,7 +59,7 @@ class Discovery:
         self.watches: list[Watch] = []
 
     def start(self) -> None:
-        """Begins to look. torch is not imported for that: a script may have to set its environment first."""
+        """Starts the search, without importing torch: a script may have to set its environment first."""
         if _OPTIMIZER_MODULE in sys.modules:
             self._patch(sys.modules[_OPTIMIZER_MODULE])
             return
@@ -67,9 +68,9 @@ class Discovery:
         self._undo.append(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
 
     def finish(self) -> None:
-        """Delivers what was measured, and says it if nothing was."""
+        """Delivers the measured data, and warns if there is none."""
         if os.getpid() != self._process:
-            # A child of the script, forked: the watches are the parent's.
+            # A forked child of the script: the watches are the parent's.
             return
         self._is_over = True
         self._stop_looking()
@@ -83,12 +84,12 @@ class Discovery:
                 say(
                     "nothing was measured: no forward pass with gradients went through a module with an optimizer's "
                     "parameters",
-                    "attach in the script: `trainmon.watch(model, optimizer)`",
+                    "add `trainmon.watch(model, optimizer)` to the script",
                 )
             else:
                 say(
-                    "nothing was measured: the script made no torch optimizer",
-                    "if a process that it starts does the training, start that one with `python -m trainmon run`",
+                    "nothing was measured: the script created no torch optimizer",
+                    "if it starts another process for the training, start that one with `python -m trainmon run`",
                 )
 
     def _patch(self, module: ModuleType) -> None:
@@ -118,7 +119,7 @@ class Discovery:
             self._forward_hook = register_module_forward_pre_hook(Hook(self._before_forward))
 
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any optimizer is about to step; what this returns takes the place of its arguments."""
+        """Handles any optimizer's step; a result replaces its arguments."""
         from trainmon.frameworks.optimizer_hooks import after_closure
         from trainmon.hooks.torch_hooks import is_compiling
 
@@ -127,14 +128,15 @@ class Discovery:
         if not any(ref() is optimizer for ref in self._pending):
             return None
         if self._followed is not None and self._followed is _closure_of(args, kwargs):
-            # A class that calls its parent's step with the closure it was given.
+            # A class that calls its parent's step with the closure it received.
             return None
         changed = after_closure(args, kwargs, lambda: self._closure_is_over(optimizer))
         self._followed = None if changed is None else _closure_of(*changed)
         return changed
 
     def _closure_is_over(self, optimizer: Any) -> None:
-        """A step's closure has made its gradients. A watch that attached within it knows nothing of this step yet."""
+        """Handles the end of a step's closure, which computed the gradients. A watch that attached within it does not
+        know this step yet."""
         self._followed = None
         for watch in self.watches:
             if watch.framework.job.optimizer is optimizer:
@@ -160,7 +162,7 @@ class Discovery:
             its = {id(one) for group in optimizer.param_groups for one in group["params"]}
             if engine or its & held:
                 found = True
-                # The optimizers of an engine wrap each other: one watch knows them all.
+                # The optimizers of an engine wrap each other: one watch covers them all.
                 self._pending = [] if engine else [ref for ref in self._pending if ref() is not optimizer]
                 self._attach(module, its, held, None if engine else optimizer)
                 if engine:
@@ -196,14 +198,14 @@ class Discovery:
         return max((watch.monitor.step for watch in self.watches), default=0)
 
     def _give_up(self) -> None:
-        """Every module call costs as long as something is looked for."""
+        """Ends the search: it slows down every module call."""
         self._stop_looking()
         left = sum(ref() is not None for ref in self._pending)
         self._pending = []
         if left and os.environ.get("RANK", "0") == "0":
             say(
-                f"optimizers that are not watched: {left}, of parameters that no module's forward pass used",
-                "attach in the script: `trainmon.watch(model, optimizer)`",
+                f"optimizers not watched: {left}; no module's forward pass used their parameters",
+                "add `trainmon.watch(model, optimizer)` to the script",
             )
 
     def _stop_looking(self) -> None:
@@ -218,7 +220,7 @@ class Discovery:
             body()
         except Exception as error:
             self._failed = True
-            say(f"models are not looked for any more; training goes on: {type(error).__name__}: {error}")
+            say(f"the search for models ended; training continues: {type(error).__name__}: {error}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -230,7 +232,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the others find, with a loader that calls the function afterwards."""
+        """The spec from the other finders, with a loader that calls the function afterwards."""
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
@@ -248,23 +250,23 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 
 def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The closure among the arguments of a step, the optimizer being the first of them."""
+    """The closure among the arguments of a step, of which the optimizer is the first."""
     return args[1] if len(args) > 1 else kwargs.get("closure")
 
 
 def _outermost(called: torch.nn.Module, parameters: set[int]) -> list[torch.nn.Module]:
-    """The module that everything is a part of: names do not depend on which part a script happens to call first. The
-    called one, which holds all these parameters, where several unrelated modules have it."""
+    """The module that contains all others, so that names do not depend on the part that a script calls first. If
+    several unrelated modules contain it, the called one, which holds all these parameters."""
     roots = [one for one in _roots_with(parameters) if any(part is called for part in one.modules())]
     return roots if len(roots) == 1 else [called]
 
 
 def _roots_with(parameters: set[int]) -> list[torch.nn.Module]:
-    """The outermost modules of the process that hold some of these parameters. Once per optimizer: it walks all
+    """The outermost modules of the process that hold some of these parameters. Once per optimizer: walks all
     objects."""
     import torch
 
-    # By class: what stands in for an object may run code when it is asked what it is.
+    # By class: a proxy object may run code when its type is queried.
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module) and "_modules" in vars(one)]
     holders = [one for one in modules if any(id(parameter) in parameters for parameter in one.parameters())]
     inner = {id(child) for one in holders for child in one.modules() if child is not one}

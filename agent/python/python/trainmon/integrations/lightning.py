@@ -1,6 +1,6 @@
 """A callback for the `Trainer` of Lightning, under either of its names (`lightning`, `pytorch_lightning`).
 
-It is passed to the trainer:
+Pass it to the trainer:
 
     from trainmon.integrations.lightning import TrainmonCallback
 
@@ -27,41 +27,41 @@ _NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _callback_classes() -> tuple[type, ...]:
-    """The base classes: of the name that the process uses, of both if it uses both."""
+    """The base classes, from the package that the process uses, or from both."""
     used = [name for name in _NAMES if name in sys.modules]
     there = used or [name for name in _NAMES if find_spec(name.partition(".")[0]) is not None][:1]
     if not there:
         raise ImportError(
-            "trainmon.integrations.lightning needs the package `lightning` or `pytorch_lightning`\n"
+            "trainmon.integrations.lightning requires the package `lightning` or `pytorch_lightning`\n"
             "hint: pip install lightning"
         )
     return tuple(import_module(name).Callback for name in there)
 
 
 class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignore[misc]
-    """Watches what a `Trainer` fits.
+    """Watches the training of a Lightning `Trainer`.
 
-    Gradients are shown before clipping; losses are those of this rank, summed over the step's micro-batches as
-    Lightning divides them. Names are those of the `LightningModule`, whatever the strategy wraps around it. Each of
-    several optimizers gets a run directory of its own with the parameters it holds.
+    Gradients are recorded before clipping; losses are this rank's, summed over the step's micro-batches as Lightning
+    divides them. Names are those of the `LightningModule`, whatever the strategy wraps around it. Each of several
+    optimizers has its own run directory with its parameters.
     """
 
     def _reset(self) -> None:
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
         self._kept: InstanceMethod | None = None
-        #: Loaded before there was a watch.
+        #: States loaded before there was a watch.
         self._saved: list[Mapping[str, Any]] = []
-        #: For a checkpoint that is saved when the training is over.
+        #: States for a checkpoint that is saved after the training.
         self._last: list[Mapping[str, Any]] = []
 
     @property
     def watches(self) -> list[Watch]:
-        """One per optimizer, while a training runs."""
+        """The open watches, one per optimizer, while a training runs."""
         return list(self._by_optimizer.values())
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
-        """Attaches: the strategy has wrapped or sharded the model and made the optimizers."""
+        """Attaches: the strategy has wrapped or sharded the model and created the optimizers."""
         safely("the end of the watch before", self._end)
         safely("the beginning of the watch", lambda: self._begin(trainer))
 
@@ -86,8 +86,8 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
             watch.guard.run("replay", functools.partial(self._keep_steps, watch, trainer))
 
     def _keep_steps(self, watch: Watch, trainer: Any) -> None:
-        """A step's micro-batches can be run again: a call of the module's `training_step`, and the backward pass that
-        Lightning lets follow it. Not where the module optimizes by itself: Lightning books each step that it begins."""
+        """Keeps steps for replay: a call of the module's `training_step`, and the backward pass that follows in
+        Lightning. Not with manual optimization, where Lightning counts each step that it begins."""
         replay = watch.replay
         if replay is None or not trainer.lightning_module.automatic_optimization:
             return
@@ -103,7 +103,7 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
             watch.guard.run("the step's micro-batches", functools.partial(_expect, watch, trainer, batch_idx))
 
     def on_before_backward(self, _trainer: Any, _module: Any, loss: Any) -> None:
-        """Adds up the losses of the step's micro-batches, on their device."""
+        """Sums the losses of the step's micro-batches, on their device."""
         for watch in self.watches[:1]:
             watch.guard.run("loss", lambda: self._add_loss(loss))
 
@@ -112,7 +112,7 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
         self._loss = loss.clone() if self._loss is None else self._loss + loss
 
     def on_before_optimizer_step(self, _trainer: Any, _module: Any, optimizer: Any) -> None:
-        """Gradients are aggregated, unscaled, and not clipped yet."""
+        """Measures gradients: they are aggregated, unscaled, and not clipped yet."""
         watch = self._by_optimizer.get(id(getattr(optimizer, "optimizer", optimizer)))
         loss, self._loss = self._loss, None
         if watch is not None:
@@ -121,25 +121,25 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
                 watch.log(loss=loss)
 
     def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, _batch: Any, _batch_idx: int) -> None:
-        """An alert whose rule has the action `stop` ends the training."""
+        """Ends the training if an alert whose rule has the action `stop` requests it."""
         if any(watch.stop_requested for watch in self.watches):
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """What the alert rules remember: Lightning saves it with its checkpoints, of rank 0."""
+        """The state of the alert rules: Lightning saves rank 0's with its checkpoints."""
         return {"watches": [watch.state_dict() for watch in self.watches] or self._saved or self._last}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Before the watches are there: they take it up when the training begins."""
+        """Keeps a state for the watches, which load it when the training begins."""
         saved = state_dict.get("watches")
         self._saved = list(saved) if isinstance(saved, list) else []
 
     def on_train_end(self, _trainer: Any, _module: Any) -> None:
-        """Delivers what was measured."""
+        """Delivers the measured data."""
         safely("the end of the watch", self._end)
 
     def on_exception(self, _trainer: Any, _module: Any, _exception: BaseException) -> None:
-        """Delivers what was measured until then."""
+        """Delivers the data measured so far."""
         safely("the end of the watch", self._end)
 
     def _end(self) -> None:
@@ -155,7 +155,7 @@ class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignor
 def _with_backward(step: Callable[..., Any], trainer: Any) -> Callable[..., Any]:
     def step_again(*arguments: Any, **keywords: Any) -> None:
         output = step(*arguments, **keywords)
-        # What skips a batch returns nothing.
+        # A hook that skips a batch returns nothing.
         loss = output.get("loss") if isinstance(output, Mapping) else output
         if loss is not None:
             trainer.strategy.backward(loss / trainer.accumulate_grad_batches, trainer.optimizers[0])

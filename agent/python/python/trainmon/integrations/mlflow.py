@@ -1,4 +1,4 @@
-"""Steps in the MLflow run that is active in the process. Called by the exporter on its own thread."""
+"""Writes steps to the MLflow run that is active in the process. Called by the exporter on its own thread."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-#: What one request may hold.
+#: The maximum number of metrics in one request.
 _MOST_METRICS = 1000
 
-#: What a metric's name may be made of; the rest becomes `_`.
+#: Characters that a metric's name must not contain; they become `_`.
 _UNFIT = re.compile(r"[^\w\-. :/]")
 
-#: What a tag may hold, on every kind of store.
+#: The maximum length of a tag, on every kind of store.
 _LONGEST_TAG = 5000
 
 
 class Tracker:
-    """What the exporter calls. Imports nothing that the script has not: without the package there is no run."""
+    """The interface for the exporter. Imports only what the script has imported: without the package there is no
+    run."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -28,8 +29,8 @@ class Tracker:
         self._alerts = 0
 
     def log(self, step: int, unix_seconds: float, numbers: Sequence[tuple[str, float]]) -> tuple[int, int] | None:
-        """Adds a step's numbers, in one request for each thousand. None where there was no run yet; else that no step
-        is lost and one is sent."""
+        """Adds a step's numbers, in one request for each thousand. Returns None before a run exists; else `(0, 1)`: no
+        step lost, one sent."""
         run_id = self._active()
         if run_id is None:
             return None
@@ -41,11 +42,11 @@ class Tracker:
         return 0, 1
 
     def finish(self) -> tuple[int, int]:
-        """Nothing waits here."""
+        """Nothing is pending."""
         return 0, 0
 
     def alert(self, step: int, rule: str, title: str, text: str, _severity: str) -> bool:
-        """The rule's latest alert as a tag, and how many there were as a metric: MLflow has nothing for alerts."""
+        """Sets the rule's latest alert as a tag, and their number as a metric: MLflow has no alerts."""
         run_id = self._active()
         if run_id is None:
             return False
@@ -60,7 +61,7 @@ class Tracker:
         return _UNFIT.sub("_", f"{self._prefix}{name}")
 
     def _active(self) -> str | None:
-        """The run's id. One that has ended meanwhile still takes what was measured before."""
+        """The run's id. A run that has ended meanwhile still accepts earlier measurements."""
         mlflow = sys.modules.get("mlflow")
         if mlflow is None:
             return None
@@ -71,7 +72,8 @@ class Tracker:
 
 
 def _of_any_thread() -> Any:
-    """`mlflow.active_run` knows those of the calling thread only, and MLflow has no public word for the others'."""
+    """The active run of any thread: `mlflow.active_run` covers the calling thread only, and MLflow has no public
+    function for others."""
     fluent = sys.modules.get("mlflow.tracking.fluent")
     find = getattr(fluent, "_get_latest_active_run", None)
     return None if find is None else find()

@@ -1,4 +1,4 @@
-"""`python -m trainmon run`: watches a training script without a line changed in it."""
+"""`python -m trainmon run`: watches a training script without editing it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ Megatron's optimizer is not found this way: call `trainmon.TrainerMon` in the sc
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What becomes `__main__`."""
+    """The program that becomes `__main__`."""
 
     code: CodeType
     attributes: dict[str, Any]
-    """Of the module `__main__`, as Python itself would set them."""
+    """Attributes of the module `__main__`, as Python itself would set them."""
     path: str
-    """The first place in which modules are looked for."""
+    """The first entry of the module search path."""
 
 
 def main(arguments: Sequence[str], program_name: str) -> None:
-    """Runs what stands after `run` on the command line of a program of this name. Ends as the script ends; with exit
-    status 2 if the command line, the config or the run's name is not right, or there is no such script."""
+    """Runs the arguments after `run` on the command line of a program of this name. Ends as the script ends; with exit
+    status 2 if the command line, the config or the run's name is invalid, or there is no such script."""
     options = _parser(f"{program_name} run").parse_args(arguments)
     try:
         attach_options = checked(
             AttachOptions(options.config, options.output_dir, options.name, options.quiet), "trainmon run"
         )
     except ValueError as error:
-        # A line per fault; lines that begin otherwise go with the one before.
+        # A line per fault; other lines belong to the previous one.
         _end(
             "".join(
                 f"{'' if line.startswith(('hint:', ' ')) else 'error: '}{line}\n" for line in str(error).splitlines()
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str], program_name: str) -> None:
         )
     words = options.module if options.module is not None else _without_dashes(options.script)
     if not words:
-        _fail("no script was given", f"{program_name} run train.py")
+        _fail("no script on the command line", f"{program_name} run train.py")
     program = _module(words[0]) if options.module is not None else _script(words[0])
     sys.argv[:] = [program.attributes["__file__"] if options.module is not None else words[0], *words[1:]]
 
@@ -87,14 +87,15 @@ def _run(program: Program, start: Callable[[], None], finish: Callable[[], None]
 def _script(name: str) -> Program:
     path = Path(name)
     if path.is_dir():
-        _fail(f"`{name}` is a directory", "give a script, or a module with -m")
+        _fail(f"`{name}` is a directory", "pass a script, or a module with -m")
     try:
-        # As Python reads it: the encoding is the file's.
+        # As Python reads it: in the file's encoding.
         with io.open_code(str(path.absolute())) as opened:
             source = opened.read()
     except OSError as error:
         _fail(
-            f"cannot read the script `{name}`: {error}", "options of trainmon stand before the script, its own after it"
+            f"cannot read the script `{name}`: {error}",
+            "put trainmon's options before the script, the script's after it",
         )
     file = str(path.absolute())
     attributes = {
@@ -109,7 +110,7 @@ def _script(name: str) -> Program:
 
 
 def _module(name: str) -> Program:
-    # Python looks in the current directory first.
+    # Python searches the current directory first.
     place = str(Path.cwd())
     sys.path[0:1] = [place] if not getattr(sys.flags, "safe_path", False) else sys.path[0:1]
     try:
@@ -117,11 +118,11 @@ def _module(name: str) -> Program:
         if spec is not None and spec.submodule_search_locations is not None:
             spec = find_spec(f"{name}.__main__")
     except (ImportError, ValueError) as error:
-        _fail(f"cannot find the module `{name}`: {error}", "after -m stands a module's name, without .py")
+        _fail(f"cannot find the module `{name}`: {error}", "pass a module's name after -m, without .py")
     loader: Any = None if spec is None else spec.loader
     code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
     if spec is None or code is None:
-        _fail(f"cannot find the module `{name}`", "after -m stands a module's name, without .py")
+        _fail(f"cannot find the module `{name}`", "pass a module's name after -m, without .py")
     attributes = {
         "__file__": spec.origin,
         "__spec__": spec,
@@ -137,13 +138,13 @@ def _compiled(source: bytes, name: str) -> CodeType:
     try:
         return compile(source, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        # What Python prints, and its exit status.
+        # Python's own message and exit status.
         sys.excepthook(type(error), error.with_traceback(None), None)
         sys.exit(1)
 
 
 def _trim_tracebacks(code: CodeType) -> None:
-    """An uncaught exception's traceback begins in the script."""
+    """Begins an uncaught exception's traceback at the script."""
     original = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -178,7 +179,7 @@ def _positive(text: str) -> int:
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=name,
-        description="Watches a training script without a line changed in it.",
+        description="Watch a training script without editing it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{name} [options] [--] SCRIPT [ARGUMENT...]\n       {name} [options] -m MODULE [ARGUMENT...]",
@@ -187,18 +188,18 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="what is measured, a JSON file (docs/configuration.md); without it gradients, moments and parameters",
+        help="a JSON config file (docs/configuration.md); by default gradients, moments and parameters are measured",
     )
-    parser.add_argument("--name", help="the run's name (default: the script's, and the time)")
-    parser.add_argument("--quiet", action="store_true", help="say warnings only; so does TRAINMON_QUIET=1")
+    parser.add_argument("--name", help="the run's name (default: the script's name and the time)")
+    parser.add_argument("--quiet", action="store_true", help="print warnings only, as with TRAINMON_QUIET=1")
     parser.add_argument(
         "--grad-acc-steps",
         type=_positive,
         default=1,
         metavar="N",
-        help="backward passes per optimizer step (default: found by looking)",
+        help="backward passes per optimizer step (default: detected)",
     )
-    parser.add_argument("--output-dir", metavar="DIR", help="takes the place of the config's `output_dir`")
+    parser.add_argument("--output-dir", metavar="DIR", help="overrides the config's `output_dir`")
     parser.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as `python -m` does"
     )

@@ -1,6 +1,6 @@
 """A callback for the `Trainer` of Hugging Face Transformers.
 
-It is passed to the trainer:
+Pass it to the trainer:
 
     from trainmon.integrations.transformers import TrainmonCallback
 
@@ -21,7 +21,8 @@ try:
     from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 except ImportError as error:
     raise ImportError(
-        f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
+        f"trainmon.integrations.transformers requires the package `transformers`: {error}\n"
+        "hint: pip install transformers"
     ) from error
 
 from trainmon.frameworks.optimizer_hooks import InstanceMethod
@@ -31,16 +32,15 @@ from trainmon.replay import wrapped
 if TYPE_CHECKING:
     from trainmon.watching.watch import Watch
 
-#: How many callers up the trainer is looked for.
+#: The maximum number of callers among which the trainer is searched.
 _CALLERS = 12
 
 
 class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[misc]
-    """Watches what a `Trainer` trains, from `train()` to its end.
+    """Watches the training of a Hugging Face `Trainer`, from `train()` to its end.
 
-    Gradients are shown before clipping; losses are those of this rank. Names are the model's own, whatever the trainer
-    wraps around it. Called again, `train()` opens a run directory of its own; a resumed training goes on with its step
-    numbers.
+    Gradients are recorded before clipping; losses are this rank's. Names are the model's own, whatever the trainer
+    wraps around it. A second `train()` opens a new run directory; a resumed training continues its step numbers.
     """
 
     def _reset(self) -> None:
@@ -50,7 +50,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
         self.watch: Watch | None = None
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, **kwargs: Any) -> None:
-        """Attaches: the model is wrapped and the optimizer there."""
+        """Attaches: the model is wrapped and the optimizer exists."""
         safely("the end of the watch before", self._end)
         safely("the beginning of the watch", lambda: self._begin(args, state, kwargs))
 
@@ -70,7 +70,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
             self._guarded("alert state", lambda watch: _load_alerts(watch, _alerts_file(watch, args, state)))
 
     def _keep_steps(self, watch: Watch) -> None:
-        """A step's micro-batches can be run again: the trainer's own method is what is called."""
+        """Keeps steps for replay: a micro-batch is a call of the trainer's own method."""
         replay = watch.replay
         if replay is not None:
             self._kept = InstanceMethod(self._trainer, "training_step", lambda step: wrapped(replay, step))
@@ -81,21 +81,21 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
         self._guarded("loss", self._remember_loss)
 
     def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
-        """The loss of the step's micro-batches is complete."""
+        """Logs the loss of the step's micro-batches, which is complete."""
         self._guarded("loss", self._log_loss)
 
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
-        """An alert whose rule has the action `stop` ends the training."""
+        """Ends the training if an alert whose rule has the action `stop` requests it."""
         watch = self.watch
         if watch is not None and watch.stop_requested:
             control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
-        """Puts into the checkpoint what this rank's alert rules remember: a resumed training goes on from it."""
+        """Saves the state of this rank's alert rules with the checkpoint, for a resumed training."""
         self._guarded("alert state", lambda watch: _save_alerts(watch, _alerts_file(watch, args, state)))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
-        """Delivers what was measured."""
+        """Delivers the measured data."""
         safely("the end of the watch", self._end)
 
     def _guarded(self, hook: str, body: Callable[[Watch], None]) -> None:
@@ -109,7 +109,7 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
             watch.expect(count)
 
     def _remember_loss(self, _watch: Watch) -> None:
-        # The trainer adds up losses on the device between two of its log lines.
+        # The trainer sums losses on the device between two of its log lines.
         total = getattr(self._trainer, "_tr_loss", None)
         self._loss_before = None if total is None else total.clone()
 
@@ -128,39 +128,39 @@ class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[mis
 
 
 def _alerts_file(watch: Watch, args: Any, state: Any) -> Path:
-    """What this rank's alert rules remember, in the directory of what the trainer saves at this step."""
+    """The file of this rank's alert state, in the directory of the checkpoint of this step."""
     checkpoint = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
     return checkpoint / f"trainmon_alerts_rank{watch.monitor.rank}.json"
 
 
 def _save_alerts(watch: Watch, file: Path) -> None:
-    """A checkpoint that is not on this machine is left alone, and that is said."""
+    """Saves the alert state; a checkpoint that is not on this machine is skipped with a warning."""
     unfinished = file.with_suffix(".tmp")
     try:
         unfinished.write_text(json.dumps(watch.state_dict()))
         unfinished.replace(file)
     except OSError as error:
-        _say(watch, f"`{file}` is not written: {error}")
+        _say(watch, f"cannot write `{file}`: {error}")
 
 
 def _load_alerts(watch: Watch, file: Path) -> None:
-    """Goes on from this rank's state, if the checkpoint has one."""
+    """Continues from this rank's state, if the checkpoint has one."""
     try:
         watch.load_state_dict(json.loads(file.read_text()))
     except FileNotFoundError:
         return
     except OSError as error:
-        _say(watch, f"`{file}` cannot be read: {error}")
+        _say(watch, f"cannot read `{file}`: {error}")
     except ValueError as error:
         _say(watch, f"`{file}` is no alert state: {error}")
 
 
 def _say(watch: Watch, what: str) -> None:
-    watch.monitor.say("warning", what, "without it the rules of a resumed run learn anew what is usual")
+    watch.monitor.say("warning", what, "without it the rules of a resumed run learn their usual range again")
 
 
 def _calling_trainer() -> Any:
-    """The trainer that calls the callback. It is not among the arguments, nor is the model that it has wrapped."""
+    """The trainer that calls the callback. Neither it nor its wrapped model is among the arguments."""
     frame = sys._getframe(1)
     for _ in range(_CALLERS):
         one = frame.f_locals.get("self")

@@ -1,1 +1,1 @@
-"""A tensor on its way to a reading: measured on the host at once, on a device in batches; the global norm."""
+"""Measurement of tensors: on the host at once, on a device in batches; the global norm."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-#: Elements of a piece: its float64 copy takes 32 MiB, and that is the largest temporary there is.
+#: Elements of a piece: its float64 copy takes 32 MiB, the largest temporary.
 PIECE = 4 << 20
 
 
 def pieces(tensors: Sequence[torch.Tensor], largest: int = PIECE) -> Iterator[Sequence[torch.Tensor]]:
     """Views that together hold every element once; several tensors of one shape are cut alike, element by element.
 
-    A tensor without gaps is walked as memory lies, whatever its strides: no statistic depends on the order.
+    A tensor without gaps is read in the order of memory, whatever its strides: no statistic depends on the order.
     """
     first = tensors[0]
     layout = first.stride()
@@ -40,7 +40,7 @@ def _split(tensors: Sequence[torch.Tensor], largest: int) -> Iterator[Sequence[t
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlaps, and stand there as they are."""
+    """Whether the elements fill their memory without gaps or overlaps, and without lazy conjugation."""
     if tensor.is_conj() or tensor.is_neg():
         return False
     if tensor.is_contiguous():
@@ -56,8 +56,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def exact(piece: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """The values in float64, and whether that is a copy which may be written. Of complex numbers the magnitudes, NaN if
-    either part is."""
+    """The values in float64, and whether that is a writable copy. For complex numbers the magnitudes, NaN if either
+    part is."""
     if piece.dtype == torch.float64:
         return piece, False
     if piece.is_complex():
@@ -67,7 +67,7 @@ def exact(piece: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return piece.to(torch.float64), True
 
 
-#: What the records know, by torch's names; a torch that lacks one has no tensors of it.
+#: The dtypes that records support, by torch's names; a torch without one has no tensors of it.
 MEASURABLE = frozenset(
     getattr(torch, name)
     for name in (
@@ -80,8 +80,8 @@ MEASURABLE = frozenset(
 
 
 def refusal(tensor: torch.Tensor) -> str | None:
-    """Why a tensor cannot be measured; None if it can. A storage that was freed or cut short (by FSDP between uses,
-    say) must not be read: on a device that ends the process."""
+    """The reason why a tensor cannot be measured; None if it can. A storage that was freed or cut short (by FSDP
+    between uses, for example) must not be read: on a device that ends the process."""
     if tensor.layout != torch.strided:
         return f"only strided tensors can be measured, this one is `{tensor.layout}`"
     if tensor.dtype not in MEASURABLE:
@@ -90,7 +90,7 @@ def refusal(tensor: torch.Tensor) -> str | None:
         return "a tensor on `meta` has no memory"
     if tensor.numel() == 0:
         return None
-    # The usual case apart: a hook asks for each tensor.
+    # The usual case first: a hook calls this for each tensor.
     if tensor.is_contiguous():
         reach = tensor.numel() - 1
     else:
@@ -98,5 +98,5 @@ def refusal(tensor: torch.Tensor) -> str | None:
     needed = (tensor.storage_offset() + reach + 1) * tensor.element_size()
     held = tensor.untyped_storage().nbytes()
     if needed > held:
-        return f"the tensor needs {needed} bytes of its storage, which has {held}: freed or resized"
+        return f"the tensor's storage has {held} of the required {needed} bytes: it was freed or resized"
     return None

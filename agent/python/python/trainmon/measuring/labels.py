@@ -1,4 +1,4 @@
-"""The record that a tensor becomes, and the factor of its values."""
+"""The record of a tensor, and the factor of its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Label(NamedTuple):
-    """Which record a measurement becomes. One is made per measurement: a tuple takes half of a dataclass's time."""
+    """The record of a measurement. One is created per measurement: a tuple takes half of a dataclass's time."""
 
     tensor_id: int
     kind: int
@@ -22,16 +22,16 @@ UNSCALED = 1.0
 
 
 def inverse(scale: torch.Tensor) -> float | torch.Tensor:
-    """What a gradient is multiplied with whose loss was multiplied with `scale`: without waiting for a device."""
+    """The factor that removes a loss scale, without waiting for a device."""
     return 1.0 / float(scale) if scale.is_cpu else scale.double().reciprocal()
 
 
-#: Takes a tensor's norm, at once or when the device has delivered.
+#: Receives a tensor's norm, at once or when the device has delivered.
 NormSink = Callable[[float], None]
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """A DTensor's part on this rank; any other tensor itself. No collective: `to_local` of a DTensor that a computation
-    still waits for is not asked."""
+    """A DTensor's part on this rank; any other tensor itself. No collective: avoids `to_local` of a DTensor whose
+    communication is pending."""
     local = getattr(tensor, "_local_tensor", None)
     return tensor if local is None else local

@@ -1,4 +1,4 @@
-"""The global gradient norm: this rank's sum of squares, and where sharded the other ranks'."""
+"""The global gradient norm: this rank's sum of squares and, if sharded, the other ranks'."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Protocol
 
 from trainmon._trainmon import Monitor, PendingStep
 
-#: Stands for a norm, and for a sum of squares, of which a part was not measured on purpose. No norm is negative, and
-#: added to other parts it stays what it is.
+#: Stands for a norm, or for a sum of squares, of which a part was not measured on purpose. No norm is negative, and the
+#: value absorbs other parts in a sum.
 UNKNOWN = -math.inf
 
 
 class Exchange(Protocol):
-    """Adds up one number per step over ranks, beside the training."""
+    """Sums one number per step over ranks, beside the training."""
 
     def submit(self, step: int, squares: float, done: Callable[[float | None], None]) -> None:
-        """Gives this rank's part; `done` gets the sum, or None if it cannot be had. May be called from any thread."""
+        """Submits this rank's part; `done` receives the sum, or None if it is unavailable. May be called from any
+        thread."""
 
     def close(self, seconds: float) -> None:
-        """Waits at most this long for sums under way, then gives up on them."""
+        """Waits at most this long for pending sums, then gives them up."""
 
 
 class StepNorm:
@@ -37,16 +38,16 @@ class StepNorm:
         self.is_partial = False
 
     def leave_out(self) -> None:
-        """A tensor that counts is not measured in this step."""
+        """Registers that a tensor that counts is not measured in this step."""
         self.is_partial = True
         self.squares += UNKNOWN
 
     def add(self, norm: float) -> None:
-        """A tensor's norm that is known at once."""
+        """Adds a tensor's norm that is known at once."""
         self.squares += norm * norm
 
     def later(self) -> Callable[[float], None]:
-        """Announces a norm that comes later, to the function returned."""
+        """Announces a later norm; returns the function that receives it."""
         self._awaited += 1
 
         def arrived(norm: float) -> None:
@@ -61,7 +62,8 @@ class StepNorm:
         return arrived
 
     def close(self, complete: Callable[[float], None]) -> None:
-        """No more tensors come; `complete` gets the sum of squares, at once if nothing is awaited."""
+        """Registers that no more tensors come; `complete` receives the sum of squares, at once if nothing is
+        pending."""
         self._closed = True
         self._complete = complete
         if self._awaited == 0:
@@ -69,22 +71,22 @@ class StepNorm:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is awaited."""
+        """Whether nothing is pending."""
         return self._awaited == 0
 
 
 class GlobalNorm:
-    """Turns a step's sum of squares into the step's norm, at once where possible."""
+    """Turns a step's sum of squares into the step's norm, at once if possible."""
 
     def __init__(self, monitor: Monitor, exchange: Callable[[], Exchange | None]) -> None:
-        """`exchange` gives what adds up the ranks' parts. It is asked when the first step ends: a script may make the
+        """`exchange` returns the sum over the ranks. It is called when the first step ends: a script may create the
         stages of its pipeline after it has called `watch`."""
         self._monitor = monitor
         self._find_exchange: Callable[[], Exchange | None] | None = exchange
         self._exchange: Exchange | None = None
 
     def settle(self, part: StepNorm) -> float | None:
-        """The norm, if it is known now; None if it follows. Call before the step is ended."""
+        """The norm, if it is known now; None if it follows. Call it before the end of the step."""
         if self._find_exchange is not None:
             find, self._find_exchange = self._find_exchange, None
             self._exchange = find()
@@ -112,7 +114,8 @@ class GlobalNorm:
 
 
 def _deliver(pending: PendingStep, squares: float | None) -> None:
-    """Tells the step its norm. One that is released without it, or has left, counts as a step whose norm is missing."""
+    """Passes the norm to the step. A step that is released without it, or has left, counts as one whose norm is
+    missing."""
     if squares == UNKNOWN:
         pending.forgo("grad_norm")
     elif squares is not None:

@@ -1,4 +1,4 @@
-"""The watched parameters: which, under which names, and what is remembered of each within a step."""
+"""The watched parameters: their names, and their state within a step."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class Parameter:
     """One parameter of one model chunk."""
 
     name: str
-    """As it appears in the output."""
+    """The name in the output."""
     raw: str
-    """As the model calls it: a `clean_name`."""
+    """The name in the model: a `clean_name`."""
     own: str
-    """As the user's own model calls it, without wrappers; `raw` where msprobe's names are shown."""
+    """The name in the user's own model, without wrappers; `raw` with msprobe's names."""
     vpp_stage: int
     tensor: torch.Tensor
-    """The object the optimizer or the framework knows it by."""
+    """The parameter object of the optimizer or the framework."""
     id: int
     is_watched: bool
-    """Whether the config's targets ask for it. Others only count in the global norm."""
+    """Whether the config's targets match it. Others only count in the global norm."""
     is_replica: bool = False
     """Whether another tensor-parallel rank holds the same values and reports them."""
     is_stepped: bool = True
-    """Whether the optimizer steps it, as far as is known: a gradient that gathers unused is not the step's."""
+    """Whether the optimizer steps it, as far as is known: a gradient that accumulates unused is not the step's."""
     firings: int = 0
-    """How often a gradient was added in this step."""
+    """The number of gradients added in this step."""
     last_pass: int = -1
     """The backward pass of this step that added the last one, counted from 0."""
     measured: int = 0
-    """How many had been added when the step's row of the gradient before aggregation was taken; 0 without one."""
+    """The number added when the step's row of the gradient before aggregation was recorded; 0 without one."""
     mark: tuple[int, int] | None = None
-    """The gradient as the last backward pass left it, if it was not measured then: its address and version."""
+    """The gradient after the last backward pass, if it was not measured then: its address and version."""
     usual: int = 1
-    """So many are expected in a step, at least."""
+    """The minimum number expected in a step."""
     before: int = 1
-    """So many came in the last step that had any."""
+    """The number in the last step that had any."""
     is_irregular: bool = False
-    """Whether backward passes were made without it, where only the pass itself shows its gradient."""
+    """Whether backward passes ran without it, if only the pass itself passes its gradient."""
     state_ids: dict[str, int] = field(default_factory=dict)
     """Ids of optimizer state whose name is not one of the known moments."""
 
@@ -67,7 +67,7 @@ def register(
     models: Sequence[torch.nn.Module],
     named: Iterable[tuple[int, str, torch.Tensor]],
 ) -> list[Parameter]:
-    """Gives every parameter that can take a gradient its id; frozen ones too, they may be unfrozen later."""
+    """Gives every parameter that can have a gradient its id; frozen ones too, because they may be unfrozen later."""
     naming_of = namings(models, like_msprobe=settings.like_msprobe)
     listed = [(vpp_stage, raw, naming_of[vpp_stage](raw), tensor) for vpp_stage, raw, tensor in named]
     uses = Counter((vpp_stage, squash_name(own)) for vpp_stage, _, own, _ in listed)
@@ -82,8 +82,7 @@ def register(
 
 
 def choose(monitor: Monitor, settings: Settings, parameter: Parameter) -> None:
-    """Finds out whether the targets ask for a parameter, by any of its names: a config may have those of the wrapped
-    model."""
+    """Sets whether the targets match a parameter, by any of its names: a config may have those of the wrapped model."""
     names = {parameter.own, parameter.raw}
     squashed = squash_name(parameter.raw) if settings.squash_name else parameter.raw
     parameter.is_watched = any(monitor.matches_parameter(name, squashed, parameter.vpp_stage) for name in names)

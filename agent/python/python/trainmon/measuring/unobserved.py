@@ -1,4 +1,4 @@
-"""Torch operations of ours that nothing of the host's notices and that notice nothing of the host's."""
+"""Torch operations of trainmon that the host's code does not see, and that its state does not affect."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 
 class quietly:  # noqa: N801  it is called as a function
-    """No graph is recorded, autocast changes no dtype, and no mode sees the operations: neither a tensor subclass nor,
-    say, selective activation checkpointing, which would take ours for the module's. Cost: 2 us, more inside a mode or
-    autocast. Written as a class, as it is entered for each tensor that a hook shows: as a generator it costs 8 us."""
+    """Records no graph, ignores autocast, and hides the operations from every mode: a tensor subclass, or selective
+    activation checkpointing, which would take them for the module's. Cost: 2 us, more inside a mode or autocast.
+    Written as a class, because it is entered for each tensor of a hook: a generator costs 8 us."""
 
     __slots__ = ("_device_type", "_functions", "_grad", "_rest")
 
     def __init__(self, device_type: str) -> None:
-        """`device_type`: that of the tensors that are worked on."""
+        """`device_type`: that of the tensors in the block."""
         self._device_type = device_type
         self._rest: ExitStack | None = None
 
@@ -51,8 +51,8 @@ class quietly:  # noqa: N801  it is called as a function
 
 
 def is_capturing() -> bool:
-    """Whether CUDA's current stream records a graph: no event may be asked then, nor a work, and
-    what we launched would be captured with it. Begins no CUDA."""
+    """Whether CUDA's current stream records a graph: events and works must not be queried then, and any launch would be
+    captured with it. Does not initialise CUDA."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
@@ -66,5 +66,5 @@ def _autocasts(device_type: str) -> bool:
     try:
         return bool(torch.is_autocast_enabled(device_type))
     except TypeError:
-        # Before torch 2.4 it knew one device only.
+        # Before torch 2.4 the function had no argument for the device.
         return bool(torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())

@@ -1,1 +1,1 @@
-"""What takes the place of msprobe's monitors in a script."""
+"""Replacements of msprobe's monitors."""

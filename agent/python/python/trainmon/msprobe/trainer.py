@@ -1,4 +1,4 @@
-"""`TrainerMon`, with msprobe's calls: a script changes its import and nothing else."""
+"""`TrainerMon`, with msprobe's interface: a script changes only its import."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from trainmon.watching.watch import Watch
 if TYPE_CHECKING:
     import torch
 
-#: `{tag: {op: 0-d tensor}}`, msprobe's shape of a pulled metric.
+#: `{tag: {op: 0-d tensor}}`, msprobe's format of a pulled metric.
 Metrics = dict[str, dict[str, "torch.Tensor"]]
 
 
 class TrainerMon:
-    """Monitors a training, msprobe's way.
+    """Monitors a training through msprobe's interface.
 
         monitor = TrainerMon("monitor_config.json", params_have_main_grad=False)
         monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=2)
 
-    Raises `ConfigError` at once if the config is faulty: the job ends in its first second, not unmonitored after weeks.
-    After that no method raises because of something the monitor does. A module or a parameter that cannot be measured
-    is left out and named once; all others are measured.
+    Raises `ConfigError` at once for a faulty config, before the training begins. After that no method raises because of
+    the monitor. A module or a parameter that cannot be measured is skipped and reported once; all others are measured.
     """
 
     def __init__(
@@ -38,16 +37,16 @@ class TrainerMon:
         params_have_main_grad: bool = True,
         opt_ty: Any = None,
     ) -> None:
-        """`params_have_main_grad`: whether Megatron's `main_grad` holds the gradients; parameters without one give
-        their `grad`. `process_group` and `opt_ty` have no effect: there are no findings to order over pipeline stages
-        yet, and the optimizer is recognised."""
+        """`params_have_main_grad`: whether Megatron's `main_grad` holds the gradients; for parameters without one,
+        `grad` is used. `process_group` and `opt_ty` have no effect: pipeline stages need no group here, and the
+        optimizer is detected."""
         self._file = os.fspath(config_file_path)
         parse_config(self._file, like_msprobe=True)
         self.params_have_main_grad = params_have_main_grad
         self._wrapped_optimizer: Any = None
         self._ops: list[str] | None = None
         self._watches: list[Watch] = []
-        #: Loaded before there was a watch: one for each `set_monitor` to come.
+        #: States loaded before there was a watch: one for each later `set_monitor`.
         self._saved: list[Mapping[str, Any]] = []
 
     def set_monitor(
@@ -61,10 +60,10 @@ class TrainerMon:
     ) -> None:
         """Attaches to a model (or a list of virtual-pipeline chunks) and its optimizer.
 
-        `(model, grad_acc_steps, optimizer, …)`, the order in msprobe's documentation, is understood as well: the one
-        that is a number is the number of micro-batches. `start_iteration`: the number of the first step, after a
-        resume. Called again for another model it opens a run directory of its own. Where the environment leaves open
-        which rank this is, nothing is measured, and that is said.
+        Also accepts `(model, grad_acc_steps, optimizer, …)`, the order in msprobe's documentation: the number is
+        `grad_acc_steps`, the micro-batches per step. `start_iteration`: the number of the first step, after a resume. A
+        call for another model opens a new run directory. If the environment does not determine the rank, nothing is
+        measured, with a warning.
         """
         if isinstance(optimizer, int | float | str) or integer_of(optimizer) is not None:
             given, grad_acc_steps = grad_acc_steps, optimizer
@@ -74,8 +73,8 @@ class TrainerMon:
         for earlier in [
             one for one in self._watches if optimizer is not None and one.framework.job.optimizer is optimizer
         ]:
-            # The same training again, after a resume say: two watches would measure everything twice. What the alert
-            # rules have learnt goes on.
+            # The same training again, after a resume for example: two watches would measure everything twice. The state
+            # of the alert rules is kept.
             place, learnt = self._watches.index(earlier), earlier.state_dict()
             earlier.close()
             self._watches.remove(earlier)
@@ -92,7 +91,7 @@ class TrainerMon:
         if optimizer is None:
             monitor.say(
                 "warning",
-                "no optimizer was given: nothing is measured; training goes on",
+                "no optimizer was passed: nothing is measured; training continues",
                 "call `set_monitor(model, optimizer=...)`, or `set_wrapped_optimizer(optimizer)` before it",
             )
             monitor.shutdown()
@@ -128,13 +127,13 @@ class TrainerMon:
         self.set_monitor(model, optimizer, grad_acc_steps, tp_group, dp_group, start_iteration)
 
     def set_wrapped_optimizer(self, optimizer: Any) -> None:
-        """Names the optimizer for a later `set_monitor` without one."""
+        """Sets the optimizer for a later `set_monitor` without one."""
         self._wrapped_optimizer = optimizer
 
     @property
     def ops(self) -> list[str]:
-        """The statistics measured. Setting them takes effect with the next tensor; an unknown name is warned of and
-        left out, and `norm` is measured if none is left."""
+        """The measured statistics. Assigning takes effect with the next tensor; an unknown name causes a warning, and
+        `norm` is measured if no known name remains."""
         if self._watches:
             return list(self._watches[0].monitor.ops())
         return list(self._ops or [])
@@ -155,7 +154,7 @@ class TrainerMon:
         ops_list: Sequence[str],
     ) -> None:
         """Measures any tensor now, as a row `<module_name>.<tensor_name>` of the file `adhoc`. `rank_list`: the ranks
-        that do; empty means all. The row has the config's statistics, whichever of them `ops_list` names."""
+        that measure; empty means all. The row has the config's statistics, whichever of them `ops_list` names."""
         for watch in self._watches:
             name = f"{module_name}.{tensor_name}"
             measure = functools.partial(watch.measure_adhoc, name, target_tensor, rank_list)
@@ -164,10 +163,11 @@ class TrainerMon:
     def generate_wgrad_metrics(
         self, post_grad_dict: Mapping[str, torch.Tensor] | None = None
     ) -> tuple[Metrics, Metrics]:
-        """`(reduced, unreduced)`: the latest readings of weight gradients, `{tag: {op: value}}` with msprobe's tags.
+        """Returns the latest readings of weight gradients as `(reduced, unreduced)`, each `{tag: {op: value}}` with
+        msprobe's tags.
 
-        With `post_grad_dict`, a mapping of tags to tensors, the first are measured from those now. Both are empty if
-        weight gradients are not configured. Values are CPU tensors without dimensions.
+        `post_grad_dict`: a mapping of tags to tensors, from which the reduced ones are measured now. Both are empty if
+        weight gradients are not configured. Values are 0-d CPU tensors.
         """
         pre = self._latest(Kind.GRAD_UNREDUCED, "pre_grad")
         if post_grad_dict is None:
@@ -179,28 +179,28 @@ class TrainerMon:
         return post, pre
 
     def generate_xy_metrics(self) -> tuple[Metrics, Metrics]:
-        """`(activations, their gradients)`: the latest readings, `{tag: {op: value}}`."""
+        """Returns the latest readings as `(activations, their gradients)`, each `{tag: {op: value}}`."""
         return self._latest(Kind.ACTV, "actv"), self._latest(Kind.ACTV_GRAD, "actv_grad")
 
     def reload_xy(self, xy_distribution: bool = False) -> None:
-        """Hooks the modules anew, also those that came since. What is measured is the config's to say; the argument has
-        no effect (deprecated in msprobe)."""
+        """Hooks the modules again, including those added since. The argument has no effect (deprecated in msprobe): the
+        config determines what is measured."""
         for watch in self._watches:
             watch.guard.run("activations", watch.rehook_activations)
 
     @property
     def stop_requested(self) -> bool:
-        """Whether an alert whose rule has the action `stop` asks the training to end: leave the loop then. With several
-        ranks it turns true at the same step on all of them, some steps after the alert."""
+        """Whether an alert whose rule has the action `stop` requests the end of the training: leave the loop then. With
+        several ranks it becomes true at the same step on all of them, some steps after the alert."""
         return any(watch.stop_requested for watch in self._watches)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts."""
+        """Returns the state of this rank's alert rules, to save with a checkpoint: numbers, texts, lists and dicts."""
         return {"watches": [*(watch.state_dict() for watch in self._watches), *self._saved]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; before `set_monitor` or after it. What does not fit is warned of, and
-        the rules learn anew what is usual."""
+        """Continues from the state of `state_dict`; before or after `set_monitor`. Parts that do not fit cause a
+        warning, and those rules learn their usual range again."""
         given = state_dict.get("watches") if isinstance(state_dict, Mapping) else None
         saved = list(given) if isinstance(given, list | tuple) else [state_dict]
         for watch, state in zip(self._watches, saved, strict=False):
@@ -208,7 +208,7 @@ class TrainerMon:
         self._saved = saved[len(self._watches) :]
 
     def close(self) -> None:
-        """Removes every hook and delivers what was measured. Without it that happens when the process ends."""
+        """Removes every hook and delivers the measured data. Called at the end of the process by default."""
         for watch in self._watches:
             watch.close()
 
@@ -231,9 +231,9 @@ def _scalars(values: Mapping[str, float]) -> dict[str, torch.Tensor]:
 
 
 def _at_least(value: Any, least: int, name: str, complaints: list[str]) -> int:
-    """The value, or the default with a complaint, as msprobe does it."""
+    """The value, or the default with a complaint, as in msprobe."""
     count = integer_of(value)
     if count is not None and count >= least:
         return count
-    complaints.append(f"`{name}`: expected an integer of at least {least}, found {value!r}; {least} is taken")
+    complaints.append(f"`{name}`: expected an integer of at least {least}, found {value!r}; using {least}")
     return least

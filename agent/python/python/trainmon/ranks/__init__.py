@@ -1,1 +1,2 @@
-"""What ranks exchange beside the training: sums for the norm, changes they agree on, where a job hangs."""
+"""Exchanges between ranks beside the training: sums for the norm, changes they agree on, the place where a job
+hangs."""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def get_all(store: Any, keys: Sequence[str]) -> list[bytes]:
-    """The values of keys that are there, with one call where the store can. Waits for a key that was never set."""
+    """The values of existing keys, with one call if the store supports it. Waits for a key that was never set."""
     if len(keys) > 1 and store.has_extended_api():
         return list(store.multi_get(list(keys)))
     return [store.get(key) for key in keys]
@@ -23,7 +23,7 @@ class FileStoreError(Exception):
 
 
 def default_store() -> Any:
-    """The store that torch.distributed was started with. Raises `FileStoreError` where that is a file."""
+    """The store that torch.distributed was started with. Raises `FileStoreError` if it is a file."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     store = _get_default_store()
@@ -33,7 +33,7 @@ def default_store() -> Any:
 
 
 def is_file(store: Any) -> bool:
-    """Whether a store, under whatever prefixes, appends to a file."""
+    """Whether a store, under any prefixes, appends to a file."""
     from torch.distributed import FileStore, PrefixStore
 
     while isinstance(store, PrefixStore):

@@ -1,8 +1,8 @@
-"""Adding up one number per step over ranks, beside the training.
+"""Sums one number per step over ranks, beside the training.
 
-No collective is issued: one more among the framework's would have to come in the same order on every rank, and would
-hang where only some ranks are watched. The numbers go through the key-value store that torch.distributed was started
-with, from a thread of our own.
+No collective is issued: an additional one would need the same order on every rank, and would hang if only
+some ranks are watched. The numbers go through the key-value store that torch.distributed was started with, from
+trainmon's own thread.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from trainmon.ranks.surroundings import PROCESS, Surroundings
 
 #: Keys are reused after this many steps.
 RING = Ring(64)
-#: A batch is held open for this many later steps at most (`MAX_STEPS_FOR_NORM` of `recorder.rs`): then the sum is of no
-#: use. Where the monitor's queue is shorter the batch leaves earlier; the monitor counts it then, and says so.
+#: A batch is held open for at most this many later steps (`MAX_STEPS_FOR_NORM` of `recorder.rs`): then the sum is
+#: useless. If the monitor's queue is shorter the batch leaves earlier; the monitor counts and reports that.
 LATEST = 32
-#: After this many seconds the sum of a step is given up.
+#: Seconds after which the sum of a step is given up.
 PATIENCE_S = 10.0
-#: After this many steps without a sum no more are tried.
+#: The number of steps without a sum after which no more are tried.
 _TRIES = 8
-#: Between looks at the store: at first, per rank of the group, and at most. A store serves all its ranks in one thread.
+#: Seconds between reads of the store: at first, per rank of the group, and at most. A store serves all its ranks in one
+#: thread.
 _PAUSE_S, _PAUSE_PER_RANK_S, _LONGEST_PAUSE_S = 0.002, 0.0002, 0.25
 
-#: So many ranks are named.
+#: The number of ranks named in a message.
 _NAMED = 8
 
 Done = Callable[[float | None], None]
 
 
 class StoreExchange:
-    """Adds up over `ranks` (of the world; each once, in any order) through the default store of torch.distributed.
+    """Sums over `ranks` (of the world; each once, in any order) through the default store of torch.distributed.
 
-    The lowest rank adds up in the order of ranks and publishes, so every rank has the same sum. Every member must make
-    its exchanges over the same ranks with the same `label` in the same order; the label keeps exchanges of different
-    models apart where only some ranks watch both.
+    The lowest rank sums in the order of ranks and publishes, so every rank has the same sum. Every member must make its
+    exchanges over the same ranks with the same `label` in the same order; the label separates exchanges of different
+    models if only some ranks watch both.
 
-    Cost: `submit` puts the number into a list. The thread sets one key per step and looks for the others' a few times
-    per step; it sleeps while nothing is under way. A step whose sum does not come within 32 steps or ten seconds has
-    none, which is said once; after eight such in a row nothing is tried any more. Nobody waits for another rank.
+    Cost: `submit` appends the number to a list. The thread sets one key per step and reads the others' a few times per
+    step; it sleeps while nothing is pending. A step whose sum does not come within 32 steps or ten seconds has none,
+    which is reported once; after eight such steps in a row the exchange stops. No rank waits for another.
 
-    There is no sum where the store is a file (`init_method="file://..."`): it would grow with every step.
+    There is no sum if the store is a file (`init_method="file://..."`): it would grow with every step.
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class StoreExchange:
         weakref.finalize(self, adder.stop, 0.0, 0.0).atexit = False
 
     def submit(self, step: int, squares: float, done: Done) -> None:
-        """Gives this rank's part of a step; `done` gets the sum or None, from the exchange's thread."""
+        """Submits this rank's part of a step; `done` receives the sum or None, from the exchange's thread."""
         self._adder.submit(step, squares, done)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sum is under way."""
+        """Whether no sum is pending."""
         return self._adder.is_idle
 
     @property
@@ -72,14 +73,14 @@ class StoreExchange:
         return self._adder.is_stopping
 
     def close(self, seconds: float, further: float | None = None) -> None:
-        """Waits at most this long for sums under way, then gives up on them; so long `further` for a call of the store
-        to return, if not two seconds."""
+        """Waits at most this long for pending sums, then gives them up; waits `further` seconds, by default two, for a
+        call of the store to return."""
         self._adder.stop(seconds, further)
 
 
 @dataclass(slots=True, eq=False)
 class _Sum:
-    """One step's sum, under way."""
+    """One step's pending sum."""
 
     step: int
     squares: float
@@ -87,21 +88,21 @@ class _Sum:
     deadline: float
     is_published: bool = False
     parts: dict[int, float] = field(default_factory=dict)
-    """On the rank that adds up: by rank, those that have come."""
+    """On the rank that sums: the parts that have come, by rank."""
 
 
 class _DefaultStore:
-    """torch's own client: the calls here do not wait for an answer that is not there yet."""
+    """torch's own client: the calls here do not wait for missing values."""
 
     def get(self) -> Any:
         return default_store()
 
     def close(self) -> None:
-        """It is torch's."""
+        """Does nothing: the client is torch's."""
 
 
 class _Adder(StoreThread[_Sum]):
-    """What the thread works on."""
+    """The work of the thread."""
 
     thread_name = "norm"
     at_exit_s = 1.0
@@ -113,13 +114,13 @@ class _Adder(StoreThread[_Sum]):
         self._rank = surroundings.rank()
         self._leader = self._ranks[0]
         group = f"trainmon/{digest_of_ranks(self._ranks)}/{label}"
-        #: Where the keys are: the same on every rank, others for the next exchange over these ranks.
+        #: The keys' prefix: the same on every rank, different for the next exchange over these ranks.
         self._prefix = f"{group}/{surroundings.exchanges.next(group)}"
         self._under_way: list[_Sum] = []
         self._is_off = self._rank not in self._ranks
         self._failures = 0
         self._has_said = False
-        #: Keys that this store was seen to have: asking for them does not block.
+        #: Keys that exist in this store: reading them does not block.
         self._existing: set[str] = set()
         self._store: weakref.ref[Any] | None = None
 
@@ -145,13 +146,13 @@ class _Adder(StoreThread[_Sum]):
         with self._changed:
             left, self._under_way = [*self._under_way, *left], []
         if left:
-            # A run may be over before any of its sums was too late to be of use.
+            # A run may be over before any of its sums was too late.
             self._say(self._missing(left[0]), at_the_end=True)
         for one in left:
             _resolve(one, None)
 
     def _await_work(self) -> bool:
-        """Sleeps until there is something to look for; False when the thread is to end."""
+        """Sleeps until there is work; False when the thread must end."""
         pause = _PAUSE_S + _PAUSE_PER_RANK_S * len(self._ranks)
         with self._changed:
             if self._under_way and not self._submitted:
@@ -164,11 +165,11 @@ class _Adder(StoreThread[_Sum]):
         return not is_over and self._failures < _TRIES
 
     def _is_worth_waiting(self, stop_at: float) -> bool:
-        """Whether the end waits for a sum: not where the last ones did not come."""
+        """Whether the end waits for a sum: not if the last ones did not come."""
         return bool(self._under_way) and not self._failures and self._clock.now() < stop_at
 
     def _pause(self, shortest: float) -> float:
-        """The longer a sum is awaited the rarer it is looked for."""
+        """The longer a sum is pending, the rarer the reads."""
         waited = self._clock.now() + PATIENCE_S - self._under_way[-1].deadline
         return max(shortest, min(waited / 4, _LONGEST_PAUSE_S))
 
@@ -180,8 +181,8 @@ class _Adder(StoreThread[_Sum]):
         return True
 
     def _open(self) -> Any:
-        """The store, under our prefix. Not kept: whoever destroys the process group expects the store, and its port, to
-        be free; who makes it anew expects nothing of ours in the new one."""
+        """The store, under trainmon's prefix. Not kept: code that destroys the process group expects the store and its
+        port to be free, and a new group has a store without these keys."""
         from torch.distributed import PrefixStore
 
         store = self._open_store()
@@ -204,17 +205,17 @@ class _Adder(StoreThread[_Sum]):
         return True
 
     def _ask(self, store: Any, one: _Sum) -> float | None:
-        """Publishes this rank's part and looks for the sum."""
+        """Publishes this rank's part and reads the sum."""
         if not one.is_published:
             one.is_published = True
             store.set(_key(one.step, self._rank), RING.packed(one.step, one.squares))
-            # The sum is not there yet: the rank that adds up has to look first.
+            # There is no sum yet: the rank that sums must read first.
             return None
         (found,) = self._read(store, [_key(one.step, "sum")])
         return RING.unpacked(found, one.step)
 
     def _add_up(self, store: Any, one: _Sum) -> float | None:
-        """Looks for the other ranks' parts, and publishes the sum when all are there."""
+        """Reads the other ranks' parts, and publishes the sum when all are present."""
         one.parts[self._rank] = one.squares
         missing = [rank for rank in self._ranks if rank not in one.parts]
         for rank, found in zip(missing, self._read(store, [_key(one.step, r) for r in missing]), strict=True):
@@ -230,12 +231,12 @@ class _Adder(StoreThread[_Sum]):
         return total
 
     def _read(self, store: Any, keys: Sequence[str]) -> list[bytes | None]:
-        """The keys' values, None for those that may never have been set: asking for such a key would wait for it."""
+        """The keys' values, None for keys that may never have been set: reading such a key would wait for it."""
         unseen = [key for key in keys if key not in self._existing]
         if unseen and store.check(unseen):
             self._existing.update(unseen)
         elif len(unseen) > 1 and self._is_late():
-            # Once, to tell who is missing.
+            # Once, to name the missing ranks.
             self._existing.update(key for key in unseen if store.check([key]))
         seen = [key for key in keys if key in self._existing]
         found = dict(zip(seen, get_all(store, seen), strict=True))
@@ -248,9 +249,9 @@ class _Adder(StoreThread[_Sum]):
 
     def _missing(self, one: _Sum) -> str:
         if self._rank != self._leader:
-            return f"rank {self._leader}, which adds up, published no sum of step {one.step}"
+            return f"rank {self._leader}, which computes the sum, published none for step {one.step}"
         missing = [rank for rank in self._ranks if rank not in one.parts and rank != self._rank]
-        return f"no part of step {one.step} came from rank {listed(missing, _NAMED)}"
+        return f"ranks without a part of step {one.step}: {listed(missing, _NAMED)}"
 
     def _say(self, why: str, hint: str | None = None, *, at_the_end: bool = False) -> None:
         if self._has_said or (self._stop_at is not None and not at_the_end):
@@ -258,15 +259,15 @@ class _Adder(StoreThread[_Sum]):
         self._has_said = True
         self._monitor.say(
             "warning",
-            f"the global gradient norm is not known where parts of other ranks are missing: {why}",
+            f"the global gradient norm is unknown for steps that lack other ranks' parts: {why}",
             hint
-            or f"it is added up over ranks {listed(self._ranks, _NAMED)}: each of them must be watched; everything "
-            "else is measured all the same",
+            or f"it is the sum over ranks {listed(self._ranks, _NAMED)}: watch each of them; everything "
+            "else is measured without it",
         )
 
 
 def digest_of_ranks(ranks: Sequence[int]) -> str:
-    """Ranks as a part of a key: one by one, or their number and a checksum."""
+    """Ranks as a part of a key: listed, or their number and a checksum."""
     if len(ranks) <= 8:
         return ",".join(map(str, ranks))
     return f"{len(ranks)}x{zlib.crc32(','.join(map(str, ranks)).encode()):08x}"
@@ -280,5 +281,5 @@ def _resolve(one: _Sum, total: float | None) -> None:
     try:
         one.done(total)
     except Exception:
-        # It belongs to a monitor that is shut down; the other steps go on.
+        # It belongs to a monitor that is shut down; the other steps continue.
         return

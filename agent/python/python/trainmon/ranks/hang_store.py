@@ -1,4 +1,4 @@
-"""Where ranks of a job that does not go on leave word for each other: the store, or files where there is none."""
+"""The store in which ranks of a hanging job exchange their states: torch's, or files without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmon._trainmon import Monitor
 
 
 class HangStore(Protocol):
-    """What `HangWatch` uses of torch's stores."""
+    """The methods of torch's stores that `HangWatch` uses."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -24,20 +24,20 @@ class HangStore(Protocol):
 
 
 class StoreSilentError(Exception):
-    """The store takes calls and does not answer: who hosts it was stopped, or its machine has gone."""
+    """The store accepts calls and does not answer: its host process was stopped, or its machine has gone."""
 
 
-#: A call of the store may take so long.
+#: The timeout of a call of the store, in seconds.
 ANSWER_S = 10.0
 
 
 class PromptHangStore:
-    """A store whose calls end in time. Torch's may wait for ever for the answer of a process that was stopped.
+    """A store whose calls return in time. Torch's may wait for ever for the answer of a stopped process.
 
-    Calls are made on a thread of their own; one that does not come back is left there, and no other is made."""
+    Calls run on a thread of their own; one that does not return is abandoned there, and no other is made."""
 
     def __init__(self, open_store: Callable[[], HangStore], seconds: float = ANSWER_S) -> None:
-        """`open_store` gives the store of the process group there is; it is called for each call, on that thread."""
+        """`open_store` returns the store of the current process group; it is called for each call, on that thread."""
         self._open_store = open_store
         self._seconds = seconds
         self._calls: queue.SimpleQueue[tuple[Callable[[HangStore], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -45,11 +45,11 @@ class PromptHangStore:
         self.is_silent = False
 
     def open(self) -> None:
-        """Connects to the store, while it answers. Raises what that raises."""
+        """Connects to the store, while it answers. Raises the errors of that."""
         self._call(lambda _store: None)
 
     def set(self, key: str, value: str, /) -> None:
-        """As `HangStore.set`; as all of these, raises `StoreSilentError` where there is no answer."""
+        """As `HangStore.set`; like the other methods, raises `StoreSilentError` if there is no answer."""
         self._call(lambda store: store.set(key, value))
 
     def get(self, key: str, /) -> bytes:
@@ -94,7 +94,7 @@ class PromptHangStore:
 
 
 class FileHangStore:
-    """A file per key, in a directory that the ranks share. They stay: of a job that was killed they tell the same.
+    """A file per key, in a directory that the ranks share. They stay: of a killed job they give the same information.
 
     Nothing is written before a job hangs."""
 
@@ -102,14 +102,14 @@ class FileHangStore:
         self._directory = directory
 
     def set(self, key: str, value: str, /) -> None:
-        """Written whole or not at all."""
+        """Writes atomically."""
         self._directory.mkdir(parents=True, exist_ok=True)
         temporary = self._directory / f".{quote(key, safe='')}.{os.getpid()}"
         temporary.write_text(value, encoding="utf-8")
         temporary.replace(self._file(key))
 
     def get(self, key: str, /) -> bytes:
-        """Raises `OSError` where nothing was set."""
+        """Raises `OSError` if the key was not set."""
         return self._file(key).read_bytes()
 
     def check(self, keys: list[str], /) -> bool:
@@ -117,7 +117,7 @@ class FileHangStore:
         return all(self._file(key).exists() for key in keys)
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
-        """The first to come leaves `desired`; each gets what is there, or nothing while that is being written."""
+        """The first caller sets `desired`; each gets the current value, or an empty one while that is being written."""
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             with self._file(key).open("x", encoding="utf-8") as opened:
@@ -131,6 +131,6 @@ class FileHangStore:
 
 
 def shared_store(monitor: Monitor) -> Any:
-    """Files in the run's directory; None where the ranks have none in common."""
+    """Files in the run's directory; None if the ranks share none."""
     run, rank = monitor.run_directory, monitor.rank_directory
     return FileHangStore(Path(run) / "hangs") if run is not None and run != rank else None

@@ -1,4 +1,4 @@
-"""What the ranks of a job that does not go on have written, and what follows: which operation hangs, who stays away."""
+"""The conclusion from the states of a hanging job's ranks: the operation that hangs, and the ranks that are missing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from trainmon.common.names import listed
 
-#: Operations of which the number is that of the group, the same on every rank. Sends and receives have another on each.
+#: Operations whose number differs between ranks. All others have the group's number, the same on every rank.
 _POINT_TO_POINT = ("send", "recv")
-#: Operations whose size is the same on every rank. Lists may be uneven, and so may what ranks exchange.
+#: Operations whose size is the same on every rank. Lists may be uneven, and so may exchanges.
 _OF_EQUAL_SIZE = frozenset(
     (
         *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce"),
@@ -19,9 +19,9 @@ _OF_EQUAL_SIZE = frozenset(
         *("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"),
     )
 )
-#: Ranks that a message names.
+#: The number of ranks named in a message.
 _MOST_RANKS = 8
-#: Operations in progress that a rank writes.
+#: The number of operations in progress that a rank writes.
 _MOST_OPEN = 64
 #: In place of an operation's name: several have its group and number.
 _AMBIGUOUS = ""
@@ -29,7 +29,7 @@ _AMBIGUOUS = ""
 
 @dataclass(slots=True, frozen=True)
 class Waiting:
-    """An operation that a rank is inside of."""
+    """An operation that a rank has not completed."""
 
     op: str
     group: str
@@ -41,35 +41,36 @@ class Waiting:
 
     @property
     def size(self) -> int | None:
-        """Its bytes, where every rank that makes it has the same number of them."""
+        """Its bytes, if they are the same on every rank."""
         return self.bytes if self.op in _OF_EQUAL_SIZE else None
 
     @property
     def is_collective(self) -> bool:
-        """Whether all ranks of the group make it."""
+        """Whether all ranks of the group call it."""
         return self.op not in _POINT_TO_POINT
 
     @property
     def key(self) -> str:
-        """What it is known by on every rank that makes it."""
+        """Its identity on every rank that calls it."""
         return f"{group_key(self.group, self.ranks)}/{self.sequence}"
 
 
 @dataclass(slots=True, frozen=True)
-class Whereabouts:
-    """How far one rank is, as it wrote it."""
+class RankProgress:
+    """The progress of one rank, as it wrote it."""
 
     step: int
     begun: Mapping[str, int] = field(default_factory=dict)
-    """How many collective operations it has begun, by group."""
+    """The number of collective operations that it has begun, by group."""
     inside: Mapping[str, str] = field(default_factory=dict)
-    """Those it is inside of. No name: two groups that are called the same have an operation of that number."""
+    """Operations that it has not completed. An empty name: two groups of the same name have an operation of that
+    number."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Their bytes, of those whose size is the same on every rank."""
+    """Their bytes, if the size is the same on every rank."""
 
     @classmethod
-    def of(cls, step: int, begun: Iterable[tuple[str, Sequence[int], int]], inside: Iterable[Waiting]) -> Whereabouts:
-        """This rank's."""
+    def of(cls, step: int, begun: Iterable[tuple[str, Sequence[int], int]], inside: Iterable[Waiting]) -> RankProgress:
+        """This rank's progress."""
         counts: dict[str, int] = {}
         for group, ranks, count in begun:
             key = group_key(group, ranks)
@@ -88,23 +89,23 @@ class Whereabouts:
         return cls(step, counts, named, sizes)
 
     def text(self) -> str:
-        """To be written."""
+        """The text to write."""
         return json.dumps([self.step, self.begun, self.inside, self.sizes])
 
     @classmethod
-    def read(cls, text: str) -> Whereabouts:
-        """What `text` gave, of this version or of one that wrote no sizes."""
+    def read(cls, text: str) -> RankProgress:
+        """Parses the result of `text`, of this version or of one that wrote no sizes."""
         return cls(*json.loads(text)[:4])
 
     def has_entered(self, one: Waiting) -> bool:
-        """Whether this rank has made the operation, or is inside of it. Another operation with its number is not it,
-        nor is the same one of another size."""
+        """Whether this rank has called the operation, completed or not. Another operation with its number does not
+        count, nor does the same one of another size."""
         if self.made_instead(one) is not None:
             return False
         return one.key in self.inside or self.begun.get(group_key(one.group, one.ranks), 0) >= one.sequence
 
     def made_instead(self, one: Waiting) -> Made | None:
-        """What this rank is inside of under the operation's number, where that is another."""
+        """The operation that this rank is in under the same number, if it is another."""
         op, size = self.inside.get(one.key, _AMBIGUOUS), self.sizes.get(one.key)
         if op == _AMBIGUOUS:
             return None
@@ -114,13 +115,13 @@ class Whereabouts:
 
     @property
     def waits(self) -> bool:
-        """Whether this rank itself is inside of some operation: then it is not the one that all the others wait for."""
+        """Whether this rank itself waits in some operation: then it is not the one that all the others wait for."""
         return bool(self.inside)
 
 
 @dataclass(slots=True, frozen=True)
 class Made:
-    """An operation as ranks are told apart by it."""
+    """An operation with the properties that must agree between ranks."""
 
     op: str
     size: int | None
@@ -131,18 +132,18 @@ class Made:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """What is known of an operation that does not end."""
+    """The findings about an operation that does not end."""
 
     one: Waiting
     entered: Sequence[int]
     elsewhere: Sequence[int]
     silent: Sequence[int]
     is_cause: bool
-    """Whether some rank that stays away waits for nobody, or ranks make different operations under one number."""
+    """Whether a missing rank does not wait itself, or ranks call different operations under one number."""
     made: Mapping[Made, Sequence[int]] = field(default_factory=dict)
-    """Where they do: who makes which of them, the operation itself included."""
+    """For different operations: the ranks of each, including the operation itself."""
     has_majority: bool = True
-    """Whether more than half of the group make the operation: without that nobody is accused."""
+    """Whether more than half of the group call the operation: without that no rank is blamed."""
 
     @property
     def is_of_most(self) -> bool:
@@ -150,12 +151,12 @@ class Verdict:
         return len(self.entered) > len(self.elsewhere) + len(self.silent)
 
     def message(self, waited: float) -> str:
-        """One sentence: the operation, who is in it and who is not."""
+        """One sentence: the operation, the ranks in it, and the others."""
         one = self.one
         text = f"Stall: no step for {waited:.0f} s: "
         which = f"{one.sequence} of group {one.group}"
         if not self.has_majority:
-            return f"{text}ranks make different operations under number {which}: {self._sides()}"
+            return f"{text}ranks call different operations under number {which}: {self._sides()}"
         line = f", called at {one.caller}" if one.caller else ""
         text += f"{one.op} {which}{line}: entered by {_named(self.entered)}"
         if not one.is_collective:
@@ -165,32 +166,33 @@ class Verdict:
         if self.made:
             text += f"; under that number {self._sides()}"
         if self.silent:
-            text += f"; nothing is heard of {_named(self.silent)}"
+            text += f"; no response from {_named(self.silent)}"
         return text if self.elsewhere or self.silent else f"{text}: all of them"
 
     def _sides(self) -> str:
-        """`rank 0 makes broadcast (8 bytes), ranks 1, 2 make barrier`, and who makes none of these."""
+        """`rank 0 calls broadcast (8 bytes), ranks 1, 2 call barrier`, and the ranks that call none of these."""
         one = self.one
         told = []
         for made, ranks in sorted(self.made.items(), key=lambda side: side[1][0]):
-            told.append(f"{_named(ranks)} make{'s' if len(ranks) == 1 else ''} {made}")
+            told.append(f"{_named(ranks)} call{'s' if len(ranks) == 1 else ''} {made}")
             if one.caller and not self.has_majority and made == Made(one.op, one.size):
                 told[-1] += f" at {one.caller}"
         if self.has_majority:
             return ", ".join(told)
         known = {rank for ranks in self.made.values() for rank in ranks}
-        for ranks, what in ((self.entered, "past it"), (self.elsewhere, "not there"), (self.silent, "not heard of")):
+        for ranks, what in ((self.entered, "past it"), (self.elsewhere, "missing"), (self.silent, "not responding")):
             left = [rank for rank in ranks if rank not in known]
             if left:
                 told.append(f"{_named(left)} {'is' if len(left) == 1 else 'are'} {what}")
         return ", ".join(told)
 
 
-def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, Whereabouts | None]) -> Verdict:
-    """On a collective operation, from what its group's members wrote; None where one wrote nothing."""
+def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, RankProgress | None]) -> Verdict:
+    """The verdict on a collective operation, from the states of its group's members; None for a member that wrote
+    nothing."""
     entered, elsewhere, silent = [], [], []
     is_cause = False
-    #: Those that are inside of an operation of that number: who is past it may have made any.
+    #: The ranks that are in an operation of that number: a rank past it may have called any.
     own = Made(one.op, one.size)
     made: dict[Made, list[int]] = {own: []}
     for member in members:
@@ -214,13 +216,13 @@ def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, Whereab
 
 
 def _split(verdict: Verdict, own: Made, members: int) -> Verdict:
-    """The verdict where ranks make different operations under one number: it accuses those that are not of most."""
+    """The verdict if ranks call different operations under one number: it blames the minority."""
     made = {side: ranks for side, ranks in verdict.made.items() if ranks}
     largest = max(made, key=lambda side: len(made[side]))
     has_majority = 2 * len(made[largest]) > members
     one = verdict.one
     if has_majority and largest != own:
-        # The line of the call is this rank's, which makes another one.
+        # The line of the call is this rank's, which calls another one.
         one = replace(one, op=largest.op, bytes=largest.size, caller=None)
     of_most = largest if has_majority else own
     inside = {rank for ranks in made.values() for rank in ranks}
@@ -232,7 +234,7 @@ def _split(verdict: Verdict, own: Made, members: int) -> Verdict:
 
 
 def group_key(group: str, ranks: Sequence[int]) -> str:
-    """A group, as all of its ranks call it: others may have its name."""
+    """A group's identity on all of its ranks: others may have its name."""
     return f"{group}-{zlib.crc32(','.join(map(str, ranks)).encode()):08x}"
 
 

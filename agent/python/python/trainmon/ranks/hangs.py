@@ -1,9 +1,9 @@
-"""Which ranks of a job that does not go on wait in which collective operation, and which never came.
+"""Detects which ranks of a hanging job wait in which collective operation, and which never arrived.
 
-A thread looks once a second. Where no step ends for longer than the rule `Stall` allows, each rank writes what it is
-inside of into the store that torch.distributed was started with, or where that cannot be reached into the run's
-directory; a rank that waits reads what the members of its group wrote, and the first of them raises the alert. Nothing
-here takes part in a collective, and nobody is waited for.
+A thread checks once a second. If no step ends for longer than the rule `Stall` allows, each rank writes its operations
+in progress into a store. That is the one that torch.distributed was started with, or the run's directory if it cannot
+be reached. A rank that waits reads the states of its group's members, and the first of them raises the alert. This
+module takes part in no collective, and waits for no rank.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from collections.abc import Callable, Sequence
 from trainmon._trainmon import Monitor
 from trainmon.common.settings import Settings
 from trainmon.ranks.hang_store import HangStore, PromptHangStore, shared_store
-from trainmon.ranks.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
+from trainmon.ranks.hang_verdict import RankProgress, Verdict, Waiting, verdict_on
 from trainmon.ranks.own_store import OwnStore
 from trainmon.ranks.store_thread import StoreThread, reason
 from trainmon.ranks.surroundings import PROCESS, Surroundings
 
-#: Between looks; shorter where a stall is one sooner.
+#: Seconds between checks; less if the rule's limit is shorter.
 _LOOK_S = 1.0
-#: What ranks write is read so many looks after a stall was noticed: their clocks began their steps at other times.
+#: The number of checks between a stall and reading the ranks' states: their steps began at other times.
 _LOOKS_BEFORE_VERDICT = 3
-#: What is no cause of its own (its absent ranks wait for others) is told so many looks later; what most of its group
-#: have not entered, or all of them have, so many looks later again.
+#: A verdict that is no cause (its missing ranks wait for others) is reported so many checks later. One that most of the
+#: group have not entered, or all have entered, is reported so many checks later again.
 _LOOKS_FOR_CAUSE = 3
-#: By so much of the time without a step that is fine, ranks may notice a stall later than others.
+#: The share of the allowed time by which ranks may notice a stall later than others.
 _LATER = 0.05
-#: Operations whose members one rank looks up: on a device hundreds are in progress until it has told of them.
+#: The number of operations whose members one rank checks: on a device hundreds are in progress until their ends are
+#: known.
 _MOST_LOOKED_UP = 256
-#: Step times that the usual one is the median of.
+#: The number of step times in the median.
 _STEPS_KEPT = 32
 
 
-#: What gives, by group and its ranks, how many operations this rank has begun; None when the watch is gone.
+#: Returns the number of operations that this rank has begun, by group and its ranks; None when the watch is gone.
 Begun = Callable[[], Callable[[], Sequence[tuple[str, Sequence[int], int]]] | None]
 
 
 class HangWatch(StoreThread[None]):
-    """Of one watch. There is no thread without the rule `Stall`, where there is one process, and where collective
-    operations are not measured (`cc_distribution`): nothing is known then of what a rank is inside of."""
+    """The hang detection of one watch. There is no thread without the rule `Stall`, with only one process, and if
+    collective operations are not measured (`cc_distribution`): a rank's operations in progress are then unknown."""
 
     thread_name = "hangs"
-    # The process group may be destroyed: the step after it is made anew begins anew.
+    # The process group may be destroyed: the step after a new one starts again.
     restarts = True
 
     def __init__(
@@ -55,27 +56,27 @@ class HangWatch(StoreThread[None]):
         self._begun = begun
         self._limits = settings.stall if settings.collectives is not None else None
         self._store = PromptHangStore(self._open_store)
-        #: Stands for a store that cannot be reached.
+        #: Replaces a store that cannot be reached.
         self._files: HangStore | None = None
         self._durations: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._last_step: float | None = None
-        #: Looks since the stall in progress was noticed.
+        #: Checks since the current stall was detected.
         self._looks = 0
-        #: In how many looks in a row an operation was too long in progress, by its key.
+        #: The number of consecutive checks in which an operation was in progress too long, by its key.
         self._seen: dict[str, int] = {}
-        #: Operations whose members this rank looks up, for all of them.
+        #: Operations whose members this rank checks, for all of them.
         self._mine: set[str] = set()
-        #: Operations that another rank looks up.
+        #: Operations that another rank checks.
         self._others: set[str] = set()
         self._has_told = False
-        #: Whether it was said that nothing can be told.
+        #: Whether it was logged that hanging ranks cannot be named.
         self._has_said = False
-        #: What was found in this stall, and in the one before: a job may go on and hang again a step later.
+        #: The verdict of this stall, or of the previous one: a job may continue and hang again a step later.
         self._found: str | None = None
         self._found_before: str | None = None
 
     def step_made(self) -> None:
-        """A step has ended."""
+        """Registers the end of a step."""
         if self._limits is None or self._monitor.world_size < 2:
             return
         now = self._clock.now()
@@ -85,7 +86,7 @@ class HangWatch(StoreThread[None]):
             self._last_step = now
             if self._looks:
                 self._monitor.findings.set_hang(None)
-                # Whoever could not reach the store may reach the one of a process group that was made since.
+                # A rank that could not reach the store may reach that of a newer process group.
                 self._files = None
                 if self._store.is_silent:
                     self._store = PromptHangStore(self._open_store)
@@ -107,13 +108,13 @@ class HangWatch(StoreThread[None]):
 
     @property
     def allowed(self) -> float:
-        """Seconds without a step that are fine."""
+        """Seconds without a step that are allowed."""
         factor, least = self._limits or (0.0, 0.0)
         usual = sorted(self._durations)[len(self._durations) // 2] if self._durations else 0.0
         return max(least, factor * usual)
 
     def _run(self) -> None:
-        # Now, while it answers: who hosts it may be the one that stops. What that raises is met again in a look.
+        # Now, while it answers: its host process may be the one that stops. A later check meets its errors again.
         with contextlib.suppress(Exception):
             self._store.open()
         super()._run()
@@ -125,18 +126,18 @@ class HangWatch(StoreThread[None]):
         try:
             self.look()
         except Exception as error:
-            # The store is a file, or went with the process that had it.
+            # The store is a file, or ended with its process.
             return self._take_files(error)
         return True
 
     def _take_files(self, error: Exception) -> bool:
-        """Whether the ranks can go on without the store. They find each other in the next looks."""
+        """Whether the ranks can continue without the store. They find each other in the next checks."""
         files = shared_store(self._monitor) if self._files is None else None
         if files is None and self._stop_at is None and not self._has_said:
             self._has_said = True
             why, _ = reason(error)
             hint = 'ranks with a directory in common (`"layout": "run"`, and files) need no store'
-            self._monitor.say("info", f"ranks that hang are not named: {why}", hint)
+            self._monitor.say("info", f"cannot name ranks that hang: {why}", hint)
         with self._changed:
             self._files = files
             self._forget_stall()
@@ -149,7 +150,7 @@ class HangWatch(StoreThread[None]):
             return self._stop_at is None and self._begun() is not None
 
     def look(self) -> None:
-        """Once, by the thread: whether the job hangs, and what is then known of it."""
+        """Checks once, on the thread: whether the job hangs, and which verdict is possible."""
         with self._changed:
             last = self._last_step
             waited = 0.0 if last is None else self._clock.now() - last
@@ -164,13 +165,13 @@ class HangWatch(StoreThread[None]):
         ]
         begun = self._begun()
         store = self._files or self._store
-        store.set(_key(rank), Whereabouts.of(step, [] if begun is None else begun(), inside).text())
-        # An operation is looked at for as long as the job may do without a step: others come and go.
+        store.set(_key(rank), RankProgress.of(step, [] if begun is None else begun(), inside).text())
+        # An operation is suspect after the time that the job may take without a step: others come and go.
         late = [one for one in inside if one.seconds >= self.allowed]
         self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in late}
         if self._looks < _LOOKS_BEFORE_VERDICT:
             return
-        # This rank may be the one that the others wait for, or another has told it: it shows what was found.
+        # This rank may be the one that the others wait for, or another has raised the alert: it shows that verdict.
         if has_told or self._shows_verdict(store, step):
             return
         verdict = self._verdict(store, late, step, waited)
@@ -184,7 +185,7 @@ class HangWatch(StoreThread[None]):
         self._monitor.findings.raise_hang(step, waited, self.allowed, message)
 
     def _shows_verdict(self, store: HangStore, step: int) -> bool:
-        """For `trainmon ctl status`, which asks one rank: whether there is one of about this step."""
+        """For `trainmon ctl status`, which queries one rank: shows the verdict of about this step, if there is one."""
         if not store.check([_VERDICT]):
             return False
         found = store.get(_VERDICT).decode()
@@ -196,11 +197,11 @@ class HangWatch(StoreThread[None]):
         return is_of_now
 
     def _verdict(self, store: HangStore, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
-        """What there is to tell: of a rank that stays away and waits for nobody at once, of anything else later, when
-        nobody has told that."""
+        """The verdict to report: at once if a missing rank does not wait itself, later for anything else
+        that no rank has reported."""
         known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
         told = []
-        read: dict[int, Whereabouts | None] = {}
+        read: dict[int, RankProgress | None] = {}
         for one in [one for one in known if one.is_collective]:
             if not self._is_mine(store, one, step):
                 continue
@@ -212,14 +213,14 @@ class HangWatch(StoreThread[None]):
             told.append(verdict)
         if self._looks < _LOOKS_BEFORE_VERDICT + _LOOKS_FOR_CAUSE:
             return None
-        # Ranks write as soon as their own steps allow it, which are not all of one length.
+        # Ranks write as soon as their own steps allow it, whose lengths differ.
         is_heard_of = waited >= (1 + _LATER) * self.allowed
         absent = [verdict for verdict in told if verdict.elsewhere or (verdict.silent and is_heard_of)]
         if self._looks < _LOOKS_BEFORE_VERDICT + 2 * _LOOKS_FOR_CAUSE:
-            # A rank that went on to an operation of another group waits there for ranks that wait for it here: what
-            # most of a group wait in is told first.
+            # A missing rank may wait in another group's operation for ranks that wait for it here: the operation in
+            # which most of a group wait is reported first.
             return next((verdict for verdict in absent if verdict.is_of_most or not verdict.elsewhere), None)
-        # What began before the last step may be a handle that nobody waits for.
+        # An operation from before the last step may be a handle that nobody waits for.
         whole = [verdict for verdict in told if verdict.one.seconds <= waited and not verdict.silent]
         rank = self._monitor.rank
         pairs = [
@@ -228,7 +229,7 @@ class HangWatch(StoreThread[None]):
         return next(iter([*absent, *whole, *pairs]), None)
 
     def _is_mine(self, store: HangStore, one: Waiting, step: int) -> bool:
-        """Whether it is on this rank to look the members up: one rank by operation does, not all of a thousand."""
+        """Whether this rank must check the members: one rank by operation does, not all of a thousand."""
         if one.key not in self._mine and one.key not in self._others and len(self._mine) < _MOST_LOOKED_UP:
             rank = str(self._monitor.rank)
             is_mine = store.compare_set(f"hangs/reader/{step}/{one.key}", "", rank).decode() == rank
@@ -236,15 +237,15 @@ class HangWatch(StoreThread[None]):
         return one.key in self._mine
 
 
-def _read(store: HangStore, member: int, step: int) -> Whereabouts | None:
-    """What a rank wrote; None where it wrote nothing in this stall."""
+def _read(store: HangStore, member: int, step: int) -> RankProgress | None:
+    """The state that a rank wrote; None if it wrote none in this stall."""
     if not store.check([_key(member)]):
         return None
-    found = Whereabouts.read(store.get(_key(member)).decode())
+    found = RankProgress.read(store.get(_key(member)).decode())
     return found if abs(found.step - step) <= 1 else None
 
 
-#: What was found last, with its step.
+#: The key of the last verdict, with its step.
 _VERDICT = "hangs/verdict"
 
 

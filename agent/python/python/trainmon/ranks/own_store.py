@@ -1,4 +1,4 @@
-"""A client of our own to the store that torch.distributed was started with."""
+"""trainmon's own client of the store that torch.distributed was started with."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from trainmon.ranks.default_store import default_store
 
-#: A call to the store may take so long; then it is given up, and the check with it.
+#: The timeout of a call of the store; after it the call is given up, and the check with it.
 _TIMEOUT = timedelta(seconds=10)
 
 
 class OwnStore:
-    """Opens the client when it is first asked for, and anew when the process group was made anew.
+    """Opens the client at first use, and again after a new process group.
 
-    A call of ours that waits for an answer keeps nobody of the training from the store, as it would on torch's own
-    client. Stores that are no servers (`HashStore`) are used as they are.
+    A pending call of this client blocks no call of the training, as it would on torch's own client. Stores without a
+    server (`HashStore`) are used directly.
 
-    Each thread of ours has a client for itself. Torch's makes its calls one after the other under a lock, and one that
-    waits (`get` of a key that is not there, any where the server does not answer) holds the lock up to the timeout: the
-    hang watch, which is asked when a job is in trouble, would wait behind a comparison of copies.
+    Each of trainmon's threads has its own client. Torch's client serialises its calls by a lock, and a call that waits
+    (`get` of a missing key, or any if the server does not answer) holds the lock up to the timeout. With a shared
+    client, the hang watch would wait behind a comparison of copies when a job is in trouble.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class OwnStore:
         self._store: Any = None
 
     def get(self) -> Any:
-        """The store, under a prefix of ours that no other job or attempt has."""
+        """The store, under a prefix that no other job or attempt has."""
         from torch.distributed import PrefixStore, TCPStore
 
         default = default_store()
         if self._of is not None and self._of() is default:
             return self._store
-        # Under torch's own prefixes, which tell attempts apart: the first to come names ours.
+        # Under torch's own prefixes, which distinguish attempts: the first rank to come names ours.
         nonce = default.compare_set("trainmon/replicas", "", secrets.token_hex(8)).decode()
         base = default
         while isinstance(base, PrefixStore):
@@ -50,5 +50,5 @@ class OwnStore:
         return self._store
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         self._store = self._of = None

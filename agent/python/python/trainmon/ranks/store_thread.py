@@ -1,7 +1,7 @@
-"""What every exchange between ranks is made of: a thread beside the training, keys that come round again, waiting.
+"""The base of every exchange between ranks: a thread beside the training, keys that are reused, waiting.
 
-No collective is issued. What ranks exchange goes through the key-value store that torch.distributed was started with.
-The training's thread hands over what is to be exchanged and goes on; nobody waits for another rank.
+No collective is issued. Values go through the key-value store that torch.distributed was started with. The training's
+thread hands them over and continues; no rank waits for another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _all: weakref.WeakSet[StoreThread[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """A thread inside torch's store must not meet the end of the interpreter."""
+    """Ends the threads: one inside torch's store must not run at the end of the interpreter."""
     for one in list(_all):
         one.stop(one.at_exit_s, one.call_s)
 
@@ -31,33 +31,33 @@ class StoreClient(Protocol):
     """Opens a store."""
 
     def get(self) -> Any:
-        """The store. Raises `FileStoreError` where it is a file, and what torch raises where there is none."""
+        """The store. Raises `FileStoreError` if it is a file, and torch's error if there is none."""
 
     def close(self) -> None:
-        """Closes the connection, if there is one of our own."""
+        """Closes trainmon's own connection, if there is one."""
 
 
 class StoreThread(abc.ABC, Generic[Item]):
     """A thread that exchanges values with other ranks. The first submitted item starts it; it ends with the process.
 
-    An exchange says what an item is, when the thread wakes (`_await_work`), what it does then (`_advance`) and what
-    follows its end (`_ended`). Everything else is here: the store, the queue of items, the end of the process.
+    A subclass defines the items, when the thread wakes (`_await_work`), its work (`_advance`) and its end (`_ended`).
+    This class has the rest: the store, the queue of items, the end of the process.
     """
 
-    #: The thread's name behind `trainmon-`.
+    #: The thread's name after `trainmon-`.
     thread_name: ClassVar[str]
-    #: How long the end of the process waits for work in progress, and for a call to the store to return.
+    #: Seconds that the end of the process waits for work in progress, and for a call of the store to return.
     at_exit_s: ClassVar[float] = 0.0
     call_s: ClassVar[float] = 2.0
-    #: Whether an item that is submitted after the thread failed starts it again. Never where the store is a file.
+    #: Whether an item that is submitted after the thread failed starts it again. Never if the store is a file.
     restarts: ClassVar[bool] = False
 
     def __init__(self, surroundings: Surroundings, client: StoreClient) -> None:
-        """`client` opens the store where the surroundings have none."""
+        """`client` opens the store if the surroundings have none."""
         self._clock = surroundings.clock
         self._open_store = surroundings.open_store or client.get
         self._close_store = client.close
-        #: Held while what both threads see is changed; notified when the thread is to look.
+        #: Held during changes of shared state; notified when the thread must check.
         self._changed = threading.Condition()
         self._submitted: list[Item] = []
         self._is_off = False
@@ -67,7 +67,7 @@ class StoreThread(abc.ABC, Generic[Item]):
         _all.add(self)
 
     def _submit(self, item: Item) -> bool:
-        """Hands an item to the thread, and returns at once. False: the thread takes no more."""
+        """Passes an item to the thread, and returns at once. False: the thread accepts no more."""
         with self._changed:
             if self._is_off or self._stop_at is not None:
                 return False
@@ -88,7 +88,7 @@ class StoreThread(abc.ABC, Generic[Item]):
         return self._stop_at is not None
 
     def stop(self, seconds: float, further: float | None = None) -> None:
-        """Lets the thread work on for `seconds`, then waits `further` (`call_s`) for it to end."""
+        """Lets the thread work for `seconds`, then waits `further` (`call_s`) for it to end."""
         with self._changed:
             self._stop_at = self._clock.now() + seconds
             thread = self._thread
@@ -102,7 +102,7 @@ class StoreThread(abc.ABC, Generic[Item]):
             while self._await_work() and self._advance():
                 pass
         except Exception as error:
-            # The store is a file or went with the job, or the process group was destroyed.
+            # The store is a file or ended with the job, or the process group was destroyed.
             failure = error
         self._close_store()
         with self._changed:
@@ -119,38 +119,38 @@ class StoreThread(abc.ABC, Generic[Item]):
 
     @abc.abstractmethod
     def _advance(self) -> bool:
-        """Does what can be done now. False ends the thread; an exception too."""
+        """Does the work that is possible now. False, or an exception, ends the thread."""
 
     def _ended(self, failure: Exception | None, left: list[Item]) -> None:
-        """Called by the thread before it ends. `left` was submitted and not taken. Raises nothing."""
+        """Called by the thread before it ends. `left`: submitted items that were not processed. Raises nothing."""
 
 
 def reason(failure: Exception) -> tuple[str, str | None]:
-    """Why an exchange failed and what helps, for the log."""
+    """The reason why an exchange failed and a hint, for the log."""
     if isinstance(failure, FileStoreError):
         return str(failure), failure.hint
     return f"{type(failure).__name__}: {failure}", None
 
 
 class Ring:
-    """Keys that are used again after so many steps, so that the store does not grow. A value carries its step."""
+    """Keys that are used again after so many steps, so that the store does not grow. A value contains its step."""
 
     def __init__(self, size: int) -> None:
         #: Steps after which a key is used again.
         self.size = size
 
     def place(self, step: int) -> int:
-        """Which place of the ring is a step's."""
+        """The slot of a step in the ring."""
         return step % self.size
 
     @staticmethod
     def packed(step: int, value: float) -> str:
-        """A value, to be set."""
+        """A value, in the stored format."""
         return f"{step} {value.hex()}"
 
     @staticmethod
     def unpacked(found: bytes | None, step: int) -> float | None:
-        """The value if it is this step's, and not that of a turn of the ring earlier or later."""
+        """The value if it is this step's, and not that of an earlier or later turn of the ring."""
         if found is None:
             return None
         number, _, value = found.decode().partition(" ")
@@ -158,7 +158,7 @@ class Ring:
 
 
 class Pause:
-    """How long to wait between looks: twice as long each time, up to a limit."""
+    """The pause between reads: doubled each time, up to a limit."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._next = first

@@ -1,4 +1,4 @@
-"""What threads that talk with other ranks take from the process they are in.
+"""The environment of threads that communicate with other ranks.
 
 Each takes it as an argument, so that one process can hold several ranks, and a clock can be set: a test does both.
 """
@@ -13,24 +13,24 @@ from typing import Any
 
 from trainmon.common.world import world_rank
 
-#: What opens the store.
+#: Opens the store.
 OpenStore = Callable[[], Any]
 
 
 class Clock:
-    """The machine's."""
+    """The machine's clock."""
 
     def now(self) -> float:
-        """Seconds, from a moment of its own."""
+        """Seconds, from an arbitrary start."""
         return time.monotonic()
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
-        """Waits, for so long at most, until the condition that the caller holds is notified."""
+        """Waits until the condition that the caller holds is notified, at most so long."""
         changed.wait(seconds)
 
 
 class Ordinals:
-    """Numbers what has the same name: every rank makes it in the same order."""
+    """Numbers objects of the same name: every rank creates them in the same order."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
@@ -50,16 +50,16 @@ def own_rank() -> int:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Of one rank."""
+    """The surroundings of one rank."""
 
     clock: Clock = field(default_factory=Clock)
     rank: Callable[[], int] = own_rank
     open_store: OpenStore | None = None
-    """Where None: the store that torch.distributed was started with."""
+    """With None: the store that torch.distributed was started with."""
     exchanges: Ordinals = field(default_factory=Ordinals)
-    """Of the groups whose numbers are added up."""
+    """The numbers of exchanges, by group."""
     comparisons: Ordinals = field(default_factory=Ordinals)
-    """Of the models whose copies are compared."""
+    """The numbers of comparisons, by model."""
 
 
 #: This process's own.

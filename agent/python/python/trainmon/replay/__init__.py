@@ -1,9 +1,8 @@
-"""Steps that are kept, and one of them run again under capture: what an alert's action `replay` asks for.
+"""Keeps steps and replays one of them under capture, for an alert's action `replay`.
 
-An alert is found behind its step, when the optimizer has changed the parameters. So the latest steps are kept:
-parameters and buffers as they were, the arguments of the calls, the states of the random generators. When the ranks
-have agreed on it one of them is run again between two steps, up to the optimizer's step, and everything is put back as
-it was.
+An alert is raised after its step, when the optimizer has changed the parameters. trainmon therefore keeps the latest
+steps: the earlier parameters and buffers, the arguments of the calls, the states of the random generators. When the
+ranks have agreed on a step, it is replayed between two steps, up to the optimizer's step, and everything is restored.
 """
 
 from trainmon.replay.replay import Replay, StepIsOver, wrapped

@@ -1,4 +1,4 @@
-"""What is kept of a step, so that it can be run again."""
+"""The data of a step that a replay requires."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ class KeptCall:
     keywords: dict[str, Any]
     put_random_states_back: Callable[[], None]
     syncs: list[bool]
-    """Of each DDP wrapper, whether this call's backward pass aggregates."""
+    """For each DDP wrapper, whether this call's backward pass aggregates."""
 
 
 @dataclass(eq=False)
 class KeptStep:
-    """A step: what it found, and its calls, one per micro-batch."""
+    """A step: its initial state, and its calls, one per micro-batch."""
 
     step: int
     values: Values
     scale: Any
-    """What the loss scaler knew, as `LossScale.kept` gives it."""
+    """The loss scaler's state, from `LossScale.kept`."""
     buffers: Buffers
     calls: list[KeptCall] = field(default_factory=list)
     why_not: str | None = None
-    """Why it cannot be run again."""
+    """The reason why it cannot be replayed."""
     losses: list[torch.Tensor] = field(default_factory=list)
-    """What its backward passes began from, in order."""
+    """The tensors from which its backward passes began, in order."""
 
     def called(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], syncs: list[bool]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Keeps a call; gives the arguments to call it with. A generator, an iterator of Python's own or of a data
-        loader is replaced by something that keeps what is drawn from it; tensors are copied, whatever else holds no
-        tensor is kept as it is."""
+        """Keeps a call; returns the arguments for it. A generator, or an iterator of Python's own or of a data loader,
+        is replaced by one that keeps its items; tensors are copied, objects without tensors are kept unchanged."""
         self.why_not = self.why_not or next(filter(None, map(_why_not, [*arguments, *keywords.values()])), None)
         given = tuple(_listened(one) for one in arguments)
         given_keywords = {name: _listened(one) for name, one in keywords.items()}
@@ -57,11 +56,11 @@ class KeptStep:
 
 
 class Drawn:
-    """An iterator of the loop's that keeps a copy of what is drawn from it."""
+    """An iterator of the loop's that keeps a copy of its items."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
-        #: Copies of what was drawn.
+        #: Copies of the items.
         self.items: list[Any] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -78,13 +77,13 @@ class Drawn:
 
 def _listened(value: Any) -> Any:
     if isinstance(value, list):
-        # Megatron's loops give an iterator per chunk of the model.
+        # Megatron's loops pass an iterator per chunk of the model.
         return [_listened(one) for one in value] if any(_iterates(one) for one in value) else value
     return Drawn(value) if _iterates(value) else value
 
 
 def _iterates(value: Any) -> bool:
-    """Whether it can be replaced by something that hands on its items and nothing else."""
+    """Whether it can be replaced by an object that only passes its items on."""
     kind = type(value)
     return hasattr(kind, "__next__") and (
         isinstance(value, types.GeneratorType)
@@ -94,18 +93,18 @@ def _iterates(value: Any) -> bool:
 
 
 def _why_not(value: Any, depth: int = 0) -> str | None:
-    """Why a call with this argument cannot be made again; None if it can."""
+    """The reason why a call with this argument cannot be repeated; None if it can."""
     if isinstance(value, torch.Tensor):
         return "an argument was computed by the model before the call" if value.grad_fn is not None else None
     if hasattr(type(value), "__next__") and (depth > 1 or not _iterates(value)):
-        return f"what an argument of type {type(value).__name__} gives is not kept"
+        return f"the items of an argument of type {type(value).__name__} cannot be kept"
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     deeper = depth + (1 if isinstance(value, list) else 2)
     return next(filter(None, (_why_not(one, deeper) for one in inner)), None)
 
 
 def given_again(value: Any) -> Any:
-    """A kept argument as the call is given it: what was drawn from an iterator can be drawn once more."""
+    """A kept argument for a repeated call: the items of an iterator can be drawn once more."""
     if isinstance(value, Drawn):
         return iter(value.items)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The ranks meet before a step is run again: all of them run it, or none does."""
+"""The meeting of the ranks before a replay: all of them run it, or none does."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from torch import distributed
 
 from trainmon.common.world import world_size
 
-#: Ranks come to the same step at different times: so long, in seconds, the first to come waits.
+#: Seconds that the first rank waits for the others: ranks reach the same step at different times.
 PATIENCE_S = 30.0
-#: Beyond that, how long an answer of the store's is waited for.
+#: Additional seconds for an answer of the store.
 _STORE_S = 5.0
 _PAUSE_S = 0.005
 _GO, _STAY = b"go", b"stay"
 
 
 def all_come(name: str, patience_s: float | None = None) -> bool:
-    """Whether every rank of the job came here within the time, `PATIENCE_S` unless another is given. Every rank gets
-    the same answer: the last one to come writes it, or the first one whose patience ends. True at once where
-    torch.distributed is not in use.
+    """Whether every rank of the job arrived within the time, by default `PATIENCE_S`. Every rank gets the same answer:
+    the last one to arrive writes it, or the first one whose time is up. True at once if torch.distributed is not in
+    use.
 
-    A collective operation would do as well, but a rank that does not come would find it in place of its own next one.
+    No collective is used, because a rank that does not come would meet it in place of its own next one.
     """
     if world_size() == 1:
         return True
     patience = PATIENCE_S if patience_s is None else patience_s
     answer: list[bool] = []
-    # A store that accepts and never answers must not hold the training.
+    # A store that accepts and never answers must not block the training.
     thread = threading.Thread(target=lambda: answer.append(_ask(name, patience)), name="trainmon-replay", daemon=True)
     thread.start()
     thread.join(patience + _STORE_S)
@@ -47,5 +47,5 @@ def _ask(name: str, patience_s: float) -> bool:
             time.sleep(_PAUSE_S)
         return bool(store.compare_set("answer", "", _STAY.decode()) == _GO)
     except Exception:
-        # The store went: nobody can be met.
+        # The store has ended: no meeting is possible.
         return False

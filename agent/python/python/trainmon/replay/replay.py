@@ -1,4 +1,4 @@
-"""Keeps the latest steps of one watch, and runs one of them again when the monitor says so."""
+"""Keeps the latest steps of one watch, and replays one of them when the monitor requests it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIB = 1 << 20
 
 
 class StepIsOver(BaseException):
-    """A step that is run again has come to the optimizer. Passes through whatever the loop catches."""
+    """A replayed step has reached the optimizer. A `BaseException`, so that loops do not catch it."""
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__("trainmon runs this step again, up to here")
@@ -37,11 +37,11 @@ class StepIsOver(BaseException):
 
 
 class _NotRunError(Exception):
-    """Why a step is not run again."""
+    """The reason why a step is not replayed."""
 
 
 class Replay:
-    """The latest steps of a watch, as they began. One can be run again, and leaves no trace."""
+    """The latest steps of a watch, as they began. A replay leaves no trace."""
 
     def __init__(
         self,
@@ -52,31 +52,31 @@ class Replay:
         loss_scale: LossScale,
         begin_anew: Callable[[], None],
     ) -> None:
-        """`begin_anew`: what a watch does when a step begins, without its end."""
+        """`begin_anew`: what a watch does at the begin of a step, without its end."""
         self._monitor = monitor
         self._guard = guard
         self._framework = framework
         self._captures = captures
         self._loss_scale = loss_scale
         self._begin_anew = begin_anew
-        #: Those of DDP.
+        #: DDP's wrappers.
         self._wrappers = list(ddp_wrappers(framework.job.models))
         self._modules: list[torch.nn.Module] = []
         self._kept: dict[int, KeptStep] = {}
-        #: The step in progress, once its first call has come.
+        #: The step in progress, after its first call.
         self._open: KeptStep | None = None
         self._has_said_size = self._is_closed = False
-        #: Whether a step is run again now, and its losses so far.
+        #: Whether a replay runs now, and its losses so far.
         self.is_running = False
         self._losses: list[torch.Tensor] = []
 
     def also_of(self, modules: Sequence[torch.nn.Module]) -> None:
-        """Parameters and buffers of these are put back, too."""
+        """Also restores parameters and buffers of these modules."""
         self._modules += [one for one in modules if not any(one is other for other in self._modules)]
 
     @property
     def steps_kept(self) -> int:
-        """How many can be run again, with the one in progress."""
+        """The number of steps that can be replayed, including the one in progress."""
         return len({id(one) for one in (*self._kept.values(), self._open) if one is not None})
 
     # The loop's calls.
@@ -88,8 +88,8 @@ class Replay:
         keywords: dict[str, Any],
         again: Callable[..., Any] | None = None,
     ) -> Any:
-        """Calls it, and keeps the call with its step. Before the first call of a step another one is run again, if that
-        is due. `again`: what is called then, where the function is only a part of it."""
+        """Calls it, and keeps the call with its step. Before the first call of a step another one is replayed, if due.
+        `again`: the function to call in a replay, if it contains more than this one."""
         if not self.is_running and not self._is_closed:
             given = self._guard.run("replay", lambda: self._keep(again or function, arguments, keywords))
             if given is None:
@@ -122,17 +122,15 @@ class Replay:
             self._has_said_size = True
             size = max(1, values.bytes // _MIB)
             most = self._monitor.settings().kept_steps
-            self._monitor.say(
-                "info", f"the latest {most} steps are kept, to be run again: {size} MiB each, and the batch"
-            )
+            self._monitor.say("info", f"the latest {most} steps are kept for replay: {size} MiB each, plus the batch")
         return kept
 
     def step_is_over(self) -> None:
-        """The next call is of another step."""
+        """Registers that the next call belongs to another step."""
         self._open = None
 
     def loss_went_back(self, loss: Any) -> None:
-        """A backward pass began from this, or these. Never raises."""
+        """Registers the tensors from which a backward pass began. Never raises."""
         losses = self._losses if self.is_running else None if self._open is None else self._open.losses
         if losses is None:
             return
@@ -141,24 +139,24 @@ class Replay:
                 losses.append(one.detach().clone())
 
     def _forget(self) -> None:
-        """It failed, and was told to have: memory is given back, and no rank counts on this one."""
+        """Discards the steps after a reported failure: frees their memory, and informs the monitor."""
         if self._kept:
             self._monitor.forget_steps()
             self._kept.clear()
         self._open = None
 
     def close(self) -> None:
-        """Keeps nothing any more."""
+        """Stops keeping steps."""
         self._is_closed = True
         self._forget()
 
-    # Running one again.
+    # Replay.
 
     def _run_due(self) -> None:
         ticket = self._captures.take()
         if ticket is None:
             return
-        why: str | None = "it was interrupted"
+        why: str | None = "the replay was interrupted"
         replayed = None
         try:
             replayed = self._run(ticket, self._ready(ticket))
@@ -166,14 +164,14 @@ class Replay:
         except _NotRunError as error:
             why = str(error)
         except Exception as error:
-            why = f"it raised {type(error).__name__} when it was run again: {error}"
+            why = f"the replay raised {type(error).__name__}: {error}"
         finally:
             self._captures.end(why, replayed)
 
     def _ready(self, ticket: CaptureTicket) -> KeptStep:
         kept = self._kept.get(ticket.step)
         if kept is None:
-            raise _NotRunError("this rank does not keep the step any more")
+            raise _NotRunError("this rank no longer keeps the step")
         why = kept.why_not or kept.values.why_not() or self._why_not_here()
         if why is not None:
             raise _NotRunError(why)
@@ -182,7 +180,7 @@ class Replay:
     def _run(self, ticket: CaptureTicket, kept: KeptStep) -> tuple[bool | None, bool]:
         tensors = self._tensors()
         with contextlib.ExitStack() as back:
-            # In the other order it is put back.
+            # Restored in reverse order.
             back.callback(random_states())
             back.callback(Values(tensors).put_back)
             back.callback(Buffers(self._all_modules()).put_back)
@@ -195,9 +193,9 @@ class Replay:
             if why is not None:
                 raise _NotRunError(why)
             back.callback(self._captures.stop)
-            # Last: a rank on which something failed does not come, and then none runs it.
+            # Last: a rank on which something failed does not come, and then none replays it.
             if not all_come(f"{ticket.number}/{kept.step}"):
-                raise _NotRunError("not every rank came to run it again within 30 s")
+                raise _NotRunError("not every rank was ready for the replay within 30 s")
             self._call_again(kept)
             self._captures.stop()
             gradients = [one.grad for one in tensors if one.grad is not None]
@@ -205,7 +203,7 @@ class Replay:
 
     @contextlib.contextmanager
     def _aside(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-        """What runs in here is no step: nothing of it is measured, and no optimizer steps."""
+        """Makes the block no step: nothing of it is measured, and no optimizer steps."""
         gradients = Gradients([one for one in tensors if one.requires_grad])
         is_over = register_optimizer_step_pre_hook(_end_before_step)
         self.is_running, self._losses = True, []
@@ -232,12 +230,14 @@ class Replay:
                 call.function(*(given_again(one) for one in call.arguments), **keywords)
         except StepIsOver as over:
             if over.optimizer is not None and not self._loss_scale.is_ours(over.optimizer):
-                raise _NotRunError("the step of another optimizer came first: what follows it is not run") from None
+                raise _NotRunError(
+                    "the step of another optimizer came first, and code after it is not replayed"
+                ) from None
         finally:
             for wrapper, syncs in zip(wrappers, before, strict=True):
                 wrapper.require_backward_grad_sync = syncs
 
-    # What it is about.
+    # Conditions.
 
     def _tensors(self) -> list[torch.Tensor]:
         return tensors_of(self._all_modules())
@@ -246,21 +246,21 @@ class Replay:
         return [*self._framework.job.models, *self._modules]
 
     def _why_not_here(self) -> str | None:
-        """Why no step of this training is run again: something keeps a state that would not be put back."""
+        """The reason why no step of this training can be replayed: some state would not be restored."""
         modules = [one for model in self._all_modules() for one in model.modules()]
         if any(type(one).get_extra_state is not torch.nn.Module.get_extra_state for one in modules):
             return "a module has a state besides parameters and buffers (`get_extra_state`)"
         if any(state is not None for one in self._wrappers for state, _ in getattr(one, "_comm_hooks", ())):
             return "a communication hook of DDP has a state of its own"
         if any(hasattr(one, "main_grad") for one in self._tensors()):
-            return "gradients gather in `main_grad`"
+            return "gradients accumulate in `main_grad`"
         return None
 
 
 def wrapped(
     replay: Replay, function: Callable[..., Any], again: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """The function, whose calls are kept. `again`: what is called where a step is run again."""
+    """The function, with its calls kept. `again`: the function to call in a replay."""
 
     @functools.wraps(function)
     def kept(*arguments: Any, **keywords: Any) -> Any:
@@ -272,7 +272,7 @@ def wrapped(
 def _end_before_step(
     optimizer: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Before any optimizer's step; with a closure, which computes the gradients, once that has been called."""
+    """Before any optimizer's step; with a closure, which computes the gradients, after its first call."""
 
     def end() -> None:
         raise StepIsOver(optimizer)
@@ -284,10 +284,10 @@ def _end_before_step(
 
 
 def _are_same(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool | None:
-    """Whether they have the same bits; None where there were none."""
+    """Whether they are bitwise equal; None if there were none."""
     if not first:
         return None
-    # An optimizer may call its closure again: the second time only the first call is made.
+    # An optimizer may call its closure again: in a replay only the first call is made.
     return 0 < len(again) <= len(first) and all(map(_is_same, first, again))
 
 

@@ -1,4 +1,4 @@
-"""The tensors that a step finds and leaves: kept, and put back to the bit."""
+"""The tensors that a step reads and changes: kept, and restored bitwise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainmon.signals.modules import version_of
 
 
 class Values:
-    """The contents of parameters and buffers at one moment, as far as this rank holds them. Copies lie in the host's
-    memory, in pages that a device can write to without the host's waiting."""
+    """The contents of parameters and buffers at one moment, as far as this rank holds them. Copies are in host memory
+    to which a device can write without the host's waiting."""
 
     def __init__(
         self, tensors: Sequence[torch.Tensor], before: Values | None = None, spare: Values | None = None
     ) -> None:
         """`before`: those of an earlier moment: frozen parameters that were not written since are not copied again.
-        `spare`: others whose memory may be used."""
+        `spare`: others whose memory may be reused."""
         self._kept: dict[int, _Kept] = {}
         sources, places = [], []
         for tensor in tensors:
@@ -35,11 +35,11 @@ class Values:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the copies, of each once."""
+        """Bytes of the copies, each counted once."""
         return sum(one.copy.nbytes for one in self._kept.values())
 
     def why_not(self) -> str | None:
-        """Why they cannot be put back; None if they can."""
+        """The reason why they cannot be restored; None if they can."""
         for one in self._kept.values():
             own = local_part(one.tensor.detach())
             if own.shape != one.copy.shape or own.dtype != one.copy.dtype:
@@ -57,16 +57,16 @@ class Values:
 
 
 class _Kept:
-    """One tensor, and a copy of what it held."""
+    """One tensor, and a copy of its earlier contents."""
 
     def __init__(self, tensor: torch.Tensor, copy: torch.Tensor, address: int, version: int | None) -> None:
         self.tensor, self.copy = tensor, copy
         self._address, self._version = address, version
-        #: Whether the copy is of several moments.
+        #: Whether the copy belongs to several moments.
         self.is_shared = False
 
     def is_of(self, tensor: torch.Tensor, own: torch.Tensor) -> bool:
-        """Whether the tensor holds this still; the copy is of another moment too, then."""
+        """Whether the tensor is unchanged; the copy then belongs to another moment too."""
         is_same = self._version is not None and (self._address, self._version) == (own.data_ptr(), version_of(own))
         is_same = is_same and tensor is self.tensor and (not own.is_cpu or _sample(own).equal(_sample(self.copy)))
         self.is_shared |= is_same
@@ -74,21 +74,20 @@ class _Kept:
 
 
 class Buffers:
-    """Which tensors stand in the modules' buffers: a forward pass may put others there."""
+    """The tensors in the modules' buffers: a forward pass may replace them."""
 
     def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
         every = [one for module in modules for one in module.modules()]
         self._held = [(one, name, tensor) for one in every for name, tensor in one._buffers.items()]
 
     def put_back(self) -> None:
-        """They stand there again."""
+        """Restores them."""
         for module, name, tensor in self._held:
             module._buffers[name] = tensor
 
 
 class Gradients:
-    """The gradients that stand in the parameters between two steps. While something else runs they are none, or
-    zeros."""
+    """The gradients in the parameters between two steps. While other code runs they are None, or zeros."""
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self._parameters = list(parameters)
@@ -99,7 +98,7 @@ class Gradients:
             one.zero_()
 
     def put_back(self) -> None:
-        """They are what they were, in the same memory."""
+        """Restores them, in the same memory."""
         for place, contents in self._contents:
             place.copy_(contents)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
@@ -107,7 +106,7 @@ class Gradients:
 
 
 def tensors_of(modules: Sequence[torch.nn.Module]) -> list[torch.Tensor]:
-    """Parameters and buffers of the modules, each once; those that have no memory yet are left out."""
+    """Parameters and buffers of the modules, each once, without those that have no memory yet."""
     found: dict[int, torch.Tensor] = {}
     for one in _all(modules):
         if not isinstance(one, torch.nn.parameter.UninitializedTensorMixin):
@@ -127,13 +126,13 @@ def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """A few elements: a write through `.data`, which torch does not count, changes most as a rule."""
+    """A few elements: a write through `.data`, which torch does not count, usually changes most."""
     flat = tensor.detach().flatten()
     return flat[:: max(1, flat.numel() // 16)]
 
 
 def _is_frozen(tensor: torch.Tensor) -> bool:
-    """Not so a buffer: batch normalisation writes its running means without torch's counting it."""
+    """Never a buffer: batch normalisation writes its running means without torch's count."""
     return isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
 
 
@@ -148,5 +147,5 @@ def _place_for(own: torch.Tensor, spare: torch.Tensor | None) -> torch.Tensor:
 def _copy(places: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
         for place, source in zip(places, sources, strict=True):
-            # What a graph holds must not look written to: the contents are back before it is gone through.
+            # A graph's saved tensors must not appear written: the contents are restored before its backward.
             place.data.copy_(source, non_blocking=True)

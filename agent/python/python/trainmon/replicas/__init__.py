@@ -1,4 +1,4 @@
-"""Copies that several ranks hold of parameters and optimizer states: are they the same, bit by bit?"""
+"""Comparison of the copies that several ranks hold of parameters and optimizer states, bit by bit."""
 
 from trainmon.replicas.check import ReplicaCheck
 

@@ -1,4 +1,5 @@
-"""After some steps: takes the fingerprints of what other ranks hold copies of, and has them compared."""
+"""After some steps: computes the fingerprints of tensors with copies on other ranks, and submits them for
+comparison."""
 
 from __future__ import annotations
 
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
     import torch
 
 
-#: Between looks at what is under way, at the end.
+#: Seconds between queries of pending results, at the end.
 _PAUSE_S = 0.005
 
 
 @dataclass(slots=True, frozen=True)
 class _Look:
-    """What this rank holds of a group's copies at one moment."""
+    """This rank's copies of a group at one moment."""
 
     copies: Sequence[Copy]
     arriving: Arriving
 
     def then(self, later: _Look) -> _Look:
-        """This one and a later one."""
+        """This snapshot, followed by a later one."""
 
         def both() -> Sequence[int | None] | None:
             first, second = self.arriving(), later.arriving()
@@ -45,7 +46,7 @@ class _Look:
 
 
 class Arrivals:
-    """What was computed on a device and is under way to the host: it is submitted in order, once it has arrived."""
+    """Fingerprints on their way from a device to the host: submitted in order, after arrival."""
 
     def __init__(self, submit: Callable[[Submission], None]) -> None:
         self._submit = submit
@@ -55,11 +56,11 @@ class Arrivals:
         return len(self._under_way)
 
     def add(self, submission: Submission) -> None:
-        """Behind what was added before."""
+        """Appends a submission."""
         self._under_way.append(submission)
 
     def hand_on(self) -> None:
-        """Submits what has arrived. Only the training's own thread knows when a device may be asked."""
+        """Submits what has arrived. Only the training's own thread knows when a device may be queried."""
         while self._under_way:
             found = self._under_way[0].arriving()
             if found is None:
@@ -69,13 +70,13 @@ class Arrivals:
 
 
 class ReplicaCheck:
-    """Of one watch. What no other rank holds a copy of is not read; where there are no copies there is no thread.
+    """The check of one watch. Tensors without a copy on another rank are not read; without copies there is no thread.
 
-    Parameters are looked at before the optimizer's step and after it, states after it. What was changed at rest (a bit
-    of the memory) differs alone before the update; the gradients of the step carry it to others.
+    Parameters are checked before the optimizer's step and after it, states after it. A value that changed at rest (a
+    bit flip in memory) is the only difference before the update; the gradients of the step spread it.
 
     Cost: in one step of `replica_interval`, two passes over the parameters and one over the states that have copies,
-    when nobody writes them. The comparison goes on beside the training.
+    when nothing writes them. The comparison runs beside the training.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ReplicaCheck:
         settings: Settings,
         kernels: Callable[[torch.device], Any],
     ) -> None:
-        """`kernels`: ours of a device, None where there are none in use."""
+        """`kernels`: trainmon's of a device, None if none are in use."""
         self._monitor = monitor
         self._framework = framework
         self._parameters = parameters
@@ -95,21 +96,21 @@ class ReplicaCheck:
         self._votes: ReplicaVotes | None = None
         self._device: Any = None
         self._last: int | None = None
-        #: The step whose parameters were looked at before its update, and what was found, by group.
+        #: The step whose parameters were checked before its update, and their snapshots, by group.
         self._before: tuple[int, dict[tuple[int, ...], _Look]] = (-1, {})
         self._arrivals = Arrivals(lambda one: self._open().submit(one))
 
     def before_step(self) -> None:
-        """The optimizer is about to step."""
+        """Checks before the optimizer's step."""
         step = self._monitor.step
         if not self._is_due(step) or is_capturing():
             return
         self._before = step, self._looks((Content.VALUES,), Kind.PARAM_ORIGIN)
 
     def after_step(self) -> None:
-        """The optimizer has stepped."""
+        """Checks after the optimizer's step."""
         if is_capturing():
-            # A graph is recorded: nothing of ours belongs into it, and no device may be asked how far it is.
+            # A graph is recorded: it must not contain our work, and no device may be queried.
             return
         self._arrivals.hand_on()
         step = self._monitor.step
@@ -127,7 +128,7 @@ class ReplicaCheck:
         return self._interval != 0 and step % self._interval == 0 and step != self._last
 
     def _looks(self, contents: Sequence[Content], values: int) -> dict[tuple[int, ...], _Look]:
-        """What there is now, by group; `values`: as what parameters are told."""
+        """The current contents, by group; `values`: the kind of parameters' values."""
         by_group: dict[tuple[int, ...], list[tuple[Copy, torch.Tensor]]] = {}
         for ranks, copy, tensor in self._held(contents, values):
             by_group.setdefault(ranks, []).append((copy, tensor))
@@ -139,7 +140,7 @@ class ReplicaCheck:
     def _held(
         self, contents: Sequence[Content], values_are: int
     ) -> Iterator[tuple[tuple[int, ...], Copy, torch.Tensor]]:
-        """What has copies, in model order: each parameter, then its states."""
+        """The tensors with copies, in model order: each parameter, then its states."""
         from trainmon.frameworks.plain import is_lazy
 
         framework = self._framework
@@ -158,7 +159,7 @@ class ReplicaCheck:
                     yield from ((ranks, copy, part) for ranks in groups)
 
     def _fingerprints(self, tensors: Sequence[torch.Tensor]) -> Arriving:
-        """Those on the host are read now."""
+        """The fingerprints; those on the host are computed now."""
         host = [place for place, one in enumerate(tensors) if one.is_cpu]
         found: list[int | None] = [None] * len(tensors)
         read = self._monitor.fingerprints([tensors[place] for place in host])
@@ -193,7 +194,7 @@ class ReplicaCheck:
         return self._votes
 
     def close(self, seconds: float) -> None:
-        """Waits for what is under way, at most this long."""
+        """Waits for pending results, at most this long."""
         deadline = time.monotonic() + seconds
         while self._arrivals and not is_capturing() and time.monotonic() < deadline:
             self._arrivals.hand_on()
@@ -215,8 +216,8 @@ def _copy_of_state(parameter: Parameter, name: str) -> Copy:
 
 
 def operations_of(ranks: Sequence[int]) -> str:
-    """How many operations the groups of exactly these ranks have made, as torch counts them: the same number on every
-    rank that is at the same place of the training, whenever it was watched from."""
+    """The number of operations of the groups of exactly these ranks, as torch counts them: the same on every rank at
+    the same place of the training, whenever it was watched from."""
     from torch.distributed import distributed_c10d
 
     wanted = set(ranks)

@@ -1,14 +1,13 @@
 """One comparison of one group of ranks, through a key-value store.
 
-Hierarchical: a rank shows one hash of all its fingerprints. The first to come leaves it in a key; each other gets that
-key's value in the same call, and knows whether it holds the same. Only where one does not, a flag is raised, ranks
-count themselves to the hash they have, and the first rank of each hash shows its fingerprints. Nobody waits for another
-rank.
+Hierarchical: a rank publishes one hash of all its fingerprints. The first to come stores it in a key; each other gets
+that key's value in the same call, and knows whether it holds the same. Only after a difference, a flag is set, ranks
+count themselves under the hash they have, and the first rank of each hash publishes its fingerprints. No rank waits for
+another.
 
-| | by each rank | keys left for three more comparisons |
-|---|---|---|
-| all the same | one `compare_set`, one `add`, one to three `check` | two |
-| one differs | two `add`, one `set` more; eight bytes per copy from one rank per hash, of eight hashes at most | |
+If all are the same, each rank makes one `compare_set`, one `add` and one to three `check`; two keys are left for three
+more comparisons. If one differs, each rank makes two `add` and one `set` more, and one rank per hash, of at most eight
+hashes, publishes eight bytes per copy.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from trainmon.ranks.default_store import get_all
 from trainmon.ranks.surroundings import Clock
 from trainmon.replicas.verdict import Copy, Variant, Verdict, digest_of, judge, packed, unpacked
 
-#: Camps whose fingerprints are shown: where every rank is on its own, the store must not be flooded.
+#: Variants whose fingerprints are published: if every rank differs, the store must not be flooded.
 MOST_VARIANTS = 8
-#: Members of a variant that give their number.
+#: Members of a variant that publish their number.
 _MOST_MEMBERS = 32
-#: The rank in charge waits so long for the others to count themselves.
+#: Seconds that the rank in charge waits for the others to count themselves.
 PATIENCE_S = 10.0
-#: After so long another takes its place.
+#: Seconds after which another rank takes charge.
 _SUBSTITUTE_S = 5.0
 
 
 class Store(Protocol):
-    """What is used of torch's stores."""
+    """The methods of torch's stores that are used."""
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
     def add(self, key: str, amount: int, /) -> int: ...
@@ -46,7 +45,7 @@ class Store(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Shown:
-    """What one rank holds after a step."""
+    """One rank's contents after a step."""
 
     step: int
     copies: Sequence[Copy]
@@ -54,7 +53,7 @@ class Shown:
 
 
 class Comparison:
-    """One rank's part in it. Used from one thread."""
+    """One rank's part in a comparison. Used from one thread."""
 
     def __init__(self, store: Store, prefix: str, rank: int, ranks: Sequence[int], shown: Shown, clock: Clock) -> None:
         self._clock = clock
@@ -65,17 +64,17 @@ class Comparison:
         self._ranks = ranks
         self._digest = digest_of(shown.fingerprints)
         self._made_keys: list[str] = []
-        self._is_first_of_camp = False
+        self._is_first_of_variant = False
         self._joined: float | None = None
         self._patient_until = 0.0
         self._is_in_charge = False
         self.is_over = False
-        """Whether a verdict was reached here, or was not to be had."""
-        #: Whether the other variants had their time and did not come.
+        """Whether a verdict was reached here, or is impossible."""
+        #: Whether the other variants did not come in time.
         self._is_late = False
 
     def cast(self) -> None:
-        """Shows this rank's hash of hashes."""
+        """Publishes this rank's hash of hashes."""
         own = f"{self._digest}:{self._rank}"
         found = self._store.compare_set(self._key("first"), "", own).decode()
         if found == own:
@@ -83,27 +82,28 @@ class Comparison:
         is_same = found.partition(":")[0] == self._digest
         if not is_same:
             self._store.set(self._key("differs"), "1")
-        # After the flag: once everybody has counted itself, no flag means no difference.
+        # After the flag: once every rank has counted itself, no flag means no difference.
         self._store.add(self._key("cast"), 1)
         if not is_same:
             self._join()
 
     def cast_by(self) -> int | None:
-        """How many ranks have shown theirs; None where the comparison's first rank has deleted its keys."""
+        """The number of ranks that have published theirs; None after the comparison's first rank has deleted its
+        keys."""
         return self._store.add(self._key("cast"), 0) if self._store.check([self._key("cast")]) else None
 
     @property
     def is_disputed(self) -> bool:
-        """Whether a difference is known of here."""
+        """Whether a difference is known here."""
         return self._joined is not None
 
     @property
     def awaits_verdict(self) -> bool:
-        """Whether later comparisons are to wait for this one."""
+        """Whether later comparisons must wait for this one."""
         return self.is_disputed and not (self.is_over or self._is_late)
 
     def look(self) -> None:
-        """Finds out whether some rank holds something else; if so this one counts itself."""
+        """Checks whether some rank has a different hash; if so this one counts itself."""
         if not self.is_disputed and self._store.check([self._key("differs")]):
             self._join()
 
@@ -114,21 +114,21 @@ class Comparison:
         if number <= _MOST_MEMBERS:
             self._store.set(self._key(f"member/{self._digest}/{number}"), str(self._rank))
         if number == 1:
-            self._is_first_of_camp = True
+            self._is_first_of_variant = True
             variant = self._store.add(self._key("variants"), 1)
             if variant <= MOST_VARIANTS:
                 self._store.set(
                     self._key(f"variant/{variant}"), self._digest.encode() + packed(self.shown.fingerprints)
                 )
-        # After all that is read: once everybody has joined, nothing is missing.
+        # After everything that others read: once every rank has joined, nothing is missing.
         self._store.add(self._key("joined"), 1)
-        # Somebody else sees to it.
-        self.is_over = not (self._is_first_of_camp or self._rank == self._ranks[0])
+        # Another rank is in charge.
+        self.is_over = not (self._is_first_of_variant or self._rank == self._ranks[0])
 
     def judge(self, is_last: bool) -> Verdict | None:
-        """By the rank in charge: the verdict, once the ranks have counted themselves or their time is up. That is the
-        lowest rank, or the first of a variant if that one does not answer. Where only this rank's variant is known by
-        then, the others get more time, unless it `is_last`."""
+        """On the rank in charge: the verdict, once the ranks have counted themselves or their time is up. The rank in
+        charge is the lowest one, or the first of a variant if that one does not answer. If only this rank's variant is
+        known by then, the others get more time, unless it `is_last`."""
         if not self.take_charge():
             return None
         are_all_here = self._store.add(self._key("joined"), 0) >= len(self._ranks)
@@ -142,7 +142,7 @@ class Comparison:
         return verdict
 
     def take_charge(self) -> bool:
-        """Whether the verdict is to come from this rank."""
+        """Whether the verdict must come from this rank."""
         if self._joined is None or self.is_over:
             return False
         if self._is_in_charge:
@@ -159,7 +159,7 @@ class Comparison:
         return self._is_in_charge
 
     def _variants(self) -> list[Variant]:
-        """In few calls: on a connection that is idle each may wait some 40 ms for a packet's acknowledgement."""
+        """In few calls: on an idle connection each may wait some 40 ms for a packet's acknowledgement."""
         numbers = range(1, min(self._store.add(self._key("variants"), 0), MOST_VARIANTS) + 1)
         shown = [one for one in self._read([f"variant/{number}" for number in numbers]) if one is not None]
         variants = []
@@ -174,7 +174,7 @@ class Comparison:
         return variants
 
     def _read(self, names: list[str]) -> list[bytes | None]:
-        """The keys' values, None for those that are not there (asking for one would wait for it)."""
+        """The keys' values, None for missing ones (reading one would wait for it)."""
         keys = [self._key(name) for name in names]
         if not keys:
             return []
@@ -186,7 +186,7 @@ class Comparison:
         self._made_keys += [key for key in keys if key not in self._made_keys]
 
     def retire(self) -> None:
-        """Deletes the keys that are this rank's to delete: nobody looks at them any more."""
+        """Deletes this rank's keys, which have no readers any more."""
         for key in self._made_keys:
             self._store.delete_key(self._key(key))
         self._made_keys.clear()

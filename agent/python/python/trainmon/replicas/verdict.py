@@ -1,4 +1,4 @@
-"""What the ranks' fingerprints say when they are not all the same: which copy differs first, and on which ranks."""
+"""The verdict on fingerprints that differ: the first copy that differs, and its ranks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from trainmon.common.names import listed
 
-#: Ranks that a message names, and copies.
+#: The numbers of ranks and of copies named in a message.
 _MOST_RANKS, _MOST_COPIES = 8, 12
 
 
 class Copy(NamedTuple):
-    """What is compared: one tensor of one rank."""
+    """A compared tensor of one rank."""
 
     kind: int
-    """Of a parameter `PARAM_ORIGIN` before the optimizer's step, `PARAM_UPDATED` after it."""
+    """For a parameter `PARAM_ORIGIN` before the optimizer's step, `PARAM_UPDATED` after it."""
     name: str
     vpp_stage: int
 
@@ -37,12 +37,12 @@ class Variant:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """How copies differ."""
+    """The difference between copies."""
 
     first: int
-    """The place of the first that differs."""
+    """The index of the first one that differs."""
     differing: int
-    """Of how many tensors copies differ on some rank."""
+    """The number of tensors whose copies differ on some rank."""
     message: str
 
 
@@ -52,7 +52,7 @@ def digest_of(fingerprints: Sequence[int]) -> str:
 
 
 def packed(fingerprints: Sequence[int]) -> bytes:
-    """Eight bytes each, the lowest first."""
+    """Eight bytes each, lowest first."""
     numbers = array.array("Q", fingerprints)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -60,7 +60,7 @@ def packed(fingerprints: Sequence[int]) -> bytes:
 
 
 def unpacked(found: bytes) -> Sequence[int]:
-    """The fingerprints that `packed` made bytes of."""
+    """The fingerprints in the format of `packed`."""
     numbers = array.array("Q")
     numbers.frombytes(found)
     if sys.byteorder == "big":
@@ -69,8 +69,8 @@ def unpacked(found: bytes) -> Sequence[int]:
 
 
 def judge(variants: Sequence[Variant], copies: Sequence[Copy], step: int, ranks: int) -> Verdict | None:
-    """Names the first copy that differs. With a majority the others are wrong; without one it cannot be told who is.
-    None where fewer than two variants are known."""
+    """Names the first copy that differs. With a majority the others are wrong; without one neither side is. None if
+    fewer than two variants are known."""
     if len(variants) < 2:
         return None
     ordered = sorted(variants, key=lambda variant: (-variant.votes, variant.members))
@@ -94,7 +94,7 @@ def judge(variants: Sequence[Variant], copies: Sequence[Copy], step: int, ranks:
     else:
         sides = " and ".join(_named([variant]) for variant in [reference, *wrong][:2])
         who = f"{what} differs between {sides}: neither has a majority of {ranks} ranks"
-    # A parameter that differs before the update and after it is one.
+    # A parameter that differs before the update and after it counts once.
     differing = list(dict.fromkeys(_what(copies[place]) for place in places))
     tensors = len({_what(copy) for copy in copies})
     rest = listed(differing[1:], _MOST_COPIES)

@@ -17,30 +17,31 @@ from trainmon.ranks.surroundings import PROCESS, Surroundings
 from trainmon.replicas.comparison import Comparison, Shown
 from trainmon.replicas.verdict import Copy, Verdict
 
-#: A difference that another rank found is looked for so long after an own showing, and with each later one.
+#: Seconds after publishing at which to check for differences that other ranks found, and again with each later
+#: comparison.
 _LOOKS_S = (1.0, 4.0, 15.0)
 #: Comparisons of a group that are kept open for ranks that are behind.
 _MOST_OPEN = 4
-#: When there are so many, this one included, every rank has had its time.
+#: The number of comparisons, this one included, after which every rank has had its time.
 _SETTLED = 3
-#: Between looks while something is under way.
+#: Seconds between checks while something is pending.
 _PAUSE_S = 0.1
-#: The end of a watch waits so long for the ranks that have not shown theirs.
+#: Seconds that the end of a watch waits for ranks that have not published theirs.
 _AT_END_S = 1.0
-#: Comparisons in which ranks are missing before that is said.
+#: The number of comparisons with missing ranks before a warning.
 _UNHEARD = 3
 
-#: Gives the fingerprints once they are known; None before. Never waits.
+#: Returns the fingerprints once they are known; None before. Never waits.
 Arriving = Callable[[], Sequence[int | None] | None]
 
 
 @dataclass(slots=True)
 class Submission:
-    """What one rank holds after a step, of what one group of ranks has copies of."""
+    """One rank's contents after a step, for one group of ranks."""
 
     ranks: tuple[int, ...]
     moment: str
-    """The step and how many operations the group has made: ranks that are not at the same place are not compared."""
+    """The step and the number of the group's operations: ranks at different places are not compared."""
     step: int
     copies: Sequence[Copy]
     arriving: Arriving
@@ -54,21 +55,21 @@ class _Group:
     prefix: str
     copies: Sequence[Copy] = ()
     names: int = 0
-    """A hash of what the copies are of."""
+    """A hash of the copies' names."""
     open: deque[tuple[Comparison, list[float]]] = field(default_factory=deque)
-    """With when each is to be looked at."""
+    """With the times of the next checks."""
     standing: Verdict | None = None
-    """The difference that was told and goes on."""
+    """The reported difference that persists."""
     standing_copy: Copy | None = None
     found_at: int = -1
-    """The last step in which something differed."""
+    """The last step with a difference."""
     findings: int = 0
     unheard: int = 0
     has_said: bool = False
 
 
 class ReplicaVotes(StoreThread[Submission]):
-    """Compares, on a thread of its own, what `submit` is given. Nobody waits for another rank, and nothing raises."""
+    """Compares the submissions, on a thread of its own. No rank waits for another, and no method raises."""
 
     thread_name = "replicas"
 
@@ -76,9 +77,9 @@ class ReplicaVotes(StoreThread[Submission]):
         super().__init__(surroundings, OwnStore())
         self._monitor = monitor
         self._rank = rank
-        #: Another one for the next watch over the same parameters, the same on every rank.
+        #: Different for the next watch over the same parameters, the same on every rank.
         self._label = f"{label}/{surroundings.comparisons.next(label)}"
-        #: Whether there is something that was not looked at yet.
+        #: Whether there is a submission that was not processed yet.
         self._is_fresh = False
         self._groups: dict[tuple[int, ...], _Group] = {}
         self._closed_at = 0.0
@@ -86,13 +87,13 @@ class ReplicaVotes(StoreThread[Submission]):
     # Called from the training.
 
     def submit(self, submission: Submission) -> None:
-        """Takes what is to be compared; at once."""
+        """Accepts a submission, without waiting."""
         with self._changed:
             self._is_fresh = True
             self._submit(submission)
 
     def close(self, seconds: float) -> None:
-        """Waits for the ranks that are about to show theirs, a second at most; where copies differ, for the verdict, at
+        """Waits for the ranks that are about to publish theirs, a second at most; if copies differ, for the verdict, at
         most this long."""
         self.stop(seconds)
 
@@ -108,11 +109,11 @@ class ReplicaVotes(StoreThread[Submission]):
         self._groups.clear()
 
     def _await_work(self) -> bool:
-        """Sleeps until something is submitted, a look is due, or the thread is to end."""
+        """Sleeps until something is submitted, a check is due, or the thread must end."""
         with self._changed:
             if self._stop_at is not None:
                 if not self._is_fresh:
-                    # The other ranks have their time.
+                    # Gives the other ranks time.
                     self._clock.wait(self._changed, _PAUSE_S)
             elif not self._is_fresh:
                 self._clock.wait(self._changed, self._until_next_look())
@@ -120,14 +121,14 @@ class ReplicaVotes(StoreThread[Submission]):
         return True
 
     def _until_next_look(self) -> float | None:
-        """Seconds; None where nothing is under way."""
+        """Seconds; None if nothing is pending."""
         if self._submitted:
             return _PAUSE_S
         looks = [looks[0] for group in self._groups.values() for _, looks in group.open if looks]
         return max(0.0, min(looks) - self._clock.now()) if looks else None
 
     def _is_done(self) -> bool:
-        """Whether the thread is to end: nothing is disputed, and the other ranks have shown theirs or had time."""
+        """Whether the thread must end: nothing is disputed, and the other ranks have published theirs or had time."""
         now = self._clock.now()
         if self._stop_at is None:
             return False
@@ -142,7 +143,7 @@ class ReplicaVotes(StoreThread[Submission]):
         groups = [group for group in self._groups.values() if group.open]
         if any((heard := group.open[-1][0].cast_by()) is not None and heard < len(group.ranks) for group in groups):
             return False
-        # A rank raises its flags in the order of its steps, each before it counts itself: all are up by now.
+        # A rank sets its flags in the order of its steps, each before it counts itself: all are set by now.
         comparisons = [comparison for group in groups for comparison, _ in group.open]
         for comparison in comparisons:
             comparison.look()
@@ -182,14 +183,14 @@ class ReplicaVotes(StoreThread[Submission]):
         for _, looks in group.open:
             looks.insert(0, now)
         group.open.append((comparison, [now + after for after in _LOOKS_S]))
-        # A rank that stood in for the lowest one ends the alert that it raised.
+        # A rank that replaced the lowest one ends the alert that it raised.
         if len(group.open) >= _SETTLED and (self._rank == group.ranks[0] or group.standing is not None):
             self._settle(group, group.open[-_SETTLED][0])
         while len(group.open) > _MOST_OPEN:
             group.open.popleft()[0].retire()
 
     def _look(self, group: _Group, now: float) -> None:
-        """Finds out what others hold, where that is due."""
+        """Reads the other ranks' results if due."""
         is_ending = self._stop_at is not None
         for comparison, looks in group.open:
             if not comparison.is_disputed and (is_ending or (looks and looks[0] <= now)):
@@ -200,18 +201,18 @@ class ReplicaVotes(StoreThread[Submission]):
             for place, (comparison, _) in enumerate(group.open)
             if comparison.is_disputed and not comparison.is_over
         ]
-        # A rank raises its flags in the order of its steps: what differs now may have begun at an earlier one.
+        # A rank sets its flags in the order of its steps: a difference now may have begun at an earlier one.
         for comparison, _ in list(group.open)[: max(under_way, default=0)]:
             comparison.look()
 
     def _judge(self, group: _Group, now: float) -> None:
-        """Tells the verdicts in the order of the steps: the alert names the first that differs."""
+        """Reports the verdicts in the order of the steps: the alert names the first difference."""
         is_earlier_open = False
         for comparison, looks in group.open:
             if not comparison.is_disputed or comparison.is_over:
                 continue
             if is_earlier_open:
-                # Nobody is to take this rank's place because of an earlier comparison.
+                # An earlier comparison must not make another rank take charge.
                 comparison.take_charge()
                 continue
             verdict = comparison.judge(is_last=self._stop_at is not None)
@@ -221,7 +222,7 @@ class ReplicaVotes(StoreThread[Submission]):
             is_earlier_open = is_earlier_open or comparison.awaits_verdict
 
     def _settle(self, group: _Group, comparison: Comparison) -> None:
-        """Ends an alert whose copies agree again, and says once that ranks do not take part."""
+        """Ends an alert whose copies agree again, and warns once of missing ranks."""
         heard = None if comparison.is_disputed else comparison.cast_by()
         if heard is None:
             return
@@ -236,7 +237,7 @@ class ReplicaVotes(StoreThread[Submission]):
             group.has_said = True
             self._monitor.say(
                 "info",
-                f"copies of parameters are compared on {heard} of {len(group.ranks)} ranks: the others are not "
+                f"copies of parameters are compared on only {heard} of {len(group.ranks)} ranks: the others are not "
                 "watched, watched since another step, gone, or hold other tensors",
                 None,
             )
@@ -257,7 +258,7 @@ class ReplicaVotes(StoreThread[Submission]):
     def _tell_end(self, group: _Group, comparison: Comparison) -> None:
         first = group.standing_copy
         step, findings = comparison.shown.step, group.findings
-        # Copies that agreed before the difference was there end nothing.
+        # Copies that agreed before the difference appeared end no alert.
         if first is None or step <= group.found_at:
             return
         message = f"ReplicaMismatch: the copies of all ranks are the same again after step {step}, {findings} findings"
@@ -267,9 +268,9 @@ class ReplicaVotes(StoreThread[Submission]):
         raise_or_end(False, findings, step, first.kind, first.name, first.vpp_stage, 0, message)
 
     def _say(self, why: str, hint: str | None) -> None:
-        self._monitor.say("info", f"copies of parameters on several ranks are not compared: {why}", hint)
+        self._monitor.say("info", f"cannot compare copies of parameters on several ranks: {why}", hint)
 
 
 def _prefix(ranks: Sequence[int], label: str) -> str:
-    """Where the keys of these ranks' comparisons are."""
+    """The prefix of the keys of these ranks' comparisons."""
     return f"{digest_of_ranks(ranks)}/{label}"

@@ -1,1 +1,1 @@
-"""What is measured of a training: gradients, moments, activations, losses, scalars, features, structure."""
+"""The measured signals of a training: gradients, moments, activations, losses, scalars, features, structure."""

@@ -1,4 +1,4 @@
-"""Tensors that a script has measured by name, as rows of the file `adhoc`."""
+"""Tensors that a script measures by name, as rows of the file `adhoc`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AdhocTensors:
-    """Knows the names that were given so far."""
+    """The tensors measured by name, with their ids."""
 
     def __init__(self, monitor: Monitor, measurer: Measurer) -> None:
         self._monitor = monitor
@@ -23,7 +23,7 @@ class AdhocTensors:
         self._identities: dict[str, int] = {}
 
     def measure(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
-        """Measures it now, on these ranks; on all where none is named."""
+        """Measures a tensor now, on these ranks; on all if none is named."""
         monitor = self._monitor
         asked = [ranks] if isinstance(ranks, int) else ranks
         if (asked and monitor.rank not in asked) or not monitor.collecting:

@@ -1,4 +1,4 @@
-"""The modules of a model whose hooks run: those that torch neither compiled nor scripted together with others."""
+"""The modules of a model whose hooks run: those that are neither inside a compiled nor inside a scripted module."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trainmon.common.settings import Settings
 if TYPE_CHECKING:
     from trainmon._trainmon import Monitor
 
-#: So many modules are named where some are passed over.
+#: The number of modules named in a message.
 _NAMED = 3
 
 
 def eager_modules(
     model: torch.nn.Module, monitor: Monitor, settings: Settings
 ) -> Iterator[tuple[str, str, torch.nn.Module]]:
-    """`(clean name, name shown, module)` of a model and everything in it that runs eagerly, children first named as in
-    `named_modules`. Of a wrapper and its module the latter, but where the names are msprobe's. Says which modules are
-    passed over since they are compiled or scripted."""
+    """`(clean name, name in the output, module)` of a model and everything in it that runs eagerly, children first
+    named as in `named_modules`. Of a wrapper and its module only the latter, except with msprobe's names. Logs which
+    modules are skipped because they are compiled or scripted."""
     naming = msprobes_names if settings.like_msprobe else own_names(model)
     compiled: list[str] = []
     scripted: list[str] = []
@@ -50,9 +50,9 @@ def eager_modules(
         monitor,
         "compiled",
         compiled,
-        "their inputs and outputs are where the module itself was wrapped by torch.compile",
+        "inputs and outputs of a module that torch.compile wraps are measured",
     )
-    _say(monitor, "scripted", scripted, "inputs and outputs of the scripted module itself are")
+    _say(monitor, "scripted", scripted, "inputs and outputs of the scripted module itself are measured")
 
 
 def _say(monitor: Monitor, kind: str, names: list[str], what_is: str) -> None:

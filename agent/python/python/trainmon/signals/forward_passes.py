@@ -1,6 +1,6 @@
-"""Which micro-batch of the step a forward call belongs to.
+"""The micro-batch of the step that a forward call belongs to.
 
-Calls alone do not tell: a module may be called several times in one micro-batch, and not at all in another.
+Calls alone do not determine it: a module may be called several times in one micro-batch, and not at all in another.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class _Chunk:
     """One model chunk in the step in progress."""
 
     calls: dict[int, int] = field(default_factory=dict)
-    """By the identity of a module around the whole chunk: its forward calls."""
+    """The number of forward calls, by the identity of a module around the whole chunk."""
     turns: int = 0
-    """How often a forward call came after a backward pass."""
+    """The number of forward calls that followed a backward pass."""
     is_inside: bool = False
     """Whether a module around the whole chunk is running."""
     has_gone_back: bool = False
-    """Whether a backward pass came since the last forward call."""
+    """Whether a backward pass has run since the last forward call."""
 
 
 class ForwardPasses:
     """Counts micro-batches, never more than the step has.
 
-    Two signs begin one, whichever comes first: the whole model is called again (a pipeline runs several micro-batches
-    forwards before the first goes backwards), or a forward call follows a backward pass (a loop that calls the model's
-    parts by themselves).
+    A micro-batch begins when the whole model is called again: a pipeline runs several forward micro-batches before the
+    first backward. It also begins when a forward call follows a backward pass: a loop may call the model's parts
+    directly.
     """
 
     def __init__(self, guard: Guard, job: Job) -> None:
@@ -49,7 +49,7 @@ class ForwardPasses:
         self._handles: list[RemovableHandle] = []
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
-        """Hooks what surrounds each chunk."""
+        """Hooks the modules around each chunk."""
         self._chunks = [_Chunk() for _ in models]
         for chunk, model in zip(self._chunks, models, strict=True):
             for module in _around(model):
@@ -59,7 +59,7 @@ class ForwardPasses:
                 self._handles.append(torch.nn.Module.register_forward_hook(module, leaving))
 
     def current(self, vpp_stage: int) -> int:
-        """Of the forward call in progress, from 0."""
+        """The micro-batch of the forward call in progress, from 0."""
         most = self._job.grad_acc_steps - 1
         if most <= 0:
             return 0
@@ -68,13 +68,14 @@ class ForwardPasses:
         return min(max(chunk.turns, max(chunk.calls.values(), default=0) - 1, 0), most)
 
     def called(self, vpp_stage: int, outputs: Iterable[torch.Tensor]) -> None:
-        """A module of the chunk was called: its outputs tell of the backward pass where no module around it can."""
+        """Registers a call of a module of the chunk: its outputs signal the backward pass if no module around it
+        can."""
         chunk = self._chunks[vpp_stage]
         if self._job.grad_acc_steps > 1 and not chunk.is_inside:
             self._await_backward(chunk, outputs)
 
     def begin_next_step(self) -> None:
-        """The next call is of the first micro-batch."""
+        """Registers that the next call belongs to the first micro-batch."""
         for chunk in self._chunks:
             chunk.calls.clear()
             chunk.turns, chunk.is_inside, chunk.has_gone_back = 0, False, False
@@ -103,7 +104,7 @@ class ForwardPasses:
 
     def _await_backward(self, chunk: _Chunk, outputs: Iterable[torch.Tensor]) -> None:
         def arrived(_gradient: torch.Tensor) -> None:
-            # With `create_graph` it is an inner pass: the micro-batch goes on.
+            # With `create_graph` it is an inner pass: the micro-batch continues.
             if not torch.is_grad_enabled():
                 chunk.has_gone_back = True
 
@@ -113,7 +114,8 @@ class ForwardPasses:
 
 
 def _around(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The model, and what it wraps: a wrapper's own call may be passed over (DeepSpeed's pipeline calls its module)."""
+    """The model, and the modules it wraps: a wrapper's own call may be bypassed (DeepSpeed's pipeline calls its
+    module)."""
     around = [model]
     while True:
         inner = child(around[-1], "module")

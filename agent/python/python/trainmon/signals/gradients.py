@@ -41,22 +41,23 @@ class Gradients:
         self._loss_scale = loss_scale
         self._passes = MicroBatches(parameters, framework)
         self._every_micro_batch = framework.job.settings.every_micro_batch
-        #: Where live control may ask for any gradient, all of them are hooked, and those not asked for passed over.
+        #: If live control may request any gradient, all of them are hooked, and unrequested ones skipped.
         self._is_live = framework.job.settings.is_live
         self._is_configured = self._is_live or self.monitor.configured(Kind.GRAD_UNREDUCED)
-        #: Parameters that cannot take a gradient yet: frozen ones, and those without a shape.
+        #: Parameters that cannot have a gradient yet: frozen ones, and those without a shape.
         self._waiting: list[Parameter] = []
         #: A restricted choice has no global norm.
         self._is_whole_model = all(parameter.is_watched for parameter in parameters)
         self._reduced_this_step: StepNorm | None = None
         self._is_attached = False
-        #: How often a gradient was shown, ever.
+        #: The total number of gradients that hooks passed.
         self.shown = 0
         #: Whether gradients were added after the aggregated ones were measured.
         self.is_overtaken = False
-        #: Whether the optimizer steps: what is added now (a closure may be called again) is not of this step's row.
+        #: Whether the optimizer steps: gradients added now (a closure may be called again) do not belong to this step's
+        #: row.
         self._is_closed = False
-        #: Parameters with more rows than the one that stands.
+        #: Parameters with more rows than the valid one.
         self._replaced: set[int] = set()
 
     def attach(self) -> None:
@@ -69,14 +70,14 @@ class Gradients:
             self.framework.attach_gradients(hooked, self.added)
 
     def attach_late(self) -> None:
-        """Installs those of parameters that take a gradient by now."""
+        """Installs hooks of parameters that can have a gradient by now."""
         ready = [one for one in self._waiting if _takes_gradient(one)]
         if ready:
             self._waiting = [one for one in self._waiting if not _takes_gradient(one)]
             self.framework.attach_late_gradients(ready, self.added)
 
     def parameters_were_added(self, new: Sequence[Parameter]) -> None:
-        """There are more of them."""
+        """Adds parameters."""
         self._is_whole_model = all(parameter.is_watched for parameter in self._parameters)
         self._passes.were_added(new)
         if self._is_configured:
@@ -85,8 +86,8 @@ class Gradients:
     # The backward pass.
 
     def added(self, parameter: Parameter, gradient: torch.Tensor | None) -> None:
-        """A gradient of this rank's own was added, or (None) one that cannot be told from others' parts. It is in the
-        cache now, and nobody aggregated it yet. Never raises."""
+        """Handles an added gradient of this rank's own, or (None) one that is mixed with others' parts. It is in the
+        cache now, and not aggregated yet. Never raises."""
         try:
             self.shown += 1
             if self._is_closed:
@@ -105,7 +106,7 @@ class Gradients:
             self._guard.failed_at("weight gradients", parameter.name, error)
 
     def _show(self, parameter: Parameter, gradient: torch.Tensor | None, micro_step: int) -> None:
-        """Takes the row before aggregation; with one row per step, in place of an earlier one."""
+        """Records the row before aggregation; with one row per step, replaces an earlier one."""
         if gradient is None:
             if self._every_micro_batch:
                 self.monitor.observe_unsupported(parameter.id, Kind.GRAD_UNREDUCED, _MIXED)
@@ -122,28 +123,28 @@ class Gradients:
 
     @property
     def tells_passes(self) -> bool:
-        """Whether every backward pass of this training shows a gradient."""
+        """Whether every backward pass of this training passes a gradient."""
         return self._is_attached and self._is_configured and self.framework.shows_each_pass and bool(self._hooked())
 
     def factor_in_backward(self) -> float | torch.Tensor:
-        """What a loss, and a gradient as it arrives, must be multiplied with to be as if no loss scale were there."""
+        """The factor that removes the loss scale from a loss, or a gradient on arrival."""
         return self._factor(self._loss_scale.in_backward())
 
     def expect(self, micro_batches: int) -> None:
-        """The step about to begin has this many."""
+        """Sets the number of micro-batches of the next step."""
         self._passes.expect(micro_batches)
 
     # Between the last backward pass and the optimizer's step.
 
     def settle(self) -> None:
-        """The step's backward passes are over, as far as is known: its rows before aggregation are set right. Called
-        before anybody divides or clips the gradients; more than once if more backward passes follow."""
+        """Corrects the step's rows before aggregation, when its backward passes are over as far as is known. Called
+        before the gradients are divided or clipped; again if more backward passes follow."""
         if self._every_micro_batch or not self.monitor.collecting:
             return
         behind = [one for one in self._parameters if one.measured != one.firings]
         shown = (one for one in behind if one.is_watched and not one.is_replica)
         unknown = [one for one in shown if not self._show_what_is_left(one)]
-        # Before somebody writes to them.
+        # Before other code writes to them.
         self._measurer.launch()
         for one in unknown:
             self.monitor.observe_unsupported(one.id, Kind.GRAD_UNREDUCED, _why_unknown(one, self._passes.count))
@@ -152,7 +153,7 @@ class Gradients:
         self._replaced.clear()
 
     def _show_what_is_left(self, parameter: Parameter) -> bool:
-        """Where the gradient stays as the backward passes left it, it can be measured now. Whether that is so."""
+        """Measures a gradient that is as the backward passes left it. Returns whether it is."""
         mark, gradient = parameter.mark, self.framework.left_by_backward(parameter)
         if mark is None or gradient is None or _mark_of(gradient) != mark:
             return False
@@ -160,8 +161,8 @@ class Gradients:
         return True
 
     def measure_part(self, parameters: Sequence[Parameter]) -> None:
-        """Measures the gradients of some parameters, which another optimizer than the others' is about to use: those
-        of a step are measured part by part, and none of them in the backward pass."""
+        """Measures the gradients of parameters that one of several optimizers is about to use: those of a step are
+        measured part by part, and none of them in the backward pass."""
         if self._reduced_this_step is None:
             self._reduced_this_step = StepNorm()
         self.shown += 1
@@ -175,8 +176,8 @@ class Gradients:
             self._measure_reduced([one for one in parameters if one.is_watched], factor, self._reduced_this_step)
 
     def measure_reduced(self) -> None:
-        """Measures the aggregated gradients, once per step: where the script clips, before that if it can be seen; once
-        more if gradients were added since (a script may clip after every micro-batch)."""
+        """Measures the aggregated gradients, once per step: at the script's clipping, before it if possible; once more
+        if gradients were added since (a script may clip after every micro-batch)."""
         if self._reduced_this_step is not None and not self.is_overtaken:
             return
         self._guard.run("weight gradients", self.settle)
@@ -209,8 +210,8 @@ class Gradients:
     def _reduced_of(
         self, parameter: Parameter, factor: float | torch.Tensor, norm: StepNorm
     ) -> tuple[Label, torch.Tensor, bool] | None:
-        """The aggregated gradient with its label, and whether it counts in the norm; None without one, and where
-        another rank writes the row: the norm is every rank's own."""
+        """The aggregated gradient with its label, and whether it counts in the norm; None without one, and if another
+        rank writes the row: the norm is every rank's own."""
         gradient = self.framework.reduced(parameter)
         if gradient is None:
             if self.framework.is_summand(parameter):
@@ -219,37 +220,37 @@ class Gradients:
             return None
         counts = parameter.is_stepped and self.framework.counts_in_norm(parameter)
         if self.framework.reports_reduced(parameter):
-            # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
+            # The whole step's gradient: it is beside the last micro-batch, whose number V2's files have.
             return Label(parameter.id, Kind.GRAD_REDUCED, self._passes.last), gradient, counts
         if counts:
             self._measurer.add_norm(gradient, factor, norm)
         return None
 
     def take_norm(self) -> StepNorm | None:
-        """This rank's sum of squares of the step, if it stands for the whole model."""
+        """This rank's sum of squares of the step, if it covers the whole model."""
         part, self._reduced_this_step = self._reduced_this_step, None
         return part if self._is_whole_model and self.framework.has_norm else None
 
     def close(self) -> None:
-        """The optimizer begins its step."""
+        """Registers that the optimizer begins its step."""
         self._is_closed = True
 
     # Between steps.
 
     def is_begun(self) -> bool:
-        """Whether a backward pass came since the last step."""
+        """Whether a backward pass has run since the last step."""
         return self._reduced_this_step is not None or self._passes.count > 0
 
     def is_cleared(self) -> bool:
-        """Whether a gradient that was shown since the last step is gone."""
+        """Whether a gradient that was recorded since the last step is gone."""
         return any(one.firings and one.tensor.grad is None for one in self._parameters)
 
     def step_is_made(self) -> None:
-        """Remembers how many backward passes the step had."""
+        """Remembers the number of backward passes of the step."""
         self._passes.learn()
 
     def begin_next_step(self) -> None:
-        """The next gradient is the first of its step."""
+        """Prepares for the first gradient of the next step."""
         self._loss_scale.begin_next_step()
         self._reduced_this_step = None
         self.is_overtaken = False
@@ -259,14 +260,14 @@ class Gradients:
         self.attach_late()
 
     def _factor(self, of_scaler: float | torch.Tensor) -> float | torch.Tensor:
-        """What the framework's loss scale and torch's scaler multiplied the gradient with, undone."""
+        """The factor that removes the framework's and torch's loss scale."""
         of_framework = self.framework.gradient_factor()
         # A tensor must not be compared: that would wait for its device.
         is_unscaled = isinstance(of_framework, float) and of_framework == UNSCALED
         return of_scaler if is_unscaled else of_framework * of_scaler
 
     def follow_plan(self, settings: Settings) -> None:
-        """Live control changed what is measured, or of which parameters."""
+        """Applies a change of the plan by live control."""
         self._every_micro_batch = settings.every_micro_batch
         self._is_whole_model = all(parameter.is_watched for parameter in self._parameters)
 
@@ -282,20 +283,20 @@ def _takes_gradient(parameter: Parameter) -> bool:
 
 
 def _mark_of(gradient: torch.Tensor) -> tuple[int, int] | None:
-    """What tells whether torch counted a write since; None where it does not count."""
+    """A mark that changes with every write that torch counts; None if it does not count."""
     try:
         return gradient.data_ptr(), gradient._version
     except RuntimeError:
-        # Sparse, or made in inference mode.
+        # Sparse, or created in inference mode.
         return None
 
 
-#: Why the gradient of one micro-batch is not shown.
-_MIXED = "an earlier backward pass of the step aggregated it already, and it holds other ranks' parts"
+#: The reason why the gradient of one micro-batch is not recorded.
+_MIXED = "an earlier backward pass of the step aggregated it already, and it contains other ranks' parts"
 
 _SUMMAND = (
-    "each rank has a term of it (a DTensor that is `Partial`, as `SequenceParallel` leaves it), and torch adds them up "
-    "inside of the optimizer; the gradient norm is not known either"
+    "each rank has a term of it (a DTensor that is `Partial`, as `SequenceParallel` leaves it), and torch sums them "
+    "inside the optimizer; the gradient norm is unknown too"
 )
 
 
@@ -303,6 +304,6 @@ def _why_unknown(parameter: Parameter, passes: int) -> str:
     if parameter.last_pass + 1 < passes:
         return "the step's last backward pass came without it, and its gradient was aggregated or written since"
     return (
-        f"{parameter.firings} backward passes came, other than in the steps before or announced, and the gradient was "
+        f"{parameter.firings} backward passes ran, unlike in the previous steps or as announced, and the gradient was "
         "aggregated or written since"
     )

@@ -1,10 +1,9 @@
-"""Which part of each parameter this rank holds, so that those of all ranks can be put together.
+"""The part of each parameter that this rank holds, so that the parts of all ranks can be combined.
 
-The monitor is told, for Prometheus and OpenTelemetry, and `layout.json` is written: once, with the first step, by each
-rank of several, into its own directory. Of each parameter it has the sizes
-over all ranks, and for its values, its gradient after aggregation and its moments `[group, elements]`: which of the
-groups of ranks have the same elements, and how many that are; null where it is not known. A group is a list of
-`[first, count, distance]`.
+It is passed to the monitor, for Prometheus and OpenTelemetry, and written to `layout.json`: once, with the first step,
+by each rank of several, into its own directory. For each parameter the file has the sizes over all ranks. For its
+values, its gradient after aggregation and its moments it has `[group, elements]`: the index of the group of ranks with
+the same elements, and their number; null if unknown. A group is a list of `[first, count, distance]`.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from trainmon.frameworks.base import Content, Framework
 from trainmon.measuring.labels import local_part
 from trainmon.measuring.parameters import Parameter
 
-#: Name, chunk, whole name, elements over all ranks; of each content whether it counts here, and its elements;
-#: whether those that hold the values are those that step them.
+#: Name, chunk, whole name, elements over all ranks; for each content whether it counts here, and its elements; whether
+#: the ranks that hold the values are those that step them.
 ParameterLayout = tuple[str, int, str, int, list[tuple[bool, int | None] | None], bool]
 
-#: Its name, and the version of its form.
+#: The file's name, and the version of its format.
 FILE, FORMAT = "layout.json", 1
 
 
 class RankLayout:
-    """Tells the monitor and writes the file, once."""
+    """Passes the layout to the monitor and writes the file, once."""
 
     def __init__(self, monitor: Monitor, framework: Framework, parameters: Sequence[Parameter]) -> None:
         self._monitor = monitor
@@ -39,7 +38,8 @@ class RankLayout:
         self._is_told = self._is_written = monitor.world_size == 1
 
     def tell(self) -> None:
-        """After a step, when the optimizer's states are there. Where the rank writes no files there is no file."""
+        """Called after a step, when the optimizer's states exist. If the rank writes no files, there is no layout
+        file."""
         if self._is_told and self._is_written:
             return
         directory = None if self._is_written else self._monitor.rank_directory
@@ -88,8 +88,8 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
 
 
 def parts_of(layout: dict[str, Any]) -> list[ParameterLayout]:
-    """A layout as `Monitor.tell_parts` takes it. Empty where every rank holds everything: what one measures is then the
-    whole, and needs no sum over ranks."""
+    """A layout in the form for `Monitor.tell_parts`. Empty if every rank holds everything: one rank's measurement is
+    then the whole, and needs no sum over ranks."""
     counts = [sum(count for _, count, _ in runs) for runs in layout["groups"]]
     firsts = [runs[0][0] for runs in layout["groups"]]
     if all(count == layout["world_size"] for count in counts):
@@ -114,8 +114,8 @@ def parts_of(layout: dict[str, Any]) -> list[ParameterLayout]:
 
 
 def elements_of(framework: Framework, parameter: Parameter, what: Content) -> int | None:
-    """How many elements of it this rank has; None where nothing is there to be counted. Asked of what is held by the
-    same ranks, values first: a gradient may be gone by now, and an optimizer's states need not have an element for each
+    """The number of its elements on this rank; None if there is nothing to count. Takes it from contents that the same
+    ranks hold, values first: a gradient may be gone by now, and an optimizer's states need not have an element for each
     of the parameter's."""
     held = framework.copies(parameter, what)
     if held == framework.copies(parameter, Content.VALUES):
@@ -124,7 +124,7 @@ def elements_of(framework: Framework, parameter: Parameter, what: Content) -> in
             return int(local_part(values).numel())
     if what is Content.VALUES or held != framework.copies(parameter, Content.MOMENTS):
         return None
-    # Of states with an element each, and others that are smaller.
+    # Some states have an element each, others are smaller.
     return max((int(local_part(one).numel()) for one in framework.moments(parameter).values()), default=None)
 
 

@@ -1,4 +1,4 @@
-"""The loss of a step that nobody told: what the script called `backward` on."""
+"""The loss of a step that the script did not log: the tensor on which it called `backward`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BackwardLoss:
-    """Adds up, over a step, the numbers that this training's backward passes began from, without the loss scale.
+    """Sums, over a step, the values from which this training's backward passes began, without the loss scale.
 
     A loop that accumulates divides each micro-batch's loss by their number, so the sum is the step's loss; one that
     does not divide has the sum in its gradients too.
@@ -28,8 +28,9 @@ class BackwardLoss:
         self._passes_seen = 0
 
     def went_back(self, loss: Any, is_only_one: Callable[[], bool], *, counts: bool) -> None:
-        """A backward pass began from `loss` and is over. `is_only_one`: whether no other training is watched; else it
-        is this one's if it showed gradients of its parameters. `counts`: whether it is of the step in progress."""
+        """Handles a finished backward pass from `loss`. `is_only_one`: whether no other training is watched; else the
+        loss is this one's if the pass produced gradients of its parameters. `counts`: whether it belongs to the step in
+        progress."""
         seen, self._passes_seen = self._passes_seen, self._gradients.shown
         is_ours = seen != self._passes_seen or (not self._gradients.tells_passes and is_only_one())
         if not (counts and is_ours):
@@ -42,13 +43,13 @@ class BackwardLoss:
             return
         factor = self._gradients.factor_in_backward()
         if str(loss.dtype) == "torch.float16" and not (isinstance(factor, float) and factor == 1.0):
-            # Scaled it is infinite, as a rule; only its gradient is not.
+            # The scaled loss is usually infinite, but its gradient is not.
             return
         own = local_part(loss.detach())
         if self._measurer.is_at_hand(own) and not hasattr(factor, "detach"):
             number: float | torch.Tensor = float(own) * float(factor)
         elif own.is_cuda and is_capturing():
-            # What we launched would be captured with it.
+            # A launch would be captured with it.
             return
         else:
             with quietly(own.device.type):
@@ -57,10 +58,10 @@ class BackwardLoss:
         self._sum = number if self._sum is None else self._sum + number
 
     def take(self) -> float | torch.Tensor | None:
-        """The step's; None if there was none."""
+        """The step's loss; None if there was none."""
         total, self._sum = self._sum, None
         return total
 
     def forget(self) -> None:
-        """What came so far is of no step."""
+        """Discards the losses so far: they belong to no step."""
         self._sum = None

@@ -1,4 +1,4 @@
-"""How many backward passes a step has: announced, or found by looking."""
+"""The number of backward passes of a step: announced, or detected."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from trainmon.measuring.parameters import Parameter
 
 
 class MicroBatches:
-    """Counts the backward passes of the step in progress, and foresees each parameter's last.
+    """Counts the backward passes of the step in progress, and predicts each parameter's last.
 
-    A number that is too low costs time: the gradient is measured in every pass from there on, and the last one stands.
-    One that is too high costs the row where nothing of it is left after the pass. So of the last two steps the lower
-    one is expected.
+    A prediction that is too low costs time: the gradient is measured in every pass from there on, and the last one is
+    kept. One that is too high loses the row if the gradient is gone after the pass. So the lower one of the last two
+    steps is used.
     """
 
     def __init__(self, parameters: Sequence[Parameter], framework: Framework) -> None:
         self._parameters = parameters
         self._framework = framework
-        #: Of the step in progress, so far.
+        #: The number so far in the step in progress.
         self.count = 0
-        #: What was said of this step.
+        #: The announced number of this step.
         self._announced: int | None = None
         #: Whether gradients are aggregated by more than one pass of a step.
         self._aggregates_early = False
-        #: Parameters with a row that was taken because their pass aggregates.
+        #: Parameters with a row that was recorded because their pass aggregates.
         self._taken: set[int] = set()
 
     def were_added(self, parameters: Sequence[Parameter]) -> None:
-        """What was announced is expected of these; of the first ones too."""
+        """Adds parameters: the announced number applies to them, too."""
         for parameter in parameters:
             parameter.usual = parameter.before = self._framework.job.grad_acc_steps
 
     def expect(self, micro_batches: int) -> None:
-        """The step about to begin has this many."""
+        """Sets the number of the next step."""
         self._announced = micro_batches
 
     def added(self, parameter: Parameter) -> int:
-        """A backward pass added to the parameter's gradient: which one, counted from 0."""
+        """Registers a backward pass that added to the parameter's gradient; returns its index in the step."""
         firings = parameter.firings = parameter.firings + 1
         # No pass adds to a gradient twice.
         self.count = count = max(self.count, firings, parameter.last_pass + 2)
@@ -46,7 +46,7 @@ class MicroBatches:
         return count - 1
 
     def is_due(self, parameter: Parameter) -> bool:
-        """Whether this pass may be the parameter's last of the step, or the last that shows its gradient."""
+        """Whether this pass may be the parameter's last of the step, or the last that passes its gradient."""
         if parameter.firings >= (self._announced or parameter.usual) or parameter.is_irregular:
             self._aggregates_early = self._aggregates_early or parameter.id in self._taken
             return True
@@ -57,11 +57,11 @@ class MicroBatches:
 
     @property
     def last(self) -> int:
-        """The number of the step's last pass, counted from 0; as announced where none was seen."""
+        """The index of the step's last pass; as announced if none was seen."""
         return (self.count or self._announced or self._framework.job.grad_acc_steps) - 1
 
     def learn(self) -> None:
-        """The step is made: its numbers are what is expected of the next."""
+        """Ends the step: its numbers predict those of the next."""
         self._announced = None
         for parameter in self._parameters:
             if parameter.firings:
@@ -70,7 +70,7 @@ class MicroBatches:
                     parameter.is_irregular = True
 
     def begin_next_step(self) -> None:
-        """The next pass is the first of its step."""
+        """Prepares for the first pass of the next step."""
         self.count = 0
         self._taken.clear()
         for parameter in self._parameters:

@@ -1,7 +1,7 @@
-"""Activations: what goes into modules and comes out, and the gradients of both.
+"""Activations: the inputs and outputs of modules, and the gradients of both.
 
-Gradients are seen by hooks on the tensors themselves. Module backward hooks would put identity nodes into the graph,
-and with them change the order in which gradients are added up, and so the training's last bits.
+Gradients are measured by hooks on the tensors themselves. Module backward hooks would put identity nodes into the
+graph, and so change the order in which gradients are summed, and the training's last bits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from trainmon.signals.forward_passes import ForwardPasses
 from trainmon.signals.promised import PromisedRows
 from trainmon.signals.sites import Awaited, Call, Shown, Site, tensors_of
 
-#: So many tensors are remembered in a step before those that are gone are looked for.
+#: The number of tensors remembered in a step before dead ones are removed.
 _MANY = 4096
 
 
 class Activations:
-    """Measures the modules that the config asks for."""
+    """Measures the modules that the config selects."""
 
     def __init__(self, measurer: Measurer, guard: Guard, settings: Settings, passes: ForwardPasses) -> None:
         self._measurer = measurer
@@ -40,21 +40,21 @@ class Activations:
         self._settings = settings
         self._sites: list[Site] = []
         self._handles: list[RemovableHandle] = []
-        #: What one module puts out is what the next takes in: measured once, recorded for both. By identity; the weak
-        #: reference tells whether it is still the same tensor, the version whether it still has the same contents.
+        #: One module's output is the next one's input: measured once, recorded for both. By identity; the weak
+        #: reference shows whether it is still the same tensor, the version whether it still has the same contents.
         self._seen: dict[int, Shown] = {}
-        #: The tensor each id's latest reading is of.
+        #: The tensor of each id's latest reading.
         self._shown_last: dict[int, weakref.ref[torch.Tensor]] = {}
-        #: By identity; of leaves by that and the id under which the gradient is recorded.
+        #: By identity; for leaves by that and the id under which the gradient is recorded.
         self._awaited: dict[Hashable, Awaited] = {}
-        #: From so many on, tensors that are gone are dropped from both: a step may never end.
+        #: The size from which dead tensors are removed from both: a step may never end.
         self._many = _MANY
         self._has_said_again = False
         self._promised = PromisedRows(self._monitor)
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
-        """Hooks the modules. Those inside a compiled module are left alone: a hook there is compiled with it, and
-        changes what the compiler fuses."""
+        """Hooks the modules. Those inside a compiled module are skipped: a hook there is compiled with it, and changes
+        the fusion of operators."""
         if not (self._settings.forward or self._settings.backward):
             return
         self._passes.attach(models)
@@ -65,19 +65,19 @@ class Activations:
     def _attach_one(self, vpp_stage: int, names: Collection[str], name: str, module: torch.nn.Module) -> None:
         if not any(self._monitor.matches_module(one, vpp_stage) for one in names):
             return
-        # msprobe's second monitor writes inputs first. Elsewhere a module that overwrites its input is enough of a
-        # reason: what went in is gone afterwards.
+        # msprobe's second monitor writes inputs first. Otherwise only a module that overwrites its input requires it:
+        # the input is gone afterwards.
         site = Site(name, vpp_stage, module, self._settings.is_v2 or works_in_place(module))
         if site.enters:
             entering = Hook(self._entering_hook(site))
             self._handles.append(torch.nn.Module.register_forward_pre_hook(module, entering, with_kwargs=True))
-        # Of the base class: a scripted module refuses its own, though it calls the hooks that it has.
+        # Of the base class: a scripted module refuses its own method, though it calls its hooks.
         leaving = Hook(self._hook(site))
         self._handles.append(torch.nn.Module.register_forward_hook(module, leaving, with_kwargs=True))
         self._sites.append(site)
 
     def follow_plan(self, settings: Settings, models: Sequence[torch.nn.Module]) -> None:
-        """Live control changed which modules are measured. Between two steps."""
+        """Applies a change of the measured modules by live control. Between two steps."""
         self._settings = settings
         known = {(site.name, site.vpp_stage): site for site in self._sites}
         self.detach()
@@ -89,7 +89,7 @@ class Activations:
             site.ids = site.ids if before is None else before.ids
 
     def begin_next_step(self) -> None:
-        """The next call of a module is its first in the step."""
+        """Prepares for each module's first call of the next step."""
         self._seen.clear()
         self._shown_last.clear()
         awaited, self._awaited = self._awaited, {}
@@ -103,11 +103,11 @@ class Activations:
         self._passes.begin_next_step()
 
     def step_is_over(self) -> None:
-        """The step was ended: who gave no rows in the first one is told."""
+        """Ends a step; after the first one, reports modules without rows."""
         self._promised.step_is_over(self._sites, self._guard.left_out("activations"))
 
     def run_is_over(self) -> None:
-        """No step follows: who never gave any rows is told."""
+        """Ends the run; reports modules without any rows."""
         self._promised.run_is_over(self._sites, self._guard.left_out("activations"))
 
     def detach(self) -> None:
@@ -156,7 +156,7 @@ class Activations:
                     self._report_missing(site, call, args)
                 self._await_gradients(site, call, outputs, True)
             else:
-                # Nothing goes back through this module: its inputs have no gradient here.
+                # The backward pass does not reach this module: its inputs have no gradient here.
                 for awaited, label in call.awaited:
                     if label in awaited.labels:
                         awaited.labels.remove(label)
@@ -171,7 +171,7 @@ class Activations:
     def _begin_call(self, site: Site) -> Call:
         site.has_run = True
         if in_backward():
-            # In the order of the calls they repeat, as far as anybody knows.
+            # In the order of the calls they repeat, as far as is known.
             number, site.recomputed = site.recomputed, site.recomputed + 1
             micro_step, earlier = site.calls[number] if number < len(site.calls) else (number, 0)
             return Call(True, micro_step, earlier)
@@ -208,7 +208,7 @@ class Activations:
             return None
         if seen.version is None or seen.version != version_of(tensor):
             return None
-        # The module may have been called again since: its latest reading is of another tensor then.
+        # The module may have been called again since: its latest reading is then that of another tensor.
         return seen.id if is_same(self._shown_last[seen.id], tensor) else None
 
     def _await_gradients(self, site: Site, call: Call, tensors: Sequence[torch.Tensor], is_output: bool) -> None:
@@ -221,7 +221,7 @@ class Activations:
                     call.awaited.append((awaited, label))
 
     def _report_missing(self, site: Site, call: Call, args: tuple[Any, ...]) -> None:
-        """Inputs that no gradient goes back to."""
+        """Records inputs without a gradient."""
         inputs = [value for value in args if isinstance(value, torch.Tensor)]
         for index, tensor in enumerate(inputs):
             if not tensor.requires_grad:
@@ -229,11 +229,11 @@ class Activations:
                 self._monitor.observe_missing(identity, Kind.ACTV_GRAD, call.micro_step)
 
     def _await_gradient(self, site: Site, tensor: torch.Tensor, label: Label) -> Awaited:
-        # A leaf's hook is called in every backward pass of the step, and each place it is passed to has its own.
+        # A leaf's hook is called in every backward pass of the step, and each module that receives it has its own.
         key = (id(tensor), label.tensor_id) if tensor.is_leaf else id(tensor)
         version = version_of(tensor)
         awaited = self._awaited.get(key)
-        # In-place operations move the tensor to another place in the graph: its hook stays where it was put.
+        # In-place operations move the tensor to another node of the graph: its hook stays at the old one.
         if (
             awaited is not None
             and is_same(awaited.tensor, tensor)
@@ -276,7 +276,7 @@ class Activations:
             self._has_said_again = True
             self._monitor.say(
                 "info",
-                "activations have more than one gradient: a graph is gone through backwards again; the first is shown",
+                "activations have more than one gradient as backward runs through a graph again; the first is recorded",
                 "with `create_graph` that is the one of the inner `autograd.grad`",
             )
 
@@ -301,11 +301,11 @@ def is_same(reference: weakref.ref[torch.Tensor], tensor: torch.Tensor) -> bool:
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """Torch's count of writes to a tensor; None where nobody counts, as for those made in inference mode."""
+    """Torch's count of writes to a tensor; None if there is none, as for tensors created in inference mode."""
     return None if tensor.is_inference() else tensor._version
 
 
 def drop_dead(known: dict[Any, Shown] | dict[Any, Awaited]) -> None:
-    """Forgets the tensors that are gone."""
+    """Removes dead tensors."""
     for key in [key for key, one in known.items() if one.tensor() is None]:
         del known[key]

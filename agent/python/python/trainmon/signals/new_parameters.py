@@ -1,4 +1,4 @@
-"""Parameters that come in while the training runs: groups given to the optimizer, modules given to the model."""
+"""Parameters that are added while the training runs: groups of the optimizer, modules of the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainmon.signals.gradients import Gradients
 
 
 class NewParameters:
-    """Looks at the optimizer's groups, and takes up what is new in the models when they have changed."""
+    """Checks the optimizer's groups, and adds new parameters of the models when they have changed."""
 
     def __init__(self, settings: Settings, gradients: Gradients, known: list[Parameter], *, is_shared: bool) -> None:
-        """`known`: the watched ones; those that come in are added to it. `is_shared`: parameters of the models that are
-        not the optimizer's may be another watch's."""
+        """`known`: the watched parameters; new ones are added to it. `is_shared`: parameters of the models that are not
+        the optimizer's may be another watch's."""
         self._settings, self._gradients, self._known = settings, gradients, known
         self._framework, self._monitor = gradients.framework, gradients.monitor
         self._is_shared = is_shared
@@ -30,13 +30,13 @@ class NewParameters:
         return getattr(self._framework.job.optimizer, "param_groups", None) or ()
 
     def before_backward(self) -> None:
-        """The step's first backward pass is about to begin: whatever takes a gradient since the last is hooked."""
+        """Before the step's first backward pass: hooks parameters that require a gradient since the last one."""
         if not self._gradients.is_begun():
             self.take_up()
             self._gradients.attach_late()
 
     def take_up(self) -> None:
-        """Those that came since it was last asked are watched from now on; cheap when none did."""
+        """Starts watching parameters that were added since the last call; cheap if there are none."""
         groups = self._look()
         if groups == self._groups:
             return
@@ -57,7 +57,8 @@ class NewParameters:
         self._tell_of_strangers(sum(id(one) not in known for one in came))
 
     def _mark_stepped(self) -> None:
-        """Of an optimizer that steps copies, or none of these, nothing is known."""
+        """Marks the parameters that the optimizer steps. Of an optimizer that steps copies, or none of these, nothing
+        is known."""
         held = {id(one) for group in self._all_groups() for one in group["params"]}
         if self._framework.grad_is_whole and any(id(one.tensor) in held for one in self._known):
             for one in self._known:
@@ -69,7 +70,7 @@ class NewParameters:
             self._is_told = True
             self._monitor.say(
                 "warning",
-                f"the optimizer was given {count} parameters that no watched module holds: they are not measured, and "
-                "the gradient norm is without them",
+                f"the optimizer got {count} parameters that no watched module holds: they are not measured, and "
+                "the gradient norm excludes them",
                 "make the module that holds them a submodule of the watched model, or watch a list of both",
             )

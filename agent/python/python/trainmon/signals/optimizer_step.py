@@ -1,4 +1,4 @@
-"""What is measured around the optimizer's step besides gradients: moments, parameters, updates, directions."""
+"""Measurements around the optimizer's step besides gradients: moments, parameters, updates, directions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainmon.measuring.parameters import Parameter
 if TYPE_CHECKING:
     import torch
 
-#: A tensor with the record that it becomes.
+#: A tensor with the label of its record.
 Shown: TypeAlias = "tuple[Label, torch.Tensor]"
 
 
@@ -34,7 +34,7 @@ class OptimizerStep:
         *,
         is_usual: bool = False,
     ) -> None:
-        """`is_usual`: nobody asked for what is measured; that some of it is not there is no warning then."""
+        """`is_usual`: the config is the default one, so that missing moments cause no warning."""
         self._parameters = parameters
         self._framework = framework
         self._measurer = measurer
@@ -48,7 +48,8 @@ class OptimizerStep:
         self._has_looked_for_moments = False
 
     def before(self, among: Sequence[Parameter] | None = None) -> None:
-        """V1 reads moments here, as the last step left them. `among`: until `after`, it is about these parameters."""
+        """Before the step: V1 reads moments here, as the last step left them. `among`: the parameters to handle until
+        `after`."""
         self._among = self._parameters if among is None else among
         if not self._is_v2:
             self._when(Kind.EXP_AVG, "moments", self._measure_moments)
@@ -57,7 +58,7 @@ class OptimizerStep:
         self._when(Kind.UPDATE, "updates", self._keep_copies)
 
     def after(self) -> None:
-        """V2 reads moments here."""
+        """After the step: V2 reads moments here."""
         self._when(Kind.PARAM_UPDATED, "parameters", lambda: self._measure_values(Kind.PARAM_UPDATED))
         if self._is_v2:
             self._when(Kind.EXP_AVG, "moments", self._measure_moments)
@@ -66,9 +67,9 @@ class OptimizerStep:
             self._guard.run("a look for moments", self._look_for_moments)
 
     def _look_for_moments(self) -> None:
-        """After the first step with a gradient: says it if the optimizer keeps no moments."""
+        """After the first step with a gradient: reports an optimizer without moments."""
         if not self._monitor.configured(Kind.EXP_AVG) or not self._framework.grad_is_whole:
-            # Where state is sharded, other ranks may hold it.
+            # If state is sharded, other ranks may hold it.
             self._has_looked_for_moments = True
             return
         if not any(self._framework.reduced(one) is not None for one in self._parameters):
@@ -79,7 +80,7 @@ class OptimizerStep:
         optimizer: Any = self._framework.job.optimizer
         name = type(next(iter(getattr(optimizer, "optimizers", ())), optimizer)).__name__
         if self._is_usual:
-            # By default moments are measured where there are any.
+            # By default moments are measured if there are any.
             self._monitor.say("info", f"{name} keeps no moments, so trainmon measures none", None)
             return
         hint = "remove `mv_distribution`; SGD keeps a moment if you set `momentum`"
@@ -93,7 +94,7 @@ class OptimizerStep:
         return [parameter for parameter in self._among if parameter.is_watched and not parameter.is_replica]
 
     def _of_each(self, hook: str, look: Callable[[Parameter], Iterable[Shown]]) -> Iterator[Shown]:
-        """What is found of each parameter. One at which that fails is left out, and the others are not."""
+        """The tensors of each parameter. A parameter at which the hook fails is skipped, the others are not."""
         left_out = self._guard.left_out(hook)
         for parameter in self._reported():
             if parameter.name in left_out:
@@ -112,7 +113,7 @@ class OptimizerStep:
         return [(label, moment) for label, moment in labelled if label is not None]
 
     def _label_of_state(self, parameter: Parameter, name: str, state: object) -> Label | None:
-        """State of an optimizer this build does not know by name has one row per parameter and name."""
+        """State of an optimizer that this build does not know by name has one row per parameter and name."""
         known = MOMENTS.get(name)
         if known is not None:
             return Label(parameter.id, known)
@@ -136,8 +137,7 @@ class OptimizerStep:
         self._measurer.measure_all(self._of_each("parameters", values_of))
 
     def _measure_directions(self) -> None:
-        """How far each gradient agrees in sign with the moving average of those before it: 1 for a parameter's
-        first."""
+        """The sign agreement of each gradient with the moving average of those before it: 1 for a parameter's first."""
         for parameter in self._reported():
             self._guard.each("mg_direction", parameter.name, partial(self._measure_direction, parameter))
 

@@ -1,4 +1,4 @@
-"""Says which modules gave none of the rows that the opening line promises."""
+"""Reports modules without the rows that the opening line announces."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainmon._trainmon import Monitor
 from trainmon.common.names import listed
 from trainmon.signals.sites import Site
 
-#: So many modules are named for each reason.
+#: The number of modules named for each reason.
 _NAMED = 3
 
 
 class PromisedRows:
-    """Looks at the end of the first whole step that is measured, and at the end of the run."""
+    """Checks at the end of the first complete measured step, and at the end of the run."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -24,14 +24,14 @@ class PromisedRows:
         self._has_told = False
 
     def step_is_over(self, sites: Collection[Site], left_out: Collection[str]) -> None:
-        """The first step that was measured whole tells. `left_out`: modules that were told of before."""
+        """Reports after the first completely measured step. `left_out`: modules that were reported before."""
         was_measured, self._is_measured = self._is_measured, self._monitor.collecting
         if not self._has_told and was_measured and sites:
             self._has_told = True
             self._tell(sites, left_out, f"in step {self._monitor.step - 1}")
 
     def run_is_over(self, sites: Collection[Site], left_out: Collection[str]) -> None:
-        """Says which never gave any."""
+        """Reports modules without any rows."""
         if self._has_told:
             self._tell(sites, left_out, "in the whole run")
 
@@ -46,8 +46,8 @@ class PromisedRows:
         count = sum(len(names) for names in silent.values())
         self._monitor.say(
             "info",
-            f"{count} of {len(sites)} modules gave no activations {when} ({'; '.join(reasons)})",
-            "a module has rows where it is called in training mode and takes or gives tensors",
+            f"{count} of {len(sites)} modules had no activations {when} ({'; '.join(reasons)})",
+            "a module has rows if it is called in training mode with tensors as inputs or outputs",
         )
 
 

@@ -1,4 +1,4 @@
-"""Custom scalars: numbers that the script tells under names of its own, besides loss and learning rate."""
+"""Custom scalars: numbers that the script logs under its own names, besides loss and learning rate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from trainmon.measuring.labels import Label, local_part
 if TYPE_CHECKING:
     import torch
 
-#: Names that are warned of; a script may make up any number of them.
+#: The number of names that cause a warning; a script may log any number of them.
 _MOST_TOLD = 32
-#: So many are named in one message.
+#: The number of names in one message.
 _MOST_NAMED = 8
 
 
 class Scalars:
-    """Keeps what is told of the step in progress, and records it at the step's end: a name told twice counts once."""
+    """Keeps the logged numbers of the step in progress, and records them at its end: the last value of a name
+    counts."""
 
     def __init__(self, measurer: Measurer) -> None:
         self._measurer = measurer
@@ -29,29 +30,29 @@ class Scalars:
         self._warned: set[str] = set()
 
     def numbers(self, values: Any, named: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
-        """Those of the values that are numbers, a tensor where they lie on a device. The others are warned of, but for
-        None, which is not told. What is named goes before what is in the mapping."""
+        """The values that are numbers, as tensors if they are on a device. Others cause a warning, except None, which
+        is ignored. Keyword arguments override the mapping."""
         return dict(self._numbers(values, named))
 
     def tell(self, numbers: Mapping[str, float | torch.Tensor]) -> None:
-        """Takes numbers of the step in progress."""
+        """Adds numbers of the step in progress."""
         for name, number in numbers.items():
             self._told[name] = number if isinstance(number, float) else _copy(number)
 
     def forget(self) -> None:
-        """The step in progress is not made."""
+        """Discards the numbers of a skipped step."""
         self._told.clear()
 
     def close(self) -> None:
-        """Says what no step was made with."""
+        """Reports numbers without a step."""
         if self._told:
             names = ", ".join(f"`{name}`" for name in list(self._told)[:_MOST_NAMED])
             self._told.clear()
-            hint = "tell a step's numbers before the optimizer makes it"
-            self._monitor.say("warning", f"log: told after the last step, and not written: {names}", hint)
+            hint = "log a step's numbers before its optimizer step"
+            self._monitor.say("warning", f"log: called after the last step, so not written: {names}", hint)
 
     def end_step(self) -> None:
-        """Records what was told; what a device still computes follows the step."""
+        """Records the numbers; pending values of a device follow the step."""
         for name, number in self._told.items():
             if isinstance(number, float):
                 self._monitor.scalar(name, number)
@@ -77,31 +78,31 @@ class Scalars:
                 yield name, number
 
     def _number(self, value: Any) -> float | torch.Tensor | None:
-        """None for what is no number."""
+        """The number; None if it is none."""
         if isinstance(value, float):
             return float(value)
         if isinstance(value, str | bytes | bytearray):
             return None
         try:
             if not hasattr(value, "numel"):
-                # A number, numpy's perhaps.
+                # A number, possibly numpy's.
                 return None if getattr(value, "ndim", 0) else float(value)
             value = local_part(value.detach())
             if value.numel() != 1 or value.is_complex() or value.is_meta:
                 return None
             # Torch may write the next number into the same tensor.
             return float(value) if self._measurer.is_at_hand(value) else value
-        except Exception:  # any object may come, and do anything when asked for its value
+        except Exception:  # any object may be passed, and reading its value may do anything
             return None
 
     def _warn(self, name: str, why: str) -> None:
         if name not in self._warned and len(self._warned) < _MOST_TOLD:
             self._warned.add(name)
-            self._monitor.say("warning", f"log: {why}; it is left out", "log(loss=loss, accuracy=0.9)")
+            self._monitor.say("warning", f"log: {why}; it is ignored", "log(loss=loss, accuracy=0.9)")
 
 
 def _copy(number: torch.Tensor) -> torch.Tensor:
-    """The value of now: the script may count on in the same tensor. Nothing waits for it."""
+    """The current value: the script may continue to use the tensor. Nothing waits for it."""
     import torch
 
     from trainmon.measuring.unobserved import quietly

@@ -1,4 +1,4 @@
-"""torch's loss scaler: gradients are shown as if the loss had not been scaled, and steps it leaves out are noticed."""
+"""torch's loss scaler: gradients are recorded without the loss scale, and skipped steps are detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LossScale:
-    """What is known of the scaler that serves our optimizer."""
+    """The state of the scaler that serves our optimizer."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -24,13 +24,13 @@ class LossScale:
         self._reciprocal: float | torch.Tensor | None = None
 
     def loss_is_scaled(self, scaler: Any) -> None:
-        """A loss is multiplied. Whose it is shows when the scaler, or somebody else, makes our step."""
+        """Registers a scaled loss. Its optimizer is known when the scaler, or other code, makes our step."""
         if id(scaler) not in self._foreign:
             self._scaler = scaler if scaler.is_enabled() else None
 
     def in_backward(self) -> float | torch.Tensor:
-        """What a gradient of the backward pass must be multiplied with: 1 / scale, a 0-d tensor if that lies on a
-        device. The same object until the step: what shares it is measured together."""
+        """The factor of a gradient of the backward pass: 1 / scale, a 0-d tensor if that is on a device. The same
+        object until the step: gradients with the same factor are measured together."""
         if self._scaler is None or self._scaler._scale is None:
             return UNSCALED
         if self._reciprocal is None:
@@ -38,7 +38,7 @@ class LossScale:
         return self._reciprocal
 
     def before_step(self) -> float | torch.Tensor:
-        """The same for a gradient the optimizer is about to use: 1 if the scaler divided it already."""
+        """The factor of a gradient that the optimizer is about to use: 1 if the scaler has divided it already."""
         if self._scaler is None or self._is_divided():
             return UNSCALED
         return self.in_backward()
@@ -48,29 +48,29 @@ class LossScale:
         for optimizer in (self._optimizer, inner_optimizer(self._optimizer)):
             if optimizer is not None and id(optimizer) in states:
                 return bool(states[id(optimizer)]["stage"].value > 0)
-        # A wrapper of the watched optimizer went through the scaler.
+        # A wrapper of the watched optimizer passed the scaler.
         return any(state["stage"].value > 0 for state in states.values())
 
     def _is_known_to(self, scaler: Any) -> bool:
-        """Whether the scaler was shown our optimizer since its last update (`unscale_`)."""
+        """Whether the scaler has processed our optimizer since its last update (`unscale_`)."""
         known = scaler._per_optimizer_states
         return id(self._optimizer) in known or id(inner_optimizer(self._optimizer)) in known
 
     def before_scaler_step(self, optimizer: Any) -> None:
-        """The scaler is about to decide whether the optimizer steps."""
+        """Registers that the scaler is about to decide whether the optimizer steps."""
         if self.is_ours(optimizer):
             self._is_made = False
             self._is_asked = True
 
     def step_is_made(self) -> None:
-        """The optimizer steps."""
+        """Registers a step of the optimizer."""
         self._is_made = True
         if self._scaler is not None and not self._is_asked and not self._is_known_to(self._scaler):
             self._foreign.add(id(self._scaler))
             self._scaler = None
 
     def kept(self) -> Any:
-        """What the scaler knows now, for `put_back`; None without one."""
+        """The scaler's current state, for `put_back`; None without one."""
         scaler = self._scaler
         if scaler is None or scaler._scale is None:
             return None
@@ -83,7 +83,7 @@ class LossScale:
         )
 
     def put_back(self, kept: Any) -> None:
-        """The scaler knows again what it knew when `kept` was asked."""
+        """Restores the scaler's state from `kept`."""
         if kept is None:
             return
         scaler, scale, counts, states = kept
@@ -94,12 +94,12 @@ class LossScale:
         scaler._per_optimizer_states.update(states)
 
     def begin_next_step(self) -> None:
-        """The scale may change between steps."""
+        """Prepares for the next step: the scale may change."""
         self._is_asked = False
         self._reciprocal = None
 
     def left_out(self, optimizer: Any) -> bool:
-        """Whether the scaler decided against the step it was asked for."""
+        """Whether the scaler skipped the requested step."""
         return self.is_ours(optimizer) and not self._is_made
 
     def is_ours(self, optimizer: Any) -> bool:

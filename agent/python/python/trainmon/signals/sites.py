@@ -1,4 +1,4 @@
-"""The modules whose inputs and outputs are measured, and what is known of their calls in a step."""
+"""The modules whose inputs and outputs are measured, and their calls in a step."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Site:
     vpp_stage: int
     module: torch.nn.Module
     enters: bool
-    """Whether its inputs are looked at before it runs."""
+    """Whether its inputs are read before it runs."""
     calls: list[tuple[int, int]] = field(default_factory=list)
-    """Forward calls in this step: micro-batch, and how many calls of that micro-batch came before."""
+    """Forward calls in this step: the micro-batch, and the number of earlier calls in it."""
     recomputed: int = 0
     """Forward calls in this step that activation checkpointing repeated."""
     entered: list[Call] = field(default_factory=list)
-    """Calls that are running, if it enters."""
+    """Calls in progress, if it enters."""
     has_run: bool = False
-    """Whether it was ever called in a step that is measured."""
+    """Whether it was ever called in a measured step."""
     ids: dict[tuple[bool, bool, int, int, int], int] = field(default_factory=dict)
     """By (is output, is gradient, index, of, earlier calls in the micro-batch)."""
 
@@ -39,10 +39,10 @@ class Call:
     """One forward call of a module."""
 
     is_repeated: bool
-    """By activation checkpointing, in the backward pass."""
+    """Repeated by activation checkpointing, in the backward pass."""
     micro_step: int
     earlier: int
-    """Calls of the module in the same micro-batch that came before."""
+    """The number of earlier calls of the module in the same micro-batch."""
     awaited: list[tuple[Awaited, Label]] = field(default_factory=list)
     """Gradients of its inputs."""
 
@@ -54,7 +54,7 @@ class Shown:
     tensor: weakref.ref[torch.Tensor]
     version: int | None
     id: int
-    """Under which it was."""
+    """The id of its reading."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +64,15 @@ class Awaited:
     tensor: weakref.ref[torch.Tensor]
     version: int | None
     labels: list[Label]
-    """Under which the gradient that comes next is recorded. One that comes again, in a second backward pass through
-    the same graph, has none left."""
+    """The labels of the next gradient. A further one, in a second backward pass through the same graph, has none left.
+    """
     handle: RemovableHandle | None = None
-    """Of a leaf's hook: a leaf outlives its graph, and would keep it."""
+    """The handle of a leaf's hook: a leaf outlives its graph, and would keep it alive."""
 
 
 def tensors_of(output: Any) -> Iterator[torch.Tensor]:
     """The tensors of a module's output: itself, the elements of a list or tuple, the values of a mapping (an HF
-    `ModelOutput`). Deeper nesting is not looked into."""
+    `ModelOutput`). Deeper nesting is ignored."""
     if isinstance(output, torch.Tensor):
         yield output
     elif isinstance(output, Mapping):

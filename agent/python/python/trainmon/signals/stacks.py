@@ -1,4 +1,4 @@
-"""`stack_info`: from where each module is called, noted in the first measured step."""
+"""`stack_info`: the call stack of each module, recorded in the first measured step."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trainmon.signals.eager_modules import eager_modules
 
 
 class Stacks:
-    """Notes the stack of every module's first call and writes `stack_info.csv` into the run directory.
+    """Records the stack of every module's first call and writes `stack_info.csv` into the run directory.
 
-    As in msprobe a stack begins at the innermost frame, with torch's own; our frames are left out.
+    As in msprobe a stack begins at the innermost frame, with torch's own; trainmon's frames are omitted.
     """
 
     def __init__(self, monitor: Monitor, guard: Guard, settings: Settings) -> None:
@@ -37,7 +37,7 @@ class Stacks:
         self._handles: list[RemovableHandle] = []
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
-        """Hooks every module, if the config asks for it."""
+        """Hooks every module, if the config requests it."""
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
@@ -51,14 +51,14 @@ class Stacks:
             self._found[name] = stack_from(sys._getframe(1))
 
     def end_step(self) -> None:
-        """Writes the file at the end of the first measured step, and hooks nothing from then on."""
+        """Writes the file at the end of the first measured step, and removes the hooks."""
         if not self._found:
             return
         self.detach()
         found, self._found = self._found, {}
         directory = run_directory(self._monitor)
         if directory is None:
-            self._monitor.say("warning", "`stack_info`: no CSV output is configured, so there is no place for its file")
+            self._monitor.say("warning", "`stack_info`: no CSV output is configured, so its file cannot be written")
             return
 
         def write(opened: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a step besides its tensors: loss, learning rate, the framework's own gradient norm."""
+"""A step's numbers besides its tensors: loss, learning rate, the framework's own gradient norm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainmon.signals.scalars import Scalars
 
 
 class StepFacts:
-    """Collects the facts of the step in progress, and ends the step with them."""
+    """Collects the numbers of the step in progress, and ends the step with them."""
 
     def __init__(
         self, framework: Framework, measurer: Measurer, norm: GlobalNorm, guard: Guard, losses: BackwardLoss
@@ -34,7 +34,7 @@ class StepFacts:
         self._clipped_norm: Any = None
 
     def tell(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-        """What the script says. What lies on a device is not waited for."""
+        """Adds the script's numbers. Values on a device are not waited for."""
         numbers = self._scalars.numbers(values, named)
         loss = numbers.pop("loss", None)
         if loss is not None:
@@ -45,26 +45,27 @@ class StepFacts:
         self._scalars.tell(numbers)
 
     def tell_norm(self, norm: Any) -> None:
-        """What clipping found the norm of all gradients to be. What is clipped twice had its norm before the first."""
+        """Sets the norm of all gradients that clipping returned. After a second clipping, the first one's norm is
+        kept."""
         if self._clipped_norm is None:
             self._clipped_norm = norm
 
     def forget_norm(self) -> None:
-        """More gradients came since they were clipped."""
+        """Discards the norm: gradients were added since they were clipped."""
         self._clipped_norm = None
 
     def forget(self) -> None:
-        """The optimizer leaves the step out."""
+        """Discards the numbers of a skipped step."""
         self._loss = self._learning_rate = self._clipped_norm = None
         self._losses.forget()
         self._scalars.forget()
 
     def close(self) -> None:
-        """The training is over: what is told now is of no step."""
+        """Registers the end of the training: later numbers belong to no step."""
         self._scalars.close()
 
     def end_step(self, gradients: Gradients) -> bool:
-        """Ends the monitor's step; what a device still computes follows it. True when done."""
+        """Ends the monitor's step; pending values of a device follow it. True when done."""
         part = gradients.take_norm()
         grad_norm = None if part is None else self._norm.settle(part)
         reported = self._clipped_norm
@@ -75,17 +76,17 @@ class StepFacts:
             rate = self._guard.run("learning rate", self._framework.learning_rate)
         went_back = self._losses.take()
         loss = went_back if self._loss is None else self._loss
-        # One on a device is not waited for.
+        # A value on a device is not waited for.
         learning_rate = self._now_or_never(rate)
         loss_now = self._now_or_later(loss, "loss", PendingStep.set_loss)
-        # Without a norm of ours there is nothing to compare it with.
+        # Without trainmon's own norm there is nothing to compare it with.
         reported_now = (
             None
             if part is None
             else self._now_or_later(reported, "framework_grad_norm", PendingStep.set_framework_grad_norm)
         )
         self._guard.run("scalars", self._scalars.end_step)
-        # With what a device has still to tell of this step: it is not the next one's, which may come to nothing.
+        # With pending values of this step: they do not belong to the next one, which may be skipped.
         self._guard.run("device statistics", self._measurer.close_step)
         self._monitor.end_step(
             loss=loss_now, learning_rate=learning_rate, grad_norm=grad_norm, framework_grad_norm=reported_now
@@ -102,7 +103,7 @@ class StepFacts:
     def _now_or_later(
         self, value: Any, name: Literal["loss", "framework_grad_norm"], later: Callable[[PendingStep, float], bool]
     ) -> float | None:
-        """A number that lies on the host; one on a device is given to this step's batch when it has come."""
+        """A number on the host; one on a device is added to this step's batch on arrival."""
         if value is None or self._measurer.is_at_hand(value):
             return self._now_or_never(value)
         pending = self._monitor.pending_step()
@@ -117,15 +118,15 @@ class StepFacts:
 
 
 class Clipping:
-    """Which call of `clip_grad_norm_` clips all gradients of this training."""
+    """Detects the call of `clip_grad_norm_` that clips all gradients of this training."""
 
     def __init__(self, parameters: list[Parameter]) -> None:
         self._parameters = parameters
         self._is_whole = False
 
     def concerns_us(self, clipped: Any) -> bool:
-        """Whether any of these, parameters or gradients, is ours. Remembers whether those of ours that are stepped and
-        have a gradient are all among them, and no others: clipping group by group gives no global norm."""
+        """Whether any of these, parameters or gradients, is ours. Remembers whether they are exactly our stepped
+        parameters that have a gradient: clipping group by group gives no global norm."""
         identities = {id(one) for one in clipped} if isinstance(clipped, list) else {id(clipped)}
         with_gradient = [
             (id(one.tensor) in identities or id(one.tensor.grad) in identities, one.is_stepped)
@@ -138,5 +139,5 @@ class Clipping:
         return any(is_clipped for is_clipped, _ in with_gradient)
 
     def gives_the_norm(self) -> bool:
-        """Whether the clipping in progress finds the norm of all gradients."""
+        """Whether the clipping in progress computes the norm of all gradients."""
         return self._is_whole

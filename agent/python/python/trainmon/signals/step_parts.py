@@ -1,8 +1,9 @@
-"""Several optimizers that make a step together: those of an optimizer in the backward pass, or one per part of a model.
+"""Several optimizers that perform a step together: those of an optimizer in the backward pass, or one per part of a
+model.
 
-Each is a part of the step: what it is about to change is measured before its own step, for gradients may be gone after
-it. The step is over when the backward pass is in which they stepped; outside of one when all have stepped, or when the
-next backward pass is over or one steps again.
+Each is a part of the step: its tensors are measured before its own step, because gradients may be gone after it. The
+step ends with the backward pass in which they stepped. Outside a backward pass it ends when all have stepped, when the
+next backward pass is over, or when one steps again.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from trainmon.measuring.parameters import Parameter
 
 
 class Together:
-    """Several optimizers, seen as one: their groups and their states."""
+    """Several optimizers, combined: their groups and their states."""
 
     def __init__(self, optimizers: Sequence[Any]) -> None:
         self.optimizers = list(optimizers)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Those of all of them."""
+        """The groups of all of them."""
         return [group for one in self.optimizers for group in one.param_groups]
 
     @property
     def state(self) -> Mapping[Any, Any]:
-        """What each keeps of its parameters."""
+        """Each one's state by parameter."""
         return _States([one.state for one in self.optimizers])
 
 
 class _States(Mapping[Any, Any]):
-    """States of several optimizers. Asking makes no entry, as a default dictionary would."""
+    """States of several optimizers. Reading creates no entry, as a default dictionary would."""
 
     def __init__(self, states: Sequence[Mapping[Any, Any]]) -> None:
         self._states = states
@@ -52,7 +53,7 @@ class _States(Mapping[Any, Any]):
 
 
 class StepParts:
-    """Notices the parts of a step, and its end."""
+    """Detects the parts of a step, and its end."""
 
     def __init__(
         self,
@@ -64,15 +65,15 @@ class StepParts:
         after: Callable[[], None],
         end: Callable[[], None],
     ) -> None:
-        """`begin`: the first optimizer is about to step. `before` and `after` each of them does, with its parameters.
-        `end`: the step is over."""
+        """`begin` is called before the first optimizer's step, `before` and `after` around each one's, with its
+        parameters, and `end` at the end of the step."""
         self._together = together
         self._parameters = parameters
         self._begin, self._before, self._after, self._end = begin, before, after, end
         self._made: set[int] = set()
 
     def hooks(self, optimizer: Any) -> tuple[Callable[[], None], Callable[[], None]]:
-        """What is called before and after this optimizer's step."""
+        """The functions to call before and after this optimizer's step."""
         return functools.partial(self._about_to_step, optimizer), functools.partial(self._has_stepped, optimizer)
 
     @property
@@ -81,7 +82,7 @@ class StepParts:
         return bool(self._made)
 
     def backward_is_over(self) -> None:
-        """Optimizers that step in it have made their step."""
+        """Ends the step if optimizers stepped in the backward pass."""
         self._finish()
 
     def _about_to_step(self, optimizer: Any) -> None:

@@ -1,6 +1,6 @@
-"""`print_struct`: what goes into every module and comes out, written once; then the training is stopped, as asked for.
+"""`print_struct`: writes the inputs and outputs of every module once, then ends the training as requested.
 
-The one place where the monitor ends a training: a config with `print_struct` asks for the file and nothing else.
+The only place where the monitor ends a training: a config with `print_struct` requests the file and nothing else.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class ModuleStructPrinted(Exception):  # noqa: N818 - not an error: what the con
         super().__init__("exit after first monitor step when print model struct")
 
 
-#: How a tensor crosses a module's border.
+#: The conversion of a tensor at a module's border.
 Crossing = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _itself(value: torch.Tensor) -> torch.Tensor:
-    """Into a module that overwrites it: a hook from before stays where the gradient of the old values comes by, one on
-    a view would be left behind."""
+    """For a module that overwrites its input: an earlier hook stays where the gradient of the old values passes, and
+    one on a view would be lost."""
     return value
 
 
 def _renamed(value: torch.Tensor) -> torch.Tensor:
-    """Into any other: what the tensor gets elsewhere is none of the module's."""
+    """For other modules: the tensor's gradients from other users are not the module's."""
     return value.view_as(value)
 
 
@@ -53,12 +53,12 @@ class _Gradients:
         self.is_reached = False
 
     def watch(self, index: int, value: Any, crossing: Crossing) -> Any:
-        """The value as it crosses the module's border, with its gradient noted for this place."""
+        """The value at the module's border, with its gradient recorded for this position."""
         if not isinstance(value, torch.Tensor) or not value.requires_grad or not torch.is_grad_enabled():
             return value
 
         def arrived(gradient: torch.Tensor) -> None:
-            # What is kept says what it looked like; the gradient itself is let go.
+            # The description is kept; the gradient itself is released.
             self._arrived[index] = _tensor(gradient)
             self.is_reached = True
 
@@ -67,7 +67,7 @@ class _Gradients:
         return crossed
 
     def struct(self) -> Struct:
-        """As a tuple with nothing where no gradient came."""
+        """As a tuple, with None for a missing gradient."""
         struct: Struct = {"config": f"tuple[{len(self._arrived)}]"}
         for index, found in enumerate(self._arrived):
             struct[str(index)] = found if found is not None else str(type(None))
@@ -75,7 +75,7 @@ class _Gradients:
 
 
 class Structure:
-    """Notes every module's inputs, outputs and their gradients until the first optimizer step."""
+    """Records every module's inputs, outputs and their gradients until the first optimizer step."""
 
     def __init__(self, monitor: Monitor, guard: Guard, settings: Settings) -> None:
         self._monitor = monitor
@@ -89,7 +89,7 @@ class Structure:
         self._is_printed = False
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
-        """Hooks every module, if the config asks for it."""
+        """Hooks every module, if the config requests it."""
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
@@ -99,10 +99,9 @@ class Structure:
                 self._handles.append(torch.nn.Module.register_forward_hook(module, Hook(left), with_kwargs=True))
 
     def _hooks(self, name: str, is_in_place: bool) -> tuple[Any, Any]:
-        """What is called before a module and after it. Both give their tensors new places in the graph: a gradient is
-        to be seen as what crosses the module's border, not what the tensor gets within and elsewhere. No step is made
-        with these gradients. Outputs are copied: whoever gets one may overwrite it, and a hook on a view is lost
-        then."""
+        """The hooks before and after a module. Both give their tensors new nodes in the graph: a gradient must be the
+        one that crosses the module's border, not what the tensor receives inside and elsewhere. No step is made with
+        these gradients. Outputs are copied: a receiver may overwrite one, and a hook on a view is lost then."""
         crossing = _itself if is_in_place else _renamed
 
         def entering(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
@@ -119,7 +118,7 @@ class Structure:
 
     def _left(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        # A module called again takes its latest place.
+        # A module that is called again has its latest position.
         self._modules.pop(name, None)
         self._modules[name] = {"input": struct_of(inputs), "output": struct_of(output)}
         is_one = not isinstance(output, list | tuple)
@@ -133,12 +132,12 @@ class Structure:
         return type(output)(crossed) if type(output) in (list, tuple) else None
 
     def before_step(self) -> None:
-        """Writes the file at the first optimizer step. The caller then asks `is_printed`."""
+        """Writes the file at the first optimizer step. The caller then checks `is_printed`."""
         if not self._modules or self._is_printed:
             return
         directory = run_directory(self._monitor)
         if directory is None:
-            self._monitor.say("warning", "`print_struct`: no CSV output is configured: its file has no place")
+            self._monitor.say("warning", "`print_struct`: no CSV output is configured, so its file cannot be written")
             self.detach()
             return
         file = directory.parent / "module_struct" / f"rank{self._monitor.rank}" / "module_struct.json"
@@ -149,11 +148,11 @@ class Structure:
         write_whole(file, lambda opened: json.dump(self._modules, opened, indent=2))
         self.detach()
         self._is_printed = True
-        self._monitor.say("info", f"`print_struct`: wrote {file}; the training is stopped now")
+        self._monitor.say("info", f"`print_struct`: wrote {file}; the training ends now")
 
     @property
     def is_printed(self) -> bool:
-        """Whether the training has to be stopped: the file is written."""
+        """Whether the training must end: the file is written."""
         return self._is_printed
 
     def detach(self) -> None:
@@ -163,7 +162,7 @@ class Structure:
 
 
 def struct_of(value: Any) -> Struct:
-    """A value's description, as msprobe gives it."""
+    """A value's description, in msprobe's format."""
     if isinstance(value, torch.Tensor):
         return {"config": "tensor", "tensor": _tensor(value)}
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""A watch: how it starts, what it does in each step, and how it ends."""
+"""A watch: its start, its work in each step, and its end."""

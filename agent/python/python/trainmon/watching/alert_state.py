@@ -1,4 +1,4 @@
-"""What alert rules remember, as a checkpoint keeps it."""
+"""The state of alert rules, as stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trainmon._trainmon import Monitor
 
 
 def saved(monitor: Monitor) -> Any:
-    """Numbers, texts, lists and dicts only."""
+    """The state: numbers, texts, lists and dicts only."""
     return json.loads(monitor.alert_state())
 
 
 def restore(monitor: Monitor, given: Any) -> None:
-    """Goes on from what `saved` gave, within what `state_dict` made of it. The monitor warns of anything else."""
+    """Restores the state of `saved`, inside the result of `state_dict`. The monitor warns of anything else."""
     state = given.get("alerts", dict(given) or None) if isinstance(given, Mapping) else given
     try:
         text = json.dumps(state)
     except (TypeError, ValueError, RecursionError):
-        # Not its contents: they may lie on a device.
+        # Without its contents: they may be on a device.
         text = json.dumps(f"an object of type {type(state).__name__}")
     monitor.load_alert_state(text)

@@ -1,4 +1,5 @@
-"""`os._exit`: the end that Python tells nobody of. Distributed scripts use it, for torch's own can hang or abort."""
+"""`os._exit`, which ends the process without Python's exit handlers. Distributed scripts use it because torch's own end
+can hang or abort."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import NoReturn, Protocol
 
 
 class Delivering(Protocol):
-    """What has something to deliver."""
+    """An object with data to deliver."""
 
     def deliver(self) -> object: ...
 
@@ -21,8 +22,8 @@ _is_wrapped = False
 
 
 def deliver_before_exit(one: Delivering) -> None:
-    """Has `one.deliver()` called before `os._exit` ends this process; not where a forked child ends. Takes no longer
-    than a shutdown may."""
+    """Calls `one.deliver()` before `os._exit` ends this process; not in a forked child. Takes no longer than a shutdown
+    may."""
     global _is_wrapped  # noqa: PLW0603 - a function of `os` is wrapped once
     with _lock:
         _open.add(one)
@@ -48,5 +49,5 @@ def _deliver() -> None:
         for one in list(_open):
             one.deliver()
     except BaseException:
-        # The process ends now, whatever is left, and whoever is in a hurry.
+        # The process ends now, with or without pending data or exceptions.
         return

@@ -1,4 +1,4 @@
-"""What a watch says of its model and optimizer when it has attached: what will not be measured, unexpectedly."""
+"""Messages about the model and optimizer when a watch has attached: unexpected gaps in the measurement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainmon.measuring.parameters import Parameter
 
 
 class FirstLook:
-    """Looks once, at the beginning. Says each thing in a line; measures nothing."""
+    """Checks once, at the beginning. Reports each gap in a line; measures nothing."""
 
     def __init__(self, framework: Framework, settings: Settings, parameters: Sequence[Parameter]) -> None:
         self._framework, self._settings, self._parameters = framework, settings, parameters
         self._monitor: Monitor = framework.job.monitor
 
     def look(self, *, has_all: bool) -> None:
-        """`has_all`: the watch has every parameter of its models, and not a choice of them."""
+        """`has_all`: the watch has every parameter of its models, not a selection of them."""
         monitor, settings = self._monitor, self._settings
         if settings.print_struct or (settings.ranks and monitor.rank not in settings.ranks):
             return
@@ -37,7 +37,7 @@ class FirstLook:
             self._monitor.say(
                 "info",
                 f"{known} of the {len(stepped)} parameters that the optimizer steps belong to the model: the others "
-                "are not measured, and the gradient norm is without them",
+                "are not measured, and the gradient norm excludes them",
                 "watch a list of all models that it trains",
             )
 
@@ -48,11 +48,11 @@ class FirstLook:
         if any(one.tensor.requires_grad for one in self._parameters):
             return
         count = len(self._parameters)
-        what = f"none of the model's {count} parameters takes a gradient" if count else "the model has no parameters"
+        what = f"none of the model's {count} parameters requires a gradient" if count else "the model has no parameters"
         self._monitor.say(
             "warning",
             f"{what}: there is nothing to measure but activations",
-            "watch the module that is trained; one that is unfrozen later (`requires_grad_`) is measured from then on",
+            "watch the trained module; parameters that are unfrozen later (`requires_grad_`) are measured from then on",
         )
 
     def _tell_of_targets(self) -> None:

@@ -18,10 +18,10 @@ def live_page(monitor: Monitor) -> str | None:
 
 
 def show_link(monitor: Monitor) -> None:
-    """Shows a link to the live page if this is a notebook. Elsewhere nothing: IPython is not imported for it."""
+    """Shows a link to the live page in a notebook. Does nothing elsewhere: IPython is not imported for it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    # A terminal's shell has no kernel, and nothing to click on.
+    # A terminal's shell has no kernel, and cannot show a link.
     if shell is None or getattr(shell, "kernel", None) is None:
         return
     page = live_page(monitor)

@@ -1,4 +1,4 @@
-"""How a watch begins: `watch`, and the monitor it measures with."""
+"""The start of a watch: `watch`, and its monitor."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def start_monitor(
     like_msprobe: bool = False,
     **options: Any,
 ) -> Monitor:
-    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own; one that
-    was read already has them.
-    `like_msprobe`: files are laid out as msprobe's, and what it takes is taken. `options` are those of `Monitor.start`.
-    Raises `ConfigError` if the config is faulty, `ValueError` for a name that no run can have."""
+    """A monitor for a config in any form, with `keys` and `output_dir` replacing its own; a parsed config has them
+    already. `like_msprobe`: uses msprobe's layout of files and accepts its configs. `options` are those of
+    `Monitor.start`. Raises `ConfigError` for a faulty config, `ValueError` for an invalid run name."""
     if like_msprobe:
         options.setdefault("layout", "msprobe")
     parsed = (
@@ -42,12 +41,12 @@ def start_monitor(
 
 
 def start_or_say(file: str, **options: Any) -> Monitor | None:
-    """`start_monitor` for scripts that were written for msprobe: what cannot start is said, and the training goes on.
-    Raises `ConfigError` if the config is faulty."""
+    """`start_monitor` for scripts that were written for msprobe: if it cannot start, it warns and the training
+    continues. Raises `ConfigError` for a faulty config."""
     try:
         return start_monitor(file, like_msprobe=True, **options)
     except RuntimeError as error:
-        say(f"{error}: nothing is measured; training goes on")
+        say(f"{error}: nothing is measured; training continues")
         return None
 
 
@@ -72,22 +71,20 @@ def watch(
         with trainmon.watch(model, optimizer):
             train()
 
-    `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: what steps its parameters; a
-    list of torch's optimizers where several make a step together (one per parameter, in the backward pass); None where
-    `step` of the watch tells the end of a step. `config`: a file, the JSON text of one, or a dict; without it
-    gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
-    of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
-    the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does. `page`: the live page,
-    whose address the start prints; `True` opens a port on this machine, as `TRAINMON_PAGE=1` in the environment
-    does. Without either, and without a config that asks for it, no port is opened.
-    `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`, `pp_group`: the process groups of
-    tensor, data and pipeline parallelism where a loop is parallel by its own means. What DDP, FSDP, DTensors, torch's
-    pipelines, Megatron and DeepSpeed do needs none of them.
+    `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: the optimizer of its
+    parameters; a list of torch optimizers that step together (one per parameter, in the backward pass); or None if you
+    call `Watch.step`. `config`: a file, the JSON text of one, or a dict; by default gradients, moments and parameters
+    are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys that override the config's
+    (`ops=["norm"]`). `name`: the run's name. `output_dir`: overrides the config's. `quiet`: prints warnings only, like
+    `TRAINMON_QUIET=1`. `page`: serves the live page on a port of this machine and prints its address, like
+    `TRAINMON_PAGE=1`; off by default. `grad_acc_steps`: backward passes per optimizer step. `tp_group`, `dp_group`,
+    `pp_group`: the process groups of tensor, data and pipeline parallelism, for loops that implement these themselves.
+    DDP, FSDP, DTensors, torch's pipelines, Megatron and DeepSpeed require none of them.
 
-    Raises `ConfigError` for a faulty config, `TypeError` and `ValueError` for arguments that are not these, such as the
-    optimizer of another model, and `RuntimeError` for process groups before torch.distributed is initialised and where
-    the environment (`RANK`, `WORLD_SIZE`) leaves open which rank this is; never afterwards. A watch that the same model
-    and optimizer still have is closed, and that is said. Cost: a walk over the modules and parameters; no tensor is
+    Raises `ConfigError` for a faulty config, and `TypeError` or `ValueError` for invalid arguments, such as another
+    model's optimizer. Raises `RuntimeError` for process groups before torch.distributed is initialised, and if the
+    environment (`RANK`, `WORLD_SIZE`) does not determine the rank. After the call nothing is raised. An open watch of
+    the same model and optimizer is closed with a warning. Cost: a walk over the modules and parameters; no tensor is
     read.
     """
     arguments.check_keys("watch", keys, _OWN)
@@ -95,19 +92,19 @@ def watch(
     grad_acc_steps = arguments.check_number("grad_acc_steps", grad_acc_steps, 1)
     start_iteration = arguments.check_number("start_iteration", start_iteration, 0)
     arguments.check_groups(tp_group=tp_group, dp_group=dp_group, pp_group=pp_group)
-    # Before anything is closed for it.
+    # Before an earlier watch is closed for it.
     arguments.check_name(name)
     asked = keys if page is None else {**keys, "page": page}
     parsed = parse_config(config, asked, output_dir=output_dir)
     earlier = live_watch(model, optimizer, is_covered=True)
     if earlier is not None:
-        # First, for what both need, such as a port.
+        # First, because both may require the same resource, such as a port.
         earlier.close()
     monitor = start_monitor(parsed, start_iteration=start_iteration, run=name, quiet=quiet)
     if earlier is not None:
         monitor.say(
             "warning",
-            f"this model and optimizer are watched already: that watch is closed{_place_of(earlier)}, this one goes on",
+            f"this model and optimizer are watched already: closed the earlier watch{_place_of(earlier)}",
             "call `watch` once for a model and its optimizer, or `close()` the watch before the next",
         )
     is_usual = config is None and not keys

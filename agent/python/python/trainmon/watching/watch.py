@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-#: What completion offers of a watch.
+#: The names that completion offers for a watch.
 _FOR_USERS = (
     *("close", "detach", "expect", "load_state_dict", "log", "measure_adhoc", "rehook_activations", "set_aside"),
     *("skip_step", "state_dict", "step", "step_fn", "stop_requested"),
@@ -61,9 +61,10 @@ R = TypeVar("R")
 
 
 class Watch:
-    """Measures a training from inside. Attached when made; `close` (or leaving its `with` block) removes every hook.
+    """Measures a training from inside. Attached when created; `close` (or leaving its `with` block) removes every hook.
 
-    Nothing it does changes the training's numbers, and no failure of its own reaches the loop.
+    It never changes the training's numbers, and none of its own errors reaches the loop. Use `trainmon.watch` to create
+    one.
     """
 
     def __init__(
@@ -83,17 +84,16 @@ class Watch:
         like_msprobe: bool = False,
         is_usual: bool = False,
     ) -> None:
-        """`manual_steps`: where the config says so, or where there is no optimizer, `step` ends the steps.
-        `device_only` sends host tensors down the device's path, for comparisons. `only`: the parameters that are this
-        watch's; for trainings with several optimizers. `like_msprobe`: names are msprobe's. `is_usual`: nobody
-        configured anything."""
+        """`manual_steps`: `step` ends the steps, if the config requests it or there is no optimizer. `device_only`:
+        host tensors are measured like a device's, for comparisons. `only`: the parameters of this watch, in a training
+        with several optimizers. `like_msprobe`: names are msprobe's. `is_usual`: everything has its default."""
         self.monitor = monitor
         self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
         self._is_closed = self._is_measured = self._has_said_skipped = False
         self._parts: StepParts | None = None
         self._has_said_scaled = False
-        # Live control may name other targets: they are looked up anew between two steps.
+        # Live control may set other targets: they are looked up again between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
         models, self.given_optimizer = models_of(model), optimizer
@@ -104,18 +104,18 @@ class Watch:
             models, optimizer, monitor, guard, settings, steps, tp_group, dp_group, pp_group, params_have_main_grad
         )
         self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
-        # A framework may know the optimizer of its model.
+        # A framework may have the optimizer of its model.
         has_optimizer = framework.job.optimizer is not None
         if not has_optimizer and not manual_steps:
-            monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
-        #: Whether the end of a step is noticed at the optimizer.
+            monitor.say("info", "no optimizer was passed: call the watch's `step()` at the end of each step")
+        #: Whether the end of a step is detected at the optimizer.
         self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
         self.measurer = Measurer(monitor, device_only=device_only)
         self._adhoc = AdhocTensors(monitor, self.measurer)
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
-        # It looks at the optimizer's groups, which may be anything.
+        # It reads the optimizer's groups, which may be any object.
         self._new_parameters = guard.run("new parameters", lambda: self._new_parameters_of(only is not None))
         self.optimizer_step = OptimizerStep(
             self.parameters, framework, self.measurer, guard, settings, is_usual=is_usual
@@ -156,13 +156,13 @@ class Watch:
         return NewParameters(self.settings, self.gradients, self.parameters, is_shared=is_shared)
 
     def _make_replay(self) -> Replay | None:
-        """What keeps steps to run one again, where the config asks for it."""
+        """Keeps steps for replay, if the config requests it."""
         if self.captures is None or not self.settings.kept_steps:
             return None
         if not self.framework.can_run_again or self._parts is not None:
             self.monitor.say(
                 "info",
-                f"steps of {self.framework.name} cannot be run again: the action `replay` captures the next step",
+                f"cannot replay steps of {self.framework.name}: the action `replay` captures the next step instead",
             )
             return None
         parts = (self.framework, self.captures, self.loss_scale)
@@ -171,7 +171,7 @@ class Watch:
     def _attach(self, models: Sequence[torch.nn.Module]) -> None:
         guard, framework = self.guard, self.framework
         if not isinstance(framework.job.optimizer, Together):
-            # Else they are measured when each optimizer is about to step: afterwards they may be gone.
+            # Otherwise they are measured when each optimizer is about to step: afterwards they may be gone.
             guard.run("weight gradients", self.gradients.attach)
         for hook, room in self._rooms():
             guard.run(hook, functools.partial(room.attach, models))
@@ -184,7 +184,7 @@ class Watch:
         elif optimizer is not None:
             guard.run("the optimizer's step", lambda: framework.attach_step(self.about_to_step, self._after_step))
         guard.run("torch's functions", lambda: patches.listen(self))
-        # A loop that ends without `close` still delivers what was measured.
+        # A loop that ends without `close` still delivers its measurements.
         self._finalizer = weakref.finalize(self, self.monitor.shutdown)
         ending.deliver_before_exit(self)
 
@@ -192,8 +192,8 @@ class Watch:
         if not isinstance(self.framework, Plain) or not self.framework.takes_several:
             self.monitor.say(
                 "warning",
-                f"several optimizers are not watched together under {self.framework.name}: `step()` of the watch tells "
-                "where a step ends",
+                f"cannot detect the steps of several optimizers under {self.framework.name}: call the watch's `step()` "
+                "at the end of each step",
             )
             self.steps_by_itself = False
             return
@@ -215,7 +215,7 @@ class Watch:
             )
 
     def _rooms(self) -> list[tuple[str, Activations | Features | Structure | Stacks]]:
-        """What hooks modules, with the names of the hooks."""
+        """The parts that hook modules, with the names of their hooks."""
         return [
             ("activations", self.activations),
             ("features", self.features),
@@ -223,10 +223,11 @@ class Watch:
             ("stack_info", self.stacks),
         ]
 
-    # What happens in a step, in order.
+    # The events of a step, in order.
 
     def about_to_step(self) -> None:
-        """The gradients are there. Raises nothing, but the end of the training that `print_struct` asks for."""
+        """Handles an optimizer's step about to begin. Raises nothing except the end of the training that `print_struct`
+        requests."""
         if self.replay is not None and self.replay.is_running:
             raise StepIsOver(None)
         self._before_step()
@@ -238,7 +239,7 @@ class Watch:
 
     def _before_step(self) -> None:
         if self._is_measured and self.steps_by_itself:
-            # The last step raised: what was measured for it is not this one's.
+            # The last step raised: its measurements do not belong to this one.
             self.guard.run("abandoned step", self._restart_step)
         self.guard.run("print_struct", self.structure.before_step)
         self._take_up_new_parameters()
@@ -254,7 +255,7 @@ class Watch:
         self._is_measured = True
 
     def _begin_parts(self) -> None:
-        """The first of several optimizers is about to step."""
+        """Handles the first of several optimizers about to step."""
         self.guard.run("print_struct", self.structure.before_step)
         self._take_up_new_parameters()
         self.guard.run("device statistics", self.measurer.collect)
@@ -263,14 +264,14 @@ class Watch:
         self.guard.run("replica check", self.replicas.before_step)
 
     def _before_part(self, parameters: Sequence[Parameter]) -> None:
-        """One of several optimizers is about to step these."""
+        """Handles one of several optimizers about to step these."""
         self.guard.run("reduced gradients", lambda: self.gradients.measure_part(parameters))
         self.guard.run("state before the step", lambda: self.optimizer_step.before(parameters))
         self.guard.run("device statistics", self.measurer.launch)
 
     def _measure_reduced(self) -> None:
         if self.gradients.is_overtaken:
-            # So was the norm of an earlier clipping.
+            # The norm of an earlier clipping is invalid too.
             self.facts.forget_norm()
         self.gradients.measure_reduced()
 
@@ -287,7 +288,7 @@ class Watch:
             self._finish_step()
 
     def step(self) -> None:
-        """Ends a step, where that is not noticed at the optimizer."""
+        """Ends a step that is not detected at an optimizer."""
         if not self.steps_by_itself:
             self.guard.run("step", self._step)
 
@@ -300,7 +301,7 @@ class Watch:
         self._is_measured = False
         self.guard.run("stack_info", self.stacks.end_step)
         if not self.guard.run("the end of the step", lambda: self.facts.end_step(self.gradients)):
-            # A step that never ends would pile up what follows.
+            # A step that never ends would accumulate everything that follows.
             self.guard.run("device statistics", self.measurer.close_step)
             self.guard.run("the bare end of the step", self.monitor.end_step)
         self.guard.run("weight gradients", self.gradients.step_is_made)
@@ -320,7 +321,7 @@ class Watch:
 
     @contextlib.contextmanager
     def set_aside(self) -> Iterator[None]:
-        """What runs in here is none of the step in progress: nothing of it is measured."""
+        """Excludes a `with` block from the step in progress: nothing in it is measured."""
         self.monitor.suspend()
         try:
             with self.guard.paused(), self.collectives.unseen():
@@ -338,7 +339,7 @@ class Watch:
             self.guard.run("new parameters", self._new_parameters.take_up)
 
     def _follow_plan(self) -> None:
-        """Live control changed what is measured from the step that begins now."""
+        """Applies a change of the plan by live control from the step that begins now."""
         self._plan_version = self.monitor.plan_version
         self.settings = settings = self.monitor.settings(like_msprobe=self.settings.like_msprobe)
         for one in self.parameters:
@@ -346,7 +347,7 @@ class Watch:
         self.gradients.follow_plan(settings)
         self.activations.follow_plan(settings, self.framework.job.models)
 
-    # What the script tells.
+    # Calls by the script.
 
     def log(
         self,
@@ -357,14 +358,14 @@ class Watch:
         learning_rate: float | torch.Tensor | None = None,
         **others: float | torch.Tensor | None,
     ) -> None:
-        """Tells the loss, the learning rate and any other numbers of the step in progress: `log(loss=x, accuracy=0.9)`
-        or `log({"loss": x, "val/accuracy": 0.9})`. A number on a device is not waited for. Told twice in a step, the
-        last one counts; None is not told. What is no number is warned of once per name."""
+        """Logs the loss, the learning rate and any other numbers of the step in progress: `log(loss=x, accuracy=0.9)`
+        or `log({"loss": x, "val/accuracy": 0.9})`. Does not wait for a device. The last value of a name in a step
+        counts; None is ignored. A value that is no number causes a warning, once per name."""
         self.guard.run("log", lambda: self.facts.tell(values, loss=loss, learning_rate=learning_rate, **others))
 
     def expect(self, micro_batches: int) -> None:
-        """Tells that the step about to begin has this many micro-batches, so that only the last one's gradient is
-        measured: the last step of an epoch may have fewer. A number in the config outranks it."""
+        """Sets the number of micro-batches of the next step, so that only the last one's gradient is measured: the last
+        step of an epoch may have fewer. A number in the config overrides it."""
         if self.settings.micro_batches is None and micro_batches >= 1:
             self.framework.job.grad_acc_steps = micro_batches
             self.guard.run("weight gradients", lambda: self.gradients.expect(micro_batches))
@@ -372,15 +373,15 @@ class Watch:
     def step_fn(
         self, function: Callable[P, R], *, modules: torch.nn.Module | Sequence[torch.nn.Module] = ()
     ) -> Callable[P, R]:
-        """The function that the loop calls in each step, or in each micro-batch, so that its latest steps can be run
-        again: `step = watch.step_fn(step)`. That is what an alert's action `replay` asks for; where no rule has it, and
+        """Wraps the function that the loop calls in each step or micro-batch, so that its latest steps can be replayed:
+        `step = watch.step_fn(step)`. An alert's action `replay` requires it; if no rule has that action, and
         `capture.replay` is not set, the function itself is returned.
 
-        Kept are its arguments, with a copy of each tensor, what it draws from an iterator among them, the states of the
-        random generators, and the parameters and buffers of the watched models and of `modules`: whatever else has
-        buffers that the function changes, a teacher or a discriminator. A step that is run again ends where the
-        optimizer's step would begin, and everything is put back: the training has the same bits. What the function does
-        besides (append to a list, count) it does once more.
+        `modules`: further modules whose parameters and buffers the function changes, such as a teacher or a
+        discriminator. trainmon keeps these and the watched models' parameters and buffers, the states of the random
+        generators, and the arguments, with a copy of each tensor and of items drawn from iterators. A replay ends
+        before the optimizer's step and restores everything bitwise. It repeats other side effects of the function, such
+        as appending to a list.
 
         Cost: a copy of parameters and buffers per step, into the host's memory."""
         if self.replay is None:
@@ -390,18 +391,18 @@ class Watch:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether an alert whose rule has the action `stop` asks the training to end: leave the loop then. With several
-        ranks it turns true at the same step on all of them, some steps after the alert."""
+        """Whether an alert whose rule has the action `stop` requests the end of the training: leave the loop then. With
+        several ranks it becomes true at the same step on all of them, some steps after the alert."""
         return self.monitor.stop_requested
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only.
-        Waits for the monitor's own thread, milliseconds as a rule and five seconds at most."""
+        """Returns the state of this rank's alert rules, to save with a checkpoint: numbers, texts, lists and dicts
+        only. Waits for the monitor's own thread, usually milliseconds and at most five seconds."""
         return {"alerts": self.guard.run("alert state", lambda: saved(self.monitor))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, as if the run had never stopped. What does not fit is warned of, and the
-        rules learn anew what is usual. None and `{}` change nothing."""
+        """Continues from the state of `state_dict`, as if the run had never stopped. Parts that do not fit cause a
+        warning, and those rules learn their usual range again. None and `{}` change nothing."""
         self.guard.run("alert state", lambda: restore(self.monitor, state_dict))
 
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
@@ -409,17 +410,17 @@ class Watch:
         self._adhoc.measure(name, tensor, ranks)
 
     def rehook_activations(self) -> None:
-        """Takes the hooks off the modules and puts them on again: on modules that were added since, too."""
+        """Removes the hooks from the modules and installs them again, including modules added since."""
         self.activations.detach()
         self.activations.attach(self.framework.job.models)
 
     def skip_step(self) -> None:
-        """Tells that the optimizer leaves out the step in progress, for loops whose scaler is their own. What was
-        measured for it is discarded and counted; the next attempt has the same number."""
+        """Discards and counts the step in progress, which the optimizer skips: for loops with a loss scaler of their
+        own. The next attempt has the same number."""
         self.guard.run("skipped step", self._skip_step)
 
     def _skip_step(self) -> None:
-        # What is measured from now on is of the next attempt.
+        # Measurements from now on belong to the next attempt.
         self._is_measured = False
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.leave_out)
@@ -429,8 +430,8 @@ class Watch:
         self._begin_next_step()
 
     def _restart_step(self) -> None:
-        """The loop gave up the step in progress and begins it anew. If its gradients held NaN or infinities, the loop
-        left it out for that: it counts as skipped then, once whichever device tells."""
+        """Handles a step that the loop gave up and begins again. If its gradients held NaN or infinities, the loop
+        skipped it for that reason: it counts as skipped then, once, even if several devices report it."""
         self._is_measured = False
         is_skipped = self.monitor.restart_step()
         self.measurer.abandon_step(None if is_skipped else self._step_was_skipped)
@@ -452,10 +453,10 @@ class Watch:
                 "skipped",
             )
 
-    # What torch's functions tell (`patches.Listener`).
+    # Calls by torch's functions (`patches.Listener`).
 
     def gradients_are_cleared(self, owner: Any) -> None:
-        """Gradients that no step used are cleared: the loop gave up the step in progress."""
+        """Handles cleared gradients that no step used: the loop gave up the step in progress."""
         self.guard.run("abandoned step", lambda: self._gradients_are_cleared(owner))
 
     def _gradients_are_cleared(self, owner: Any) -> None:
@@ -473,12 +474,12 @@ class Watch:
         return self.loss_scale.is_ours(owner) or any(owner is model for model in job.models)
 
     def before_backward(self) -> None:
-        """What takes a gradient since the last step is hooked before it gets one."""
+        """Hooks parameters that require a gradient since the last step, before they get one."""
         if not self._is_measured and self._new_parameters is not None:
             self.guard.run("new parameters", self._new_parameters.before_backward)
 
     def before_clipping(self, parameters: Any) -> None:
-        # A closure that the optimizer calls again clips other gradients than those that were measured.
+        # A closure that the optimizer calls again clips other gradients than the measured ones.
         if not self._is_measured and self.guard.run("clipping", lambda: self.clipping.concerns_us(parameters)):
             self.guard.run("reduced gradients", self._measure_reduced)
 
@@ -491,15 +492,15 @@ class Watch:
             self._has_said_scaled = True
             self.monitor.say(
                 "warning",
-                "a loss scaler and several optimizers: steps that it leaves out for one of them are not noticed",
-                "watch each optimizer by itself, with an output_dir of its own",
+                "a loss scaler and several optimizers: steps that it skips for one of them are not detected",
+                "watch each optimizer separately, with an output_dir of its own",
             )
         self.guard.run("loss scale", lambda: self.loss_scale.loss_is_scaled(scaler))
 
     def loss_went_back(self, loss: Any) -> None:
         if self.replay is not None:
             self.replay.loss_went_back(loss)
-        # What an optimizer's step goes back from again, in a closure, comes after the loss of the step.
+        # Backward passes that an optimizer's step starts, in a closure, come after the loss of the step.
         counts = not self._is_measured
         self.guard.run("loss", lambda: self.losses.went_back(loss, patches.is_only_one, counts=counts))
         if self._parts is not None:
@@ -519,7 +520,7 @@ class Watch:
     # The end.
 
     def detach(self) -> None:
-        """Removes every hook; the monitor lives on."""
+        """Removes every hook; the monitor continues."""
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.detach)
         if self.replay is not None:
@@ -531,8 +532,8 @@ class Watch:
             self.guard.run(f"detach {hook}", room.detach)
 
     def close(self) -> str:
-        """Removes every hook, waits within the config's deadline for what is under way, delivers it, and gives the
-        closing account. Closing twice does nothing more."""
+        """Removes every hook, waits for pending data within the config's deadline, delivers it, and returns the
+        summary. Idempotent."""
         if not self._is_closed:
             self.detach()
             live_watches.remove(self)
@@ -546,8 +547,8 @@ class Watch:
         return self.monitor.shutdown()
 
     def _finish(self) -> None:
-        """Waits for what is under way. Ctrl-C shortens it to a second, the next ends it; what was measured is delivered
-        all the same, within a second then."""
+        """Waits for pending data. Ctrl-C shortens the wait to a second, the next one ends it; the measurements are
+        still delivered, within a second."""
         budget = WaitBudget(self.settings.shutdown_timeout_s)
         ends: list[tuple[str, Callable[[], object]]] = [
             ("scalars", self.facts.close),
@@ -566,7 +567,7 @@ class Watch:
         budget.end(self.monitor.shutdown)
 
     def __dir__(self) -> list[str]:
-        # What docs/api.md has: hooks and the parts of a watch are public to the package only.
+        # The names in docs/api.md: hooks and the parts of a watch are public to the package only.
         return list(_FOR_USERS)
 
     def __enter__(self) -> Self:

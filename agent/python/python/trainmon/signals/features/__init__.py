@@ -1,4 +1,4 @@
-"""Level-2 features: what a module's weights and activations look like as a whole, beyond a tensor's statistics."""
+"""Level-2 features: properties of a module's weights and activations as a whole, beyond a tensor's statistics."""
 
 from __future__ import annotations
 

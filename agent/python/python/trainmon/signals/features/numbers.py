@@ -1,5 +1,5 @@
-"""The numbers themselves. All take tensors as they are, give tensors without dimensions in float64, and hold no
-temporary larger than a piece."""
+"""The computation of the features. All functions accept tensors unchanged, return tensors without dimensions in
+float64, and use no temporary larger than a piece."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from trainmon.measuring.chunks import PIECE, exact, pieces
 
-#: Power iterations for a matrix seen for the first time, and for one whose last vector is known.
+#: Power iterations for a new matrix, and for one whose last vector is known.
 FIRST_ITERATIONS, NEXT_ITERATIONS = 100, 10
 
 
@@ -19,28 +19,31 @@ def attention(q: torch.Tensor, k: torch.Tensor, order: str) -> tuple[torch.Tenso
     `order` is `s,b,h,d` or `b,s,h,d`. The mean over query rows of a row's entropy (natural logarithm) and of its
     largest weight.
 
-    As in msprobe a sample is looked at: the first head of the first sequence. Raises `ValueError` where they do not
-    fit.
+    As in msprobe a sample is used: the first head of the first sequence. Raises `ValueError` if the shapes do not
+    match.
     """
     if q.dim() != 4 or k.dim() != 4:
         raise ValueError(f"queries and keys need 4 dimensions ({order}), these have {q.dim()} and {k.dim()}")
     is_sequence_first = order.replace(" ", "") == "s,b,h,d"
     queries, keys = (one[:, 0, 0] if is_sequence_first else one[0, :, 0] for one in (q, k))
     if queries.shape != keys.shape:
-        raise ValueError(f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} of one head do not fit")
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} of one head have mismatched shapes"
+        )
     return entropy_of_scores(queries.float() / math.sqrt(queries.shape[1]), keys.float())
 
 
 def entropy_of_scores(
     queries: torch.Tensor, keys: torch.Tensor, largest: int = PIECE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `attention`, of the scores `queries @ keys.T`, both `(s, d)`. The scores of some rows exist at a time."""
+    """As `attention`, for the scores `queries @ keys.T`, both `(s, d)`. Only some rows of the scores exist at a
+    time."""
     length = queries.shape[0]
     entropies, maxima = [], []
     step = max(1, largest // max(1, length))
     for start in range(0, length, step):
         end = min(length, start + step)
-        # A row sees itself and what came before it: later keys are not even multiplied.
+        # A row attends to itself and earlier keys: later keys are not even multiplied.
         scores = queries[start:end] @ keys[:end].T
         places = torch.arange(end, device=scores.device)
         is_ahead = places[None, :] > places[start:end, None]
@@ -61,7 +64,7 @@ def token_entropy(logits: torch.Tensor, largest: int = PIECE) -> torch.Tensor:
     step = max(1, largest // max(1, rows.shape[1]))
     for start in range(0, rows.shape[0], step):
         logs = rows[start : start + step].float().log_softmax(1)
-        # A weight of 0 has no share: 0 times minus infinity is none.
+        # A weight of 0 contributes nothing: 0 times minus infinity must not be NaN.
         sums.append(torch.special.entr(logs.exp()).sum(dtype=torch.float64))
     return torch.stack(sums).sum() / rows.shape[0]
 
@@ -69,7 +72,7 @@ def token_entropy(logits: torch.Tensor, largest: int = PIECE) -> torch.Tensor:
 def similarity(weight: torch.Tensor) -> torch.Tensor:
     """The mean cosine of all pairs of experts; an expert is a vector along the longer dimension. 0 below two experts.
 
-    The sum over all pairs is had from the sum of the unit vectors: no matrix of experts by experts.
+    The sum over all pairs follows from the sum of the unit vectors, without a matrix of experts by experts.
     """
     experts = weight.double() if weight.shape[0] < weight.shape[1] else weight.double().T
     count = experts.shape[0]
@@ -90,11 +93,11 @@ def spectral(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`(sr, kernel_norm, vector)` of a matrix `(n, m)`, by power iteration on `W^T W` from `start` `(m,)`.
 
-    `kernel_norm` is the largest singular value, `sr` the Frobenius norm over it, and `vector` what the iteration ended
-    with, a better start for the next time. The value is never above the true one; where the first singular values
-    lie close together it is up to a few percent below after 100 iterations, and a start that is nearly right makes up
-    for few iterations. Both numbers are 0 for a matrix of zeros. Cost: one pass over the weight per iteration, in
-    float32, `largest` elements at a time.
+    `kernel_norm` is the largest singular value, `sr` the Frobenius norm over it, and `vector` the last iterate, a
+    better start for the next time. The value is never above the true one. If the first singular values are close
+    together, it is up to a few percent below after 100 iterations; a good start compensates for few iterations. Both
+    numbers are 0 for a matrix of zeros. Cost: one pass over the weight per iteration, in float32, `largest` elements at
+    a time.
     """
     size = frobenius(weight, largest)
     scale = size.float()

@@ -35,17 +35,17 @@ class Site:
     kind: int
     id: int
     compute: Callable[[torch.nn.Module, tuple[Any, ...], Any], Numbers]
-    """From the module, its positional inputs and its output; raises `ValueError` where they are not what it needs."""
+    """Receives the module, its positional inputs and its output; raises `ValueError` if they are unsuitable."""
     every_micro_batch: bool
     calls: int = 0
-    """Forward calls in this step: the number of the next micro-batch."""
+    """The number of forward calls in this step: the index of the next micro-batch."""
 
 
 class Features:
     """Measures msprobe's level-2 features in the forward pass.
 
-    Weights are looked at once per step, at the last micro-batch: under sharding they are whole only while their module
-    runs. Nothing is drawn from torch's random generators and nothing enters the graph.
+    Weights are measured once per step, at the last micro-batch: under sharding they are whole only while their module
+    runs. Torch's random generators and the graph are not used.
     """
 
     def __init__(self, measurer: Measurer, guard: Guard, settings: Settings, job: Job) -> None:
@@ -58,7 +58,7 @@ class Features:
         self._handles: list[RemovableHandle] = []
 
     def attach(self, models: Sequence[torch.nn.Module]) -> None:
-        """Hooks the modules that the config names. A name that is no module's is warned of."""
+        """Hooks the modules that the config names. Warns of a name without a module."""
         wanted = self._settings.features
         if wanted is None:
             return
@@ -75,20 +75,20 @@ class Features:
         if missing:
             self._monitor.say(
                 "warning",
-                f"`l2_targets` names what is no module of the model: {', '.join(missing[:5])}",
-                "names are those of `named_modules()`",
+                f"`l2_targets`: no module of the model is named {', '.join(missing[:5])}",
+                "use names from `named_modules()`",
             )
 
     def _shown(
         self, hook: str, listed: Sequence[str] | None, names: tuple[str, str], vpp_stage: int, module: torch.nn.Module
     ) -> str | None:
-        """Under which name the module gives this feature; None if it does not. `names`: as shown, and as the model
-        calls it."""
+        """The module's name for this feature in the output; None if it does not have the feature. `names`: those in the
+        output and in the model."""
         squashed = squash_name(names[0]) if self._settings.squash_name else names[0]
         if listed:
             asked = {*names, squashed} | {f"{vpp_stage}:{one}" for one in (*names, squashed)}
             return squashed if asked & set(listed) else None
-        # Only this hook has something to take when nothing is named.
+        # Only this hook has a default when no name is given.
         is_asked = listed is not None and hook == "linear_hook" and weight_name(module) is not None
         return squashed if is_asked else None
 
@@ -108,7 +108,7 @@ class Features:
         self._handles.append(torch.nn.Module.register_forward_hook(module, hooked))
 
     def _feature(self, hook: str, name: str) -> tuple[Callable[..., Numbers], bool]:
-        """How it is computed, and whether for every micro-batch."""
+        """The function that computes it, and whether for every micro-batch."""
         if hook == "attention_hook":
             order = self._settings.features.order if self._settings.features is not None else "s,b,h,d"
             return lambda _module, inputs, _output: _attention(inputs, order), True
@@ -130,12 +130,12 @@ class Features:
         except ValueError as why:
             self._monitor.observe_unsupported(site.id, site.kind, str(why))
             return
-        # Those of weights stand beside no micro-batch.
+        # Features of weights belong to no micro-batch.
         self._measurer.values(Label(site.id, site.kind, micro_step if site.every_micro_batch else 0), values)
         self._measurer.launch()
 
     def begin_next_step(self) -> None:
-        """The next call of a module is its first in the step."""
+        """Prepares for each module's first call of the next step."""
         for site in self._sites:
             site.calls = 0
 
@@ -147,10 +147,11 @@ class Features:
 
 
 class LinearRank:
-    """Stable rank and largest singular value of a module's weight, with the memory that makes the next time cheap."""
+    """Stable rank and largest singular value of a module's weight, with a stored vector that makes later calls
+    cheap."""
 
     def __init__(self, name: str) -> None:
-        # The same on every rank and in every run; torch's own generators are the training's.
+        # The same on every rank and in every run; torch's own generators belong to the training.
         self._seed = zlib.crc32(name.encode())
         self._vector: torch.Tensor | None = None
 
@@ -177,7 +178,7 @@ class LinearRank:
 
 
 def _hooks(wanted: Wanted) -> list[tuple[str, list[str] | None, str]]:
-    """`(hook, names asked for, tail of the row's name)`."""
+    """`(hook, requested names, tail of the row's name)`."""
     return [
         ("attention_hook", wanted.attention, "attention"),
         ("linear_hook", wanted.linear, "linear"),
@@ -187,14 +188,14 @@ def _hooks(wanted: Wanted) -> list[tuple[str, list[str] | None, str]]:
 
 
 def _bare(name: str) -> str:
-    """Without the number of a model chunk."""
+    """The name without the number of a model chunk."""
     head, colon, tail = name.partition(":")
     return tail if colon and head.isdecimal() else name
 
 
 def weight_name(module: torch.nn.Module) -> str | None:
     """`weight` or `wg`, whichever is a matrix; None for embeddings and modules without one."""
-    # Megatron's vocabulary-parallel layers know the range of their part.
+    # Megatron's vocabulary-parallel layers have the range of their part.
     if any(hasattr(module, name) for name in ("num_embeddings", "vocab_start_index")):
         return None
     for name in ("weight", "wg"):
@@ -223,7 +224,7 @@ def _logits(output: Any) -> torch.Tensor:
     if isinstance(output, list | tuple):
         output = next((one for one in output if isinstance(one, torch.Tensor)), output)
     if not isinstance(output, torch.Tensor):
-        # As everything else that does not fit: it is the model's, not a caller's mistake.
+        # A `ValueError`, like other mismatches: it is the model's, not a caller's mistake.
         raise ValueError(  # noqa: TRY004
             f"expected a tensor of logits as output, found `{type(output).__name__}`"
         )
@@ -240,7 +241,7 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _device_type(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> str:
-    """Of the first tensor at hand."""
+    """The device of the first tensor found."""
     for one in (*inputs, output, *module.parameters(recurse=False)):
         if isinstance(one, torch.Tensor):
             return str(one.device.type)

@@ -1,4 +1,4 @@
-"""msprobe's names with trainmon behind them. Only a user puts them on the path: `trainmon.as_msprobe`."""
+"""trainmon under msprobe's names. On the path only if the user puts it there: `trainmon.as_msprobe`."""
 
 from __future__ import annotations
 

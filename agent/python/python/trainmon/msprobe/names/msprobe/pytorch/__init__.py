@@ -1,4 +1,4 @@
-"""What programs import from msprobe."""
+"""The names that programs import from msprobe."""
 
 from __future__ import annotations
 
