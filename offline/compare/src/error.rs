@@ -1,4 +1,4 @@
-//! Why a comparison cannot be made.
+//! Errors of a comparison.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use trainmon_report::Advise;
 use super::matching::MappingError;
 use super::thresholds::ThresholdsError;
 
-/// A comparison cannot be made.
+/// An error of a comparison.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CompareError {
@@ -18,20 +18,19 @@ pub enum CompareError {
     /// A mapping file cannot be used.
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// There is nothing to hold the target against.
+    /// No baseline was given.
     #[error("no golden run is named")]
     NoGolden,
     /// A file of thresholds cannot be used.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
-    /// Nothing on one side has a counterpart on the other.
+    /// No step or rank of one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs { target: PathBuf, of_target: String, golden: PathBuf, of_golden: String },
-    /// Captures are compared with captures.
+    /// One path is a capture, the other is not.
     #[error("`{}` is {what}, the other path is none", path.display())]
     AnotherKind { path: PathBuf, what: &'static str },
-    /// One side has what the other does not (`checksums`, `statistics`), so that nothing of tensors can be held against
-    /// each other.
+    /// The captures share no property of tensors: one has checksums, the other statistics.
     #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
     NothingInCommon { target: PathBuf, target_has: &'static str, golden: PathBuf, golden_has: &'static str },
 }

@@ -87,7 +87,7 @@ def test_torchs_ways_equal_one_process(output: Path, case: str, tmp_path: Path) 
 def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
     _, said = compared(output / case, output / "single")
     assert said["first"] is None, said["first"]
-    assert any("2 ranks" in note and "put together" in note for note in said["notes"]), said["notes"]
+    assert any("2 ranks" in note and "merged" in note for note in said["notes"]), said["notes"]
     (rank,) = said["ranks"]
     assert rank["values"] > 4 * 29 * 5 * 4
 

@@ -142,7 +142,7 @@ fn the_report_says_what_is_printed_and_asks_nobody() {
     let page = std::fs::read_to_string(report).unwrap();
     assert_self_contained(&page);
     assert_eq!(unescaped(between(&page, "<h1>", "</h1>")), sentence);
-    assert!(sentence.starts_with("They diverge in "), "{sentence}");
+    assert!(sentence.starts_with("First divergence: "), "{sentence}");
     for part in ["<h2>What differs there</h2>", "<h2>The chain</h2>", "<h2>How far values are apart</h2>"] {
         assert!(page.contains(part), "{part}");
     }

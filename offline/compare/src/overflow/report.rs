@@ -1,16 +1,16 @@
-//! What was found, in words and as JSON.
+//! The result as text and as JSON.
 
 use serde_json::{Value, json};
 
 use super::Level;
 use super::step::{OverflowError, Step};
 
-/// For a terminal.
+/// The text for a terminal.
 pub fn in_words(steps: &[Step]) -> String {
     steps.iter().flat_map(Step::lines).map(|line| line + "\n").collect()
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(steps: &Result<Vec<Step>, OverflowError>) -> Value {
     match steps {
         Ok(steps) => json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>()}),

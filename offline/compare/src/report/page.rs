@@ -1,4 +1,4 @@
-//! The page: what is said of the answer stands in it as HTML, the table is data for its script.
+//! The page: the answer is HTML, the table is data for the script.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,11 +16,11 @@ use crate::first::{Finding, Kind};
 use crate::location::is_foreign;
 use crate::{messages, text};
 
-/// Where the rows go: they are too many to be made part of a text.
+/// The placeholder for the rows, which are too many to be part of a text.
 const ROWS: &str = "<!--rows-->";
-/// Operators behind the finding that are in sight.
+/// Operators after the finding that are visible.
 const NEAR: usize = 10;
-/// Operators behind those that are folded away: what a difference spreads to may be all of a large model.
+/// Operators after those that are collapsed: a difference may spread to all of a large model.
 const MOST_FAR: usize = 200;
 
 pub(super) fn write(
@@ -44,13 +44,13 @@ pub(super) fn write(
                      side, or no counterpart."
                 }
                 "\n"
-                // Numbers, and words of ours.
+                // Only numbers and constant texts.
                 div class="scroll" { (PreEscaped(svg)) }
             }
             "\n"
         }
         @if has_rows {
-            // The page's script makes the table.
+            // The page's script creates the table.
             section id="values" {
                 h2 { "All values" }
                 "\n"
@@ -114,7 +114,7 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
                     code { (path.display()) }
                 }
                 ". " (answer.compared) " operators compared"
-                // The table goes on behind it, the search does not.
+                // The table continues after the divergence, the search does not.
                 @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to there" }
                 "."
             }
@@ -278,7 +278,7 @@ fn link(link: &Link, at: &(String, u64)) -> Markup {
         Role::After => ("after", "then"),
     };
     let width = |deviation: Deviation| {
-        // A decade a step, from the round-off of double precision to 1; what is no question of size fills the bar.
+        // A decade per step, from the round-off of double precision to 1; a difference without a size fills the bar.
         let share = if deviation.relative == 0.0 {
             0.0
         } else if deviation.relative.is_finite() {
@@ -381,7 +381,7 @@ fn stacks(stacks: &Stacks) -> Markup {
     }
 }
 
-/// Whether a frame is a package's, and the same on both sides: several in a row take one line.
+/// Whether a frame is a package's and the same on both sides: consecutive ones take one line.
 fn is_folded((one, other, is_same): &Line) -> bool {
     let is_foreign = |frame: &Option<String>| frame.as_deref().is_some_and(is_foreign);
     *is_same && is_foreign(one) && is_foreign(other)
@@ -397,19 +397,19 @@ fn size(deviation: Deviation) -> String {
     }
 }
 
-/// The fragment that shows a name's rows of one step and rank.
+/// The URL fragment that shows the rows of a name in one step and rank.
 fn rows_of(name: &str, (step, rank): &(String, u64)) -> String {
     format!("#q={}&step={}&rank={rank}", percent(name), percent(step))
 }
 
-/// A value of a fragment: letters, digits and dots stay, the rest is written as bytes.
+/// A value of a URL fragment: letters, digits and dots stay, other characters are percent-encoded.
 fn percent(text: &str) -> String {
     let mut percent = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-') {
             percent.push(char::from(byte));
         } else {
-            // Writing into a String does not fail.
+            // Writing into a String cannot fail.
             _ = write!(percent, "%{byte:02X}");
         }
     }

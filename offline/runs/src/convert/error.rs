@@ -1,4 +1,4 @@
-//! Why a run cannot be converted.
+//! Errors of converting a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use trainmon_report::Advise;
 
 use trainmon_run_files::RunError;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of converting a run. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The run cannot be read.
@@ -17,7 +17,7 @@ pub enum ConvertError {
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists { path: PathBuf },
-    /// The output directory cannot be made or put in place.
+    /// The output directory cannot be created or moved into place.
     #[error("cannot make `{}`", path.display())]
     MakeOutput { path: PathBuf, source: io::Error },
     /// An event file cannot be written.

@@ -1,4 +1,4 @@
-//! Why the rows of a run's ranks cannot be put together.
+//! Errors of merging the rows of a run's ranks.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use trainmon_report::{Advise, OutputError};
 
 use crate::steps::ReadRunError;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of merging ranks. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MergeRanksError {
     /// The run cannot be read.
     #[error(transparent)]
     Read(#[from] ReadRunError),
-    /// A rank does not say which parts it has.
+    /// A rank has no layout.
     #[error("rank {rank} has no `layout.json` in `{}`", path.display())]
     NoLayout { rank: u32, path: PathBuf },
-    /// Nothing says that the run has more ranks than this one.
+    /// The run has one rank and no layout.
     #[error("`{}` is the only rank there is, and has no `layout.json`: there is nothing to merge", path.display())]
     OneRank { path: PathBuf },
-    /// It cannot be read.
+    /// The layout cannot be read.
     #[error("cannot read `{}/layout.json`", path.display())]
     ReadLayout { path: PathBuf, source: io::Error },
-    /// It is not what it should be.
+    /// The layout is malformed.
     #[error("`{}/layout.json` is not what it should be: {found}", path.display())]
     MalformedLayout { path: PathBuf, found: String },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
     WriteRows { step: u64, source: ExportError },
-    /// The output is there already, or cannot be made.
+    /// The output exists or cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
 }

@@ -1,4 +1,4 @@
-//! Why a journal cannot be recovered.
+//! Errors of recovering a journal.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use trainmon_baseline::JournalsError;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of recovering a journal. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// The file is no journal, or its beginning is damaged.
+    /// The file is not a journal, or its beginning is damaged.
     #[error(transparent)]
     Journal(#[from] trainmon_journal::RecoverError),
-    /// Journals cannot be found.
+    /// The journals cannot be listed.
     #[error(transparent)]
     Journals(#[from] JournalsError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists { path: PathBuf },
-    /// The output directory cannot be made or put in place.
+    /// The output directory cannot be created or moved into place.
     #[error("cannot make `{}`", path.display())]
     MakeOutput { path: PathBuf, source: io::Error },
     /// A CSV file cannot be written.

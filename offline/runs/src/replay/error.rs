@@ -1,4 +1,4 @@
-//! Why a run cannot be replayed.
+//! Errors of replaying a run.
 
 use std::{fmt, io};
 
@@ -7,40 +7,40 @@ use trainmon_report::{Advise, OutputError};
 
 use crate::steps::ReadRunError;
 
-/// Nothing is left behind: an output directory appears whole or not at all. What a receiver has taken it keeps.
+/// An error of a replay. An output directory appears complete or not at all; a receiver keeps what it has accepted.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReplayError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// The files do not tell when a step was, the first such.
+    /// The files have no time for a step; the first such step.
     #[error("nothing in the run tells when step {step} was")]
     NoTimes { step: u64 },
-    /// A made-up time is beyond all times.
+    /// A generated time is out of range.
     #[error("step {step} would lie beyond all times")]
     BeyondTime { step: u64 },
-    /// There is no output.
+    /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// There is no promtool to make blocks with.
+    /// promtool, which creates the blocks, cannot be started.
     #[error("cannot start `promtool`")]
     NoPromtool { source: io::Error },
-    /// promtool made no blocks; `said` are the last lines it wrote.
+    /// promtool created no blocks; `said` has its last lines.
     #[error("`promtool` has made no blocks: {said}")]
     Promtool { said: String },
     /// The exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The receiver took nothing for too long.
+    /// The receiver accepted nothing for too long.
     #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived{said}")]
     Unreachable { endpoint: String, seconds: u64, delivered: u64, read: u64, said: ReceiverReply },
-    /// The receiver refused some.
+    /// The receiver refused records.
     #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
     Refused { endpoint: String, failed: u64, read: u64, alerts: u64, said: ReceiverReply },
 }
 
-/// The words of a receiver, behind a sentence.
+/// The message of a receiver, after a sentence.
 #[derive(Debug)]
 pub struct ReceiverReply(pub Vec<String>);
 
