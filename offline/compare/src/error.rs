@@ -19,19 +19,19 @@ pub enum CompareError {
     #[error(transparent)]
     Mapping(#[from] MappingError),
     /// No baseline was given.
-    #[error("no golden run is named")]
+    #[error("no baseline was given")]
     NoGolden,
     /// A file of thresholds cannot be used.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
     /// No step or rank of one side has a counterpart on the other.
-    #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
+    #[error("no step or rank in common: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs { target: PathBuf, of_target: String, golden: PathBuf, of_golden: String },
     /// One path is a capture, the other is not.
-    #[error("`{}` is {what}, the other path is none", path.display())]
+    #[error("`{}` is {what}, the other path is not", path.display())]
     AnotherKind { path: PathBuf, what: &'static str },
     /// The captures share no property of tensors: one has checksums, the other statistics.
-    #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
+    #[error("no common property of tensors: `{}` has {target_has}, `{}` has {golden_has}", target.display(), golden.display())]
     NothingInCommon { target: PathBuf, target_has: &'static str, golden: PathBuf, golden_has: &'static str },
 }
 
@@ -40,13 +40,11 @@ impl Advise for CompareError {
         match self {
             Self::Capture(error) => error.hint(),
             Self::Mapping(error) => error.hint(),
-            Self::NoGolden => "name the run to compare with behind the one in question",
+            Self::NoGolden => "pass the baseline after the target",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
-            Self::NothingPairs { .. } => {
-                "steps and ranks pair by number; name the two step or rank directories themselves"
-            }
-            Self::AnotherKind { .. } => "name two captures, two monitored runs or two checkpoints",
-            Self::NothingInCommon { .. } => "capture both with the same summary_mode",
+            Self::NothingPairs { .. } => "steps and ranks pair by number; pass the two step or rank directories",
+            Self::AnotherKind { .. } => "pass two captures, two monitored runs or two checkpoints",
+            Self::NothingInCommon { .. } => "capture both with the same `summary_mode`",
         }
     }
 }

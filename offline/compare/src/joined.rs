@@ -116,8 +116,8 @@ impl Recipe {
             (Join::Along(_), Layout::Groups(groups)) => groups,
             (Join::Along(_), Layout::Unknown) => {
                 return Err(
-                    "the fused weight has the parts in an order that is neither one after another nor by groups, so \
-                            elements cannot be told apart"
+                    "the parts of the fused weight are neither one after another nor by groups, so elements cannot be \
+                            compared"
                         .to_owned(),
                 );
             }
@@ -130,7 +130,7 @@ impl Recipe {
         };
         made.ok_or_else(|| {
             let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.dtype(), part.shape())).collect();
-            format!("its parts do not make one tensor: {}", parts.join(", "))
+            format!("its parts do not form one tensor: {}", parts.join(", "))
         })
     }
 }

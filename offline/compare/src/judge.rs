@@ -66,9 +66,9 @@ impl Source {
     /// The text for tables.
     pub(crate) fn words(self) -> Cow<'static, str> {
         match self {
-            Self::Inputs { input } => format!("inputs apart by {input:.1e}, and round-off").into(),
+            Self::Inputs { input } => format!("inputs differ by {input:.1e}, plus round-off").into(),
             Self::Rounding => "round-off".into(),
-            Self::Spread => "spread of the golden runs".into(),
+            Self::Spread => "spread of the baselines".into(),
             Self::Thresholds => "thresholds".into(),
             Self::Exact => "exact".into(),
         }

@@ -65,9 +65,9 @@ impl Advise for RequestError {
         match self {
             Self::Compare(error) => error.hint(),
             Self::Write(WriteError::IsFile { .. }) => {
-                "name another path after -o: the directory is made if it is not there"
+                "pass a directory to `-o`; trainmon creates it if it does not exist"
             }
-            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::Write(_) => "check the free disk space and the permissions of the directory; no files were left",
         }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn table(
                 deviation: Deviation::NONE,
                 bound: None,
             },
-            None => one_sided(shared, "no value of this name in the golden"),
+            None => one_sided(shared, "no value of this name in the baseline"),
         });
     }
     judge_rows(&mut rows, sides, pairs, (judge, evidence));
@@ -178,7 +178,7 @@ fn one_sided(shared: compat::Row, note: &str) -> Row {
 
 /// The row of a value that only the baseline has: its half of the row is filled.
 fn golden_row(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Row {
-    one_sided(compat::Row::of_golden(golden, address, mode, has_stacks), "only the golden has this value")
+    one_sided(compat::Row::of_golden(golden, address, mode, has_stacks), "only the baseline has this value")
 }
 
 /// Sets the results, operator by operator: outputs by the differences of the inputs.
@@ -200,7 +200,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             let (item, twin) = sides.items(one, other);
             let is_unwritten = sides.is_unwritten(one, other);
             row.deviation = sides.deviation(one, other);
-            row.notes.extend(is_unwritten.then(|| "memory that nobody had written yet".to_owned()));
+            row.notes.extend(is_unwritten.then(|| "unwritten memory".to_owned()));
             row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
                 row.level = Level::Warning;
                 format!("only statistics were compared: {trouble}")
@@ -231,10 +231,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             }
             if row.level == Level::Pass && row.deviation.is_some() && evidence.is_affected(&operator.name) {
                 row.level = Level::Warning;
-                row.notes.push(format!(
-                    "{} behind the place where the runs part",
-                    describe(&row.deviation, "leaves with another")
-                ));
+                row.notes.push(format!("{} after the first divergence", describe(&row.deviation, "output")));
             }
         }
     }
@@ -246,7 +243,7 @@ fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evid
         let stated = evidence.stated_bound(item).zip(row.bound);
         row.bound = stated.map(|(bound, usual)| Bound { bound, ..usual }).or(row.bound);
         row.level = Level::Error;
-        row.notes.push("here the runs part first".to_owned());
+        row.notes.push("first divergence".to_owned());
     }
 }
 
@@ -275,7 +272,7 @@ fn judge_input(row: &mut Row, bound: Bound, ceiling: f64) {
         return;
     }
     row.level = if row.deviation.what == What::Argument { Level::Error } else { Level::Warning };
-    row.notes.push(describe(&row.deviation, "arrives with another"));
+    row.notes.push(describe(&row.deviation, "input"));
 }
 
 fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
@@ -283,14 +280,14 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
     if row.deviation.relative > bound.bound {
         row.level = Level::Error;
         row.notes.push(format!(
-            "{}, bound {} ({})",
-            describe(&row.deviation, "leaves with another"),
+            "{}, tolerance {} ({})",
+            describe(&row.deviation, "output"),
             share(bound.bound),
             bound.source.words()
         ));
     } else if row.deviation.relative > ceiling {
         row.level = Level::Warning;
-        row.notes.push(format!("{}, as its inputs do", describe(&row.deviation, "leaves with another")));
+        row.notes.push(format!("{}, as its inputs do", describe(&row.deviation, "output")));
     } else {
         note_unseen(row);
     }
@@ -300,13 +297,13 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
 fn note_unseen(row: &mut Row) {
     let note = match row.deviation.what {
         What::Unseen if matches!(row.how, Some(How::Fused | How::FusedInGroups)) => {
-            "put together out of parts, whose statistics and checksums do not give the whole's"
+            "joined from parts, whose statistics and checksums do not show the whole's"
         }
         What::Part => "a rank's part on one side, the whole on the other: not compared",
-        What::Unseen => "neither statistics nor a checksum to judge by",
+        What::Unseen => "not compared: neither statistics nor a checksum",
         // No loss of precision: the answer counts these values.
         What::Dtype => {
-            row.notes.push("in a finer dtype than in the golden".to_owned());
+            row.notes.push("in a finer dtype than in the baseline".to_owned());
             return;
         }
         _ => return,
@@ -315,13 +312,13 @@ fn note_unseen(row: &mut Row) {
     row.notes.push(note.to_owned());
 }
 
-fn describe(deviation: &Deviation, verb: &str) -> String {
+fn describe(deviation: &Deviation, side: &str) -> String {
     match deviation.what {
         What::Numbers => format!("differs by {}", of(deviation.relative, "its size")),
         What::Argument if deviation.relative.is_finite() => {
             format!("argument differs by {}", of(deviation.relative, "its size"))
         }
-        What::Presence => "is of another sort than in the golden".to_owned(),
-        what => format!("{verb} {}", what.word()),
+        What::Presence => "is of another kind than in the baseline".to_owned(),
+        what => format!("{side} differs in {}", what.word()),
     }
 }

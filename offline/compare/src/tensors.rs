@@ -43,10 +43,10 @@ pub(crate) fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTen
 pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, String> {
     // A name must be that of a file in the capture's own directory: a path could lead anywhere.
     if Path::new(name).file_name() != Some(name.as_ref()) {
-        return Err(format!("`{name}`: not a name inside dump_tensor_data"));
+        return Err(format!("`{name}` is not a file name in `dump_tensor_data`"));
     }
     let Some(directory) = capture.tensors.as_deref() else {
-        return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
+        return Err(format!("`{name}`: no `dump_tensor_data` next to the JSON file"));
     };
     let read = trainmon_tensor_files::open(&directory.join(name)).and_then(|file| {
         if let Some(note) = file.harmful_note() {

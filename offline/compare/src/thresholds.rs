@@ -48,10 +48,10 @@ pub enum ThresholdsError {
     #[error("cannot read the thresholds `{}`", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The file is not TOML, or has unknown keys.
-    #[error("the thresholds `{}` cannot be understood", path.display())]
+    #[error("the thresholds `{}` are malformed", path.display())]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
     /// A number is out of range.
-    #[error("the thresholds `{}`: `{key}`: expected a number from {least} on, found {found}", path.display())]
+    #[error("the thresholds `{}`: `{key}`: expected a number of at least {least}, found {found}", path.display())]
     OutOfRange { path: PathBuf, key: String, least: f64, found: f64 },
 }
 

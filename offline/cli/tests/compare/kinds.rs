@@ -108,7 +108,7 @@ fn what_is_of_two_kinds_is_named() {
     assert_eq!(said.code, Some(2));
     assert_eq!(
         said.err,
-        "error: `run` is a monitor's output, the other path is none\nhint: name two captures, two monitored runs or two checkpoints\n"
+        "error: `run` is a monitor's output, the other path is not\nhint: pass two captures, two monitored runs or two checkpoints\n"
     );
     // The directory was made for the tables, of which there are none.
     assert!(!workspace.path().join("out").exists());
@@ -123,10 +123,15 @@ fn the_level_on_which_nothing_pairs_is_named() {
     let said = |target: &str| trainmon(workspace.path(), &["compare", target, "rank0"]).err;
     let said = [said("rank1"), said("graph")];
     assert!(
-        said[0].starts_with("error: nothing pairs: `rank1` has ranks 1 in step 0, `rank0` has ranks 0 in step 0\n"),
+        said[0].starts_with(
+            "error: no step or rank in common: `rank1` has ranks 1 in step 0, `rank0` has ranks 0 in step 0\n"
+        ),
         "{said:?}"
     );
-    assert!(said[1].starts_with("error: nothing pairs: `graph` has steps graph 0, `rank0` has steps 0\n"), "{said:?}");
+    assert!(
+        said[1].starts_with("error: no step or rank in common: `graph` has steps graph 0, `rank0` has steps 0\n"),
+        "{said:?}"
+    );
 }
 
 #[test]

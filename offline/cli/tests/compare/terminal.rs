@@ -59,8 +59,8 @@ fn slips_get_the_sentence_that_mends_them() {
     dump(&workspace.path().join("a/dump.json"), 2.0);
     put(&workspace.path().join("file"), "text");
     let said = trainmon(workspace.path(), &["compare", "a", "a", "-o", "file"]);
-    let sentence = "error: `file` is a file, expected a directory for the tables\n\
-                    hint: name another path after -o: the directory is made if it is not there\n";
+    let sentence = "error: `file` is a file, not a directory\n\
+                    hint: pass a directory to `-o`; trainmon creates it if it does not exist\n";
     assert_eq!((said.code, &*said.err), (Some(2), sentence));
     let said = trainmon(workspace.path(), &["comapre", "a", "a"]);
     assert_eq!(said.code, Some(2));

@@ -207,12 +207,12 @@ impl Excuse {
     /// The text for tables.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Residue => "all of it is rounding, what is left of a sum that cancels",
-            Self::Rewritten => "one side computes this part otherwise",
-            Self::Unassigned => "one side has parameters fused: it is not known which call updates which",
+            Self::Residue => "only rounding error: the rest of a sum that cancels",
+            Self::Rewritten => "one side computes this with other code",
+            Self::Unassigned => "one side has fused parameters: it is unknown which call updates which one",
             Self::Untold => "the checksum of a fused operator does not follow from those of its parts",
-            Self::Broadcast => "one side gives all ranks these running statistics, the other keeps each rank's own",
-            Self::Unwritten => "a buffer that may not be written yet: judged where an operator computes with it",
+            Self::Broadcast => "one side broadcasts these running statistics, the other keeps each rank's own",
+            Self::Unwritten => "a buffer that may be unwritten: compared where an operator reads it",
         }
     }
 }

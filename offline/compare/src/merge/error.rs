@@ -12,10 +12,10 @@ pub enum MergeError {
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     /// The directory has no tables of ranks.
-    #[error("`{}` holds no compare_result_rank*.csv or .xlsx", path.display())]
+    #[error("`{}` has no `compare_result_rank*.csv` or `.xlsx`", path.display())]
     NoTables { path: PathBuf },
     /// Two tables have the same rank.
-    #[error("`{}` and `{}` are both of rank {rank}", first.display(), second.display())]
+    #[error("`{}` and `{}` have the same rank, {rank}", first.display(), second.display())]
     Twice { rank: u64, first: PathBuf, second: PathBuf },
     /// A requested column does not exist.
     #[error("`{}` has no column `{column}`; it has {columns}", path.display())]
@@ -41,14 +41,14 @@ impl MergeError {
 impl Advise for MergeError {
     fn hint(&self) -> &str {
         match self {
-            Self::Read { .. } => "check the path; tables are the CSV and XLSX files `compare` writes",
+            Self::Read { .. } => "check the path; tables are the CSV and XLSX files of `compare`",
             Self::NoTables { .. } => {
-                "compare directories of several ranks with -o first, and name that directory; of several steps, one's in it (step0)"
+                "run `compare -o DIR` on directories of several ranks and pass DIR; with several steps, pass DIR/step0"
             }
-            Self::Twice { .. } => "a directory is to hold the tables of one comparison: move the others away",
+            Self::Twice { .. } => "a directory may contain the tables of one comparison only: move the others",
             Self::NoSuchColumn { .. } => "columns differ between modes: statistics, tensor, checksums",
-            Self::Choice { .. } => "for instance `api: [Distributed]` and `compare_index: [Max diff]`, a line each",
-            Self::Write { .. } => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::Choice { .. } => "for example, `api: [Distributed]` and `compare_index: [Max diff]` on two lines",
+            Self::Write { .. } => "check the free disk space and the permissions of the directory; no files were left",
         }
     }
 }

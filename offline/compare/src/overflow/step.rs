@@ -26,7 +26,7 @@ impl Advise for OverflowError {
     fn hint(&self) -> &str {
         match self {
             Self::Capture(error) => error.hint(),
-            Self::Write { .. } => "is the disk full, or the directory not yours?",
+            Self::Write { .. } => "check the free disk space and the permissions of the directory",
         }
     }
 }

@@ -48,7 +48,7 @@ impl Distribution {
         let height = rows.len() as f64 * HEIGHT + 34.0;
         let mut svg = format!(
             "<svg class=\"distribution\" width=\"{width}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             aria-label=\"values by how far they are apart and by level\">"
+             aria-label=\"values by the size of their difference and by level\">"
         );
         for (line, &row) in rows.iter().enumerate() {
             let base = (line + 1) as f64 * HEIGHT;

@@ -36,11 +36,11 @@ pub(super) fn write(
         @if let Some(place) = place { (place_html(place, answer)) }
         @if let Some(svg) = rows.distribution.svg() {
             section {
-                h2 { "How far values are apart" }
+                h2 { "Size of differences" }
                 "\n"
                 p class="muted" {
-                    "Each bar counts the values whose difference is from this part of their size up to the next; every level has \
-                     a scale of its own. " q { "other" } ": differences that are no question of size, like a shape, NaN on one \
+                    "Each bar counts the values whose difference, relative to their size, is between this decade and the next. \
+                     Each level has its own scale. " q { "other" } ": differences without a size, such as a shape, NaN on one \
                      side, or no counterpart."
                 }
                 "\n"
@@ -55,7 +55,7 @@ pub(super) fn write(
                 h2 { "All values" }
                 "\n"
                 (left_out(rows))
-                noscript { p { "This table needs JavaScript; the CSV files hold the same." } }
+                noscript { p { "This table requires JavaScript; the CSV files have the same rows." } }
             }
             "\n"
         } @else {
@@ -87,7 +87,7 @@ pub(super) fn write(
 fn left_out(rows: &CollectedRows) -> Markup {
     html! {
         @if let Some(text) = rows.left_out() {
-            p class="left-out" id="left-out" { (text) " With --format csv all are written." }
+            p class="left-out" id="left-out" { (text) " The format csv has all rows." }
         }
     }
 }
@@ -96,10 +96,10 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
     let (class, badge) = match &answer.verdict {
         Verdict::Same => ("fine", "same"),
         Verdict::Rounding { .. } => ("fine", "rounding"),
-        Verdict::Rewritten { .. } => ("fine", "computed otherwise"),
+        Verdict::Rewritten { .. } => ("fine", "code differs"),
         Verdict::OneSided { .. } => ("warning", "calls differ"),
         Verdict::CannotTell { .. } => ("warning", "cannot tell"),
-        Verdict::Parts { .. } => ("error", "they part"),
+        Verdict::Parts { .. } => ("error", "divergence"),
     };
     html! {
         header class=(class) {
@@ -108,14 +108,14 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
             "\n"
             (list(&messages::details(answer)))
             p class="muted" {
-                "Target " code { (target.display()) } ", golden "
+                "Target " code { (target.display()) } ", baseline "
                 @for (index, path) in goldens.iter().enumerate() {
                     @if index > 0 { ", " }
                     code { (path.display()) }
                 }
                 ". " (answer.compared) " operators compared"
                 // The table continues after the divergence, the search does not.
-                @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to there" }
+                @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to the divergence" }
                 "."
             }
         }
@@ -131,15 +131,15 @@ fn cards(answer: &Answer) -> Markup {
         Verdict::Rounding { step, rank, operator, largest } => vec![
             card("Step", step),
             card("Rank", rank),
-            card("First rounding in", operator),
-            card("Largest of all", &text::of(*largest, "a value's size")),
+            card("First difference", operator),
+            card("Largest difference", &text::of(*largest, "a value's size")),
         ],
         Verdict::Rewritten { step, ranks, rewritten, places } => vec![
             card("Step", step),
             card("Ranks", &ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             card("From", &rewritten.finding.operator),
             card("To", &rewritten.until),
-            card("Results apart by", &text::of(rewritten.apart, "their size")),
+            card("Difference of the results", &text::of(rewritten.apart, "their size")),
             card("Places", places),
         ],
         Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => {
@@ -150,9 +150,9 @@ fn cards(answer: &Answer) -> Markup {
             cards.push(card("Kind", &kind(finding)));
             match finding.kind {
                 Kind::Operator if finding.input > 0.0 => {
-                    cards.push(("What goes in", format!("differ by {} at most", text::share(finding.input))));
+                    cards.push(("Inputs", format!("differ by at most {}", text::share(finding.input))));
                 }
-                Kind::Operator => cards.push(card("What goes in", &"all agree")),
+                Kind::Operator => cards.push(card("Inputs", &"all agree")),
                 _ => {}
             }
             cards
@@ -166,13 +166,13 @@ fn cards(answer: &Answer) -> Markup {
 
 fn kind(finding: &Finding) -> &'static str {
     match finding.kind {
-        Kind::Operator => "computes something else from the same",
-        Kind::Argument => "called with another argument",
+        Kind::Operator => "other outputs from the same inputs",
+        Kind::Argument => "another argument",
         Kind::Parameter => "a parameter differs",
-        Kind::Data => "the input data differs",
+        Kind::Data => "the input data differ",
         Kind::Between => "changed between two captured operators",
-        Kind::TargetOnly => "a call of the target alone",
-        Kind::GoldenOnly => "a call of the golden alone",
+        Kind::TargetOnly => "only the target makes this call",
+        Kind::GoldenOnly => "only the baseline makes this call",
     }
 }
 
@@ -183,7 +183,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
     html! {
         @if !place.suspects.is_empty() {
             section {
-                h2 { "What differs there" }
+                h2 { "Differing values" }
                 "\n"
                 div class="suspects" { @for one in &place.suspects { (suspect(one, &place.at)) } }
                 @if place.more_suspects > 0 {
@@ -193,7 +193,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             "\n"
         }
         section {
-            h2 { "The chain" }
+            h2 { "Chain" }
             "\n"
             @if !place.modules.is_empty() {
                 p class="modules" {
@@ -208,7 +208,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             (links(near, &place.at))
             @if !far.is_empty() {
                 details {
-                    summary { (far.len()) " more that it spreads to" }
+                    summary { (far.len()) " more operators that differ" }
                     "\n"
                     (links(&far[..far.len().min(MOST_FAR)], &place.at))
                     @if far.len() > MOST_FAR {
@@ -235,12 +235,12 @@ fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> Markup {
         article {
             h3 { a href=(rows_of(name, at)) { (name) } }
             p {
-                "differs in " (deviation.what.word()) ": " strong { (size(*deviation)) } ", bound " (bound) " "
+                "differs in " (deviation.what.word()) ": " strong { (size(*deviation)) } ", tolerance " (bound) " "
                 span class="muted" { "(" (source) ")" }
             }
             @if !values.is_empty() {
                 table {
-                    thead { tr { th {} th { "target" } th { "golden" } } }
+                    thead { tr { th {} th { "target" } th { "baseline" } } }
                     tbody {
                         @for (label, one, other) in values {
                             tr class=[(one != other).then_some("differs")] { th { (label) } td { (one) } td { (other) } }
@@ -259,7 +259,7 @@ fn links(chain: &[Link], at: &(String, u64)) -> Markup {
             table class="chain" {
                 thead {
                     tr {
-                        @for title in ["", "operator", "what goes in differs by", "what comes out differs by"] {
+                        @for title in ["", "operator", "difference of inputs", "difference of outputs"] {
                             th { (title) }
                         }
                     }
@@ -309,7 +309,7 @@ fn received(answer: &Answer) -> Markup {
             ul class="received" {
                 @for (rank, operator, givers) in received {
                     li {
-                        "rank " (rank) " gets it in " code { (operator) } " from rank"
+                        "rank " (rank) " received it in " code { (operator) } " from rank"
                         @if givers.len() != 1 { "s" }
                         " " (ranks(givers))
                     }
@@ -335,7 +335,7 @@ fn stacks(stacks: &Stacks) -> Markup {
         "\n"
         div class="scroll" {
             table class="stacks" {
-                thead { tr { th { "target" } th { "golden" } } }
+                thead { tr { th { "target" } th { "baseline" } } }
                 tbody {
                     "\n"
                     @for lines in stacks.lines.chunk_by(|one, next| is_folded(one) && is_folded(next)) {
@@ -361,14 +361,14 @@ fn stacks(stacks: &Stacks) -> Markup {
     let differ = stacks.lines.iter().filter(|(.., is_same)| !is_same).count();
     let has = |side: fn(&Line) -> bool| stacks.lines.iter().any(side);
     let said = match differ {
-        _ if !has(|(one, ..)| one.is_some()) => "The golden alone has a stack.".to_owned(),
-        _ if !has(|(_, other, _)| other.is_some()) => "The target alone has a stack.".to_owned(),
-        1 => "The stacks differ in a line.".to_owned(),
+        _ if !has(|(one, ..)| one.is_some()) => "Only the baseline has a stack.".to_owned(),
+        _ if !has(|(_, other, _)| other.is_some()) => "Only the target has a stack.".to_owned(),
+        1 => "The stacks differ in 1 line.".to_owned(),
         _ => format!("The stacks differ in {differ} lines."),
     };
     html! {
         section {
-            h2 { "Where it is called" }
+            h2 { "Call site" }
             "\n"
             @if differ == 0 {
                 details { summary { "The same stack on both sides" } (table) }
@@ -389,10 +389,10 @@ fn is_folded((one, other, is_same): &Line) -> bool {
 
 fn size(deviation: Deviation) -> String {
     match deviation.what {
-        What::Nothing => "nothing".to_owned(),
-        _ if deviation.relative == 0.0 => "nothing seen".to_owned(),
+        What::Nothing => "none".to_owned(),
+        _ if deviation.relative == 0.0 => "none visible".to_owned(),
         _ if deviation.relative.is_finite() => text::share(deviation.relative),
-        What::Presence => "one side alone".to_owned(),
+        What::Presence => "one side only".to_owned(),
         what => what.word().to_owned(),
     }
 }

@@ -219,8 +219,8 @@ fn described(leaf: &Leaf) -> Vec<(&'static str, String)> {
 fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, judge: Judge<'_>) -> String {
     if suspect.section.is_input() {
         return match suspect.bound {
-            0.0 => "exact: nothing before it differs",
-            _ => "the largest rounding before it, grown",
+            0.0 => "exact: no earlier difference",
+            _ => "the largest earlier rounding error, amplified",
         }
         .to_owned();
     }
@@ -229,8 +229,8 @@ fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, jud
     let spread = judge.spreads.is_some_and(|_: &GoldenSpreads| known.is_none());
     match known {
         Some(bound) => bound.source.words().into_owned(),
-        None if spread => "rounding before it, grown, or the spread of the golden runs".to_owned(),
-        None => "rounding before it, grown, and round-off".to_owned(),
+        None if spread => "earlier rounding error, amplified, or the spread of the baselines".to_owned(),
+        None => "earlier rounding error, amplified, plus round-off".to_owned(),
     }
 }
 

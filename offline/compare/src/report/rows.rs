@@ -183,10 +183,10 @@ impl CollectedRows {
         if self.kept == all {
             None
         } else if self.kept == remarkable {
-            Some(format!("{all} values were compared: the table has the {remarkable} that are no pass."))
+            Some(format!("The table has the {remarkable} of {all} values that do not pass."))
         } else {
             Some(format!(
-                "{all} values were compared, {remarkable} of them are no pass: the table has the first {} of these.",
+                "The table has the first {} of the {remarkable} values that do not pass, of {all} in total.",
                 self.kept
             ))
         }
@@ -417,9 +417,9 @@ mod tests {
         assert_eq!(kept(4, &[4]).1, None);
         let (names, left_out) = kept(4, &[3, 7]);
         assert_eq!(names, ["value0", "value0", "value3", "value6"]);
-        assert_eq!(left_out.unwrap(), "10 values were compared: the table has the 4 that are no pass.");
+        assert_eq!(left_out.unwrap(), "The table has the 4 of 10 values that do not pass.");
         let (names, left_out) = kept(2, &[9]);
         assert_eq!(names, ["value0", "value3"]);
-        assert!(left_out.unwrap().ends_with("3 of them are no pass: the table has the first 2 of these."));
+        assert!(left_out.unwrap().starts_with("The table has the first 2 of the 3 values that do not pass, of "));
     }
 }

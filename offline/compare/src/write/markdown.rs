@@ -50,7 +50,7 @@ impl Sink for MarkdownFile {
     }
 
     fn finish(self: Box<Self>) -> Result<(), WriteError> {
-        let mut text = format!("{} of {} values are no pass.\n\n{}", self.remarkable, self.count, self.text);
+        let mut text = format!("{} of {} values do not pass.\n\n{}", self.remarkable, self.count, self.text);
         if self.remarkable > ROWS {
             // Writing into a String cannot fail.
             _ = writeln!(text, "\n{} more are in the other formats.", self.remarkable - ROWS);

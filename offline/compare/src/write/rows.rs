@@ -79,7 +79,7 @@ pub enum WriteError {
     #[error("cannot write `{}`", path.display())]
     Io { path: PathBuf, source: io::Error },
     /// The output is a file.
-    #[error("`{}` is a file, expected a directory for the tables", path.display())]
+    #[error("`{}` is a file, not a directory", path.display())]
     IsFile { path: PathBuf },
     /// The spreadsheet writer failed.
     #[error("cannot write the spreadsheet `{}`", path.display())]

@@ -99,7 +99,7 @@ impl Coverage {
             said.push(format!("not recorded, so not judged: {}", listed.collect::<Vec<_>>().join(", ")));
         }
         if !few.is_empty() {
-            said.push(format!("too few values to be judged in full: {}", few.join(", ")));
+            said.push(format!("too few values for a full judgement: {}", few.join(", ")));
         }
         if !running.is_empty() {
             said.push(format!("judged only during training: {}", running.join(", ")));

@@ -25,7 +25,7 @@ impl Advise for JudgeError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::NoSteps { .. } => "the first appears when the training has made its first step",
+            Self::NoSteps { .. } => "wait until the training has completed its first step",
             Self::NothingToJudge { hint, .. } => hint,
         }
     }

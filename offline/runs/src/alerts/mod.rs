@@ -85,9 +85,9 @@ fn hint(log: Option<&Log>) -> String {
         Some(log) if log.names.is_empty() => "there is no other column: is it the log of a training?".to_owned(),
         Some(log) => {
             let listed = first_of(log.names.iter().map(quoted), SHOWN);
-            format!("name a column with --loss or --grad-norm: {listed}")
+            format!("name a column with `--loss` or `--grad-norm`: {listed}")
         }
-        None => "name rules with --config that look at what was measured".to_owned(),
+        None => "pass rules for the recorded signals with `--config`".to_owned(),
     }
 }
 
@@ -132,7 +132,7 @@ impl Judge<'_> {
             let most = self.alerting.max_series;
             let (rank, ignored) = (rank.run().rank, totals.series_overflow);
             self.judged.warnings.push(format!(
-                "rank {rank}: {ignored} values were not looked at, since more than {most} series are not followed (`max_series`)"
+                "rank {rank}: {ignored} values were ignored, because at most {most} series are tracked (`max_series`)"
             ));
         }
         Ok(())

@@ -92,10 +92,10 @@ impl Judged {
             parts.push(format!("findings: {}", listed.join(", ")));
         }
         if *unsaid > 0 {
-            parts.push(format!("{unsaid} more alerts counted only"));
+            parts.push(format!("{unsaid} more alerts not listed"));
         }
         if *going_on > 0 {
-            parts.push(format!("{going_on} still going on at the last step"));
+            parts.push(format!("{going_on} still active at the last step"));
         }
         let lines: Vec<String> = not_judged.iter().cloned().chain([parts.join("; ")]).collect();
         lines.join("\n") + "\n"

@@ -22,7 +22,7 @@ pub enum AnomalyError {
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// A file is not a JSON object.
-    #[error("`{}` is no object of findings", path.display())]
+    #[error("`{}` is not a JSON object of findings", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
     /// A finding lacks a field of the sort order.
     #[error("`{}`: finding `{key}`: `{field}`: expected {expected}, found {found}", path.display())]
@@ -36,12 +36,12 @@ impl Advise for AnomalyError {
     fn hint(&self) -> &str {
         match self {
             Self::ReadDirectory { .. } | Self::Read { .. } => "check the path and its permissions",
-            Self::NoFindings { .. } => "alerts write there with \"alert\": {\"dump\": true}; no file means no finding",
-            Self::Malformed { .. } => {
-                "a machine that lost power tears the file's end; the next run in this directory repairs it"
+            Self::NoFindings { .. } => {
+                "alerts write the file with `\"alert\": {\"dump\": true}`; without a finding, there is no file"
             }
+            Self::Malformed { .. } => "a power loss truncates the file; the next run in this directory repairs it",
             Self::Field { .. } => "was the file edited by hand?",
-            Self::Write { .. } => "name a directory you may write to with -o",
+            Self::Write { .. } => "pass a writable directory with `-o`",
         }
     }
 }

@@ -72,13 +72,13 @@ impl Work<'_> {
     fn convert(&mut self, run: &RunDirectory, out: &Path) -> Result<ConvertedRun, ConvertError> {
         let mut converted = ConvertedRun { source: run.path.clone(), ..ConvertedRun::default() };
         for stranger in &run.strangers {
-            self.warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+            self.warnings.push(format!("skipped `{}`: not a table of a monitor", stranger.display()));
         }
         let mut times = StepTimes::default();
         let Work { warnings, done, total, tell } = self;
         if let Some(path) = &run.steps {
             match Table::open(path, FileUse::Held)? {
-                None => warnings.push(format!("`{}` has no header: left out", path.display())),
+                None => warnings.push(format!("skipped `{}`: no header", path.display())),
                 Some(mut table) => {
                     warnings.extend(table.torn_line_in_words());
                     times = convert_facts(&mut table, out, &mut converted, warnings)?;
@@ -100,7 +100,7 @@ impl Work<'_> {
         tell(Progress { done: *done, total: *total });
         converted.kinds.sort();
         if converted.tags > MANY_TAGS {
-            let many = format!("{} tags in `{}`: TensorBoard is slow to list them", converted.tags, run.name);
+            let many = format!("`{1}` has {0} tags: TensorBoard lists them slowly", converted.tags, run.name);
             self.warnings.push(many);
         }
         Ok(converted)

@@ -49,7 +49,7 @@ impl Converted {
             format!("{}: {steps}, {values} values, {tags} tags, {} kinds\n", out.display(), kinds.len())
         };
         let lines: String = self.runs.iter().map(line).collect();
-        lines + &format!("look at it: tensorboard --logdir {}\n", self.out.display())
+        lines + &format!("next: tensorboard --logdir {}\n", self.out.display())
     }
 }
 

@@ -175,7 +175,7 @@ impl RankLayout {
         let mut held = |part: fn(&ParameterEntry) -> Option<PartEntry>| -> Result<Arc<Held>, String> {
             let group = |entry| match part(entry) {
                 Some(PartEntry(group, _)) if group >= groups.len() => {
-                    Err(format!("there is no group {group}: it has {}", groups.len()))
+                    Err(format!("group {group} does not exist: there are {}", groups.len()))
                 }
                 Some(PartEntry(group, _)) => Ok(group as u32),
                 None => Ok(NO_GROUP),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_report::{as_json as failure, first_of};
+use trainmon_report::{as_json as failure, counted, first_of};
 
 use super::error::MergeRanksError;
 use super::step::LeftOut;
@@ -82,10 +82,10 @@ impl MergedRun {
         let listed = first_of(ranks.iter().map(u32::to_string), RANKS_SHOWN);
         let range =
             range.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("{steps} steps, {first} to {last}"));
-        let mut text = format!("{}: ranks {listed} as one, {range}, {records} rows\n", out.display());
+        let mut text = format!("{}: merged ranks {listed}, {range}, {records} rows\n", out.display());
         for LeftOutRows { kind, rows, why, .. } in left_out.iter().filter(|left_out| !left_out.is_loss) {
             // Writing to a String cannot fail.
-            writeln!(text, "  left out: {rows} rows of {kind}, {why}").unwrap_or_default();
+            writeln!(text, "  omitted: {} of {kind}, {why}", counted(*rows, "row", "rows")).unwrap_or_default();
         }
         text
     }
@@ -94,16 +94,17 @@ impl MergedRun {
     pub fn missing(&self) -> Vec<String> {
         let mut missing = self.warnings.clone();
         if self.lacking_ranks > 0 {
-            missing.push(format!("{} steps are not there on every rank", self.lacking_ranks));
+            let steps = counted(self.lacking_ranks, "step is missing", "steps are missing");
+            missing.push(format!("{steps} on some rank"));
         }
         for LeftOutRows { kind, rows, why, .. } in self.left_out.iter().filter(|left_out| left_out.is_loss) {
-            missing.push(format!("{rows} rows of {kind} are not written: {why}"));
+            missing.push(format!("{} of {kind} not written: {why}", counted(*rows, "row", "rows")));
         }
         missing.extend(self.first_surplus.iter().map(|first| format!("the first with more elements: {first}")));
         if let Some(first) = &self.first_incomplete {
-            let rows = self.incomplete;
+            let rows = counted(self.incomplete, "row", "rows");
             missing.push(format!(
-                "{rows} rows are not written: parts of them are on ranks that were not read; first {first}"
+                "{rows} not written, because parts of them are on ranks that were not read; first: {first}"
             ));
         }
         missing

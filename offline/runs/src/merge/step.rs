@@ -29,11 +29,11 @@ impl Reason {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::OfEachRank => "of each rank's own data",
-            Self::NotOfParts => "not to be had of parts",
-            Self::NoParameter => "of no parameter that layout.json names",
-            Self::UnknownPart => "of a part that layout.json does not know",
+            Self::NotOfParts => "not computable from parts",
+            Self::NoParameter => "of a parameter that `layout.json` does not list",
+            Self::UnknownPart => "of a part that `layout.json` does not list",
             Self::MoreThanWhole => {
-                "its parts have more elements than the parameter; layout.json takes copies for parts, or ranks have other parameters of one name"
+                "its parts have more elements than the parameter: `layout.json` lists copies as parts, or ranks use one name for several parameters"
             }
         }
     }

@@ -23,7 +23,7 @@ impl Advise for CaptureRecoverError {
         match self {
             Self::Capture(error) => error.hint(),
             Self::Nothing { .. } => {
-                "a capture that ended in order has none and needs no recovery; for a journal name the directory to make: -o DIR"
+                "a capture that ended regularly has none and needs no recovery; for a journal, pass the output directory: `-o DIR`"
             }
         }
     }
@@ -91,7 +91,7 @@ impl CaptureRecovery {
     pub fn in_words(&self) -> String {
         let line = |capture: &RecoveredCapture| {
             let RecoveredCapture { document, entries, torn, missing, whole: _ } = capture;
-            let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more were torn") };
+            let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more are incomplete") };
             let entries = counted(*entries as u64, "entry", "entries");
             format!("{}: {entries}{torn}{}\n", document.display(), in_words(missing))
         };
@@ -114,7 +114,7 @@ fn in_words(missing: &[Missing]) -> String {
     }
     let named: Vec<&str> = missing.iter().take(MOST_NAMED).map(|one| &*one.entry).collect();
     let more = missing.len() - named.len();
-    let more = if more > 0 { format!(" and {more} more (`--json` names all)") } else { String::new() };
+    let more = if more > 0 { format!(" and {more} more (`--json` lists all)") } else { String::new() };
     let were = if tensors + numbers == 1 { "was" } else { "were" };
     format!("; {} {were} not written: {}{more}", lacks.join(" and "), named.join(", "))
 }

@@ -17,10 +17,10 @@ pub enum RecoverError {
     #[error(transparent)]
     Journals(#[from] JournalsError),
     /// The output exists.
-    #[error("`{}` exists already", path.display())]
+    #[error("`{}` already exists", path.display())]
     OutputExists { path: PathBuf },
     /// The output directory cannot be created or moved into place.
-    #[error("cannot make `{}`", path.display())]
+    #[error("cannot create `{}`", path.display())]
     MakeOutput { path: PathBuf, source: io::Error },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
@@ -38,9 +38,9 @@ impl Advise for RecoverError {
         match self {
             Self::Journal(error) => error.hint(),
             Self::Journals(error) => error.hint(),
-            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
+            Self::OutputExists { .. } => "pass another directory with `--output`, or remove this one",
             Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteCalls { .. } | Self::WriteRows { .. } => {
-                "see that the disk has room and the directory above the output can be written"
+                "check the free disk space and the permissions of the directory above the output"
             }
         }
     }

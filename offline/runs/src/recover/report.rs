@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_report::as_json as failure;
+use trainmon_report::{as_json as failure, counted};
 
 use super::error::RecoverError;
 use trainmon_baseline::NewestRun;
@@ -64,10 +64,10 @@ fn account(journal: &RecoveredJournal) -> String {
     let RecoveredJournal { out, rank, steps, range, records, alerts, ended_in_order, faults, .. } = journal;
     let range =
         range.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("{steps} steps, {first} to {last}"));
-    let ending = if *ended_in_order { "" } else { "; the run did not end in order, or is still at work" };
+    let ending = if *ended_in_order { "" } else { "; the run did not end regularly or is still running" };
     let torn = match faults.len() {
         0 => String::new(),
-        count => format!("; {count} thing{} torn or missing", if count == 1 { "" } else { "s" }),
+        count => format!("; {} torn or missing", counted(count as u64, "part", "parts")),
     };
     format!("{}: rank {rank}, {range}, {records} records, {alerts} alerts{ending}{torn}\n", out.display())
 }

@@ -15,10 +15,10 @@ pub enum ReplayError {
     #[error(transparent)]
     Run(#[from] ReadRunError),
     /// The files have no time for a step; the first such step.
-    #[error("nothing in the run tells when step {step} was")]
+    #[error("the run has no time for step {step}")]
     NoTimes { step: u64 },
     /// A generated time is out of range.
-    #[error("step {step} would lie beyond all times")]
+    #[error("the time of step {step} is out of range")]
     BeyondTime { step: u64 },
     /// The output cannot be written.
     #[error(transparent)]
@@ -27,13 +27,13 @@ pub enum ReplayError {
     #[error("cannot start `promtool`")]
     NoPromtool { source: io::Error },
     /// promtool created no blocks; `said` has its last lines.
-    #[error("`promtool` has made no blocks: {said}")]
+    #[error("`promtool` created no blocks: {said}")]
     Promtool { said: String },
     /// The exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The receiver accepted nothing for too long.
-    #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived{said}")]
+    #[error("`{endpoint}` accepted nothing for {seconds} s; {delivered} of {read} records have arrived{said}")]
     Unreachable { endpoint: String, seconds: u64, delivered: u64, read: u64, said: ReceiverReply },
     /// The receiver refused records.
     #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
@@ -54,21 +54,21 @@ impl Advise for ReplayError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::NoTimes { .. } => "give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5",
-            Self::BeyondTime { .. } => "choose another --start or --step-seconds",
+            Self::NoTimes { .. } => "pass `--start 2026-11-20T16:05:09Z --step-seconds 1.5`",
+            Self::BeyondTime { .. } => "choose another `--start` or `--step-seconds`",
             Self::Output(error) => error.hint(),
             Self::NoPromtool { .. } => {
-                "install Prometheus (Debian: prometheus), which brings it, or leave --blocks away and make the blocks elsewhere"
+                "install Prometheus (Debian: `prometheus`), which contains it, or omit `--blocks` and create the blocks elsewhere"
             }
-            Self::Promtool { .. } => "leave --blocks away and look at the line of the text that promtool names",
+            Self::Promtool { .. } => "omit `--blocks` and check the line of the text that promtool reports",
             Self::Export(error) => error.hint(),
             Self::Unreachable { .. } => {
-                "is the receiver running, and does it speak this protocol? See --endpoint, --protocol"
+                "check that the receiver is running and supports this protocol (`--endpoint`, `--protocol`)"
             }
             Self::Refused { failed: 0, .. } => {
-                "alerts are log records, which this receiver may not take: see --no-alerts"
+                "if the receiver does not accept log records, which carry alerts, pass `--no-alerts`"
             }
-            Self::Refused { .. } => "old timestamps are refused by many receivers",
+            Self::Refused { .. } => "many receivers refuse old timestamps",
         }
     }
 }

@@ -66,7 +66,7 @@ pub fn to_prometheus(
     collected.close().map_err(failed)?;
     if written.moved > 0 {
         let moved = written.moved;
-        warnings.push(format!("{moved} steps were not later than the step before: each is written 1 ms behind it"));
+        warnings.push(format!("{moved} steps have no later time than the step before: each is written 1 ms after it"));
     }
     if options.blocks {
         make_blocks(&text, &fresh.path().join(BLOCKS))?;

@@ -70,7 +70,7 @@ impl Replayed {
             |samples| format!("{to}: {samples} samples{between}\n"),
         );
         let next = match (blocks, samples) {
-            (Some(blocks), _) => format!("{}: move what is in it into Prometheus' data directory\n", blocks.display()),
+            (Some(blocks), _) => format!("{}: move its content into Prometheus's data directory\n", blocks.display()),
             (None, Some(_)) => format!("next: promtool tsdb create-blocks-from openmetrics {to} blocks\n"),
             (None, None) => String::new(),
         };

@@ -73,8 +73,8 @@ impl Timeline {
         let (first, count) = self.reckoned?;
         let without = match count {
             1 => format!("step {first} has no time of its own: it is"),
-            _ => format!("{count} steps, the first of them {first}, have no times of their own: they are"),
+            _ => format!("{count} steps (the first is {first}) have no times of their own: they are"),
         };
-        Some(format!("rank {rank}: {without} reckoned from the pace of the steps before"))
+        Some(format!("rank {rank}: {without} estimated from the pace of the steps before"))
     }
 }

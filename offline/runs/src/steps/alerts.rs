@@ -64,7 +64,7 @@ pub(super) fn of_directory(
                 known.unread.extend(found.unread);
                 known.are_recorded = true;
             }
-            Err(error) => known.unread.push(format!("`{}`: its alerts cannot be read: {error}", journal.display())),
+            Err(error) => known.unread.push(format!("cannot read the alerts of `{}`: {error}", journal.display())),
         }
     }
     known.alerts.sort_by_key(|alert| alert.step);
@@ -78,7 +78,7 @@ pub(super) fn of_directory(
             known.alerts.splice(0..0, episodes(earlier, is_next));
         }
         // A running training has not written its end yet.
-        Err(error) => known.unread.push(format!("`{}` is no object of findings: {error}", file.display())),
+        Err(error) => known.unread.push(format!("`{}` is not a JSON object of findings: {error}", file.display())),
     }
     Ok(known)
 }
@@ -102,7 +102,7 @@ fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>)
     }
     known.alerts.sort_by_key(|alert| alert.step);
     if unreadable > 0 {
-        known.unread.push(format!("`{}`: {unreadable} alerts that this version cannot read: left out", path.display()));
+        known.unread.push(format!("`{}`: skipped {unreadable} alerts that this version cannot read", path.display()));
     }
     known
 }

@@ -25,7 +25,7 @@ pub(super) struct CsvReader {
 impl CsvReader {
     pub(super) fn open(run: &RunDirectory, how: FileUse, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
         for stranger in &run.strangers {
-            warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+            warnings.push(format!("skipped `{}`: not a table of a monitor", stranger.display()));
         }
         let selection =
             Selection { tables: &|prefix| prefix != STACKS, empty_rows: true, steps: &StepColumn::ALL, file_use: how };

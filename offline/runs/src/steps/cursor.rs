@@ -54,8 +54,8 @@ pub(super) fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names) -> Result<Opt
         // The state of an unknown optimizer.
         None if is_optimizer(row.prefix) => (Kind::OptimizerState, Cow::Owned(format!("{}.{}", of.name, of.kind))),
         None => {
-            let what = format!("`{}`: rows of `{}`, which is no kind of tensor", row.path.display(), of.kind);
-            (row.warn)(format!("{what}: left out"));
+            let what = format!("`{}`: rows of `{}`, which is not a kind of tensor", row.path.display(), of.kind);
+            (row.warn)(format!("{what}: skipped"));
             return Ok(None);
         }
     };

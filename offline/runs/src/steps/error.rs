@@ -26,10 +26,10 @@ pub enum ReadRunError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The path is neither a run nor a log.
-    #[error("`{}` holds neither a monitored run nor a log that trainmon reads", path.display())]
+    #[error("`{}` contains neither a monitored run nor a log that trainmon reads", path.display())]
     Nothing { path: PathBuf, source: RanksError },
     /// Columns were named for a monitored run, whose columns are known.
-    #[error("columns are named, but `{}` is a monitored run, whose columns are known", path.display())]
+    #[error("`{}` is a monitored run: its columns are known and cannot be named", path.display())]
     ColumnsOfRun { path: PathBuf },
     /// The alert files cannot be read.
     #[error("cannot read `{}`", path.display())]
@@ -41,11 +41,11 @@ impl Advise for ReadRunError {
         match self {
             Self::Ranks(error) => error.hint(),
             Self::Run(error) => error.hint(),
-            Self::NoSuchRank { .. } => "name one of these with --rank",
+            Self::NoSuchRank { .. } => "pass one of these with `--rank`",
             Self::Log(error) => error.hint(),
             Self::Nothing { .. } => FORMATS,
-            Self::ColumnsOfRun { .. } => "leave --step, --loss, --grad-norm and --lr out",
-            Self::Alerts { .. } => "make it readable, or take it out of the directory",
+            Self::ColumnsOfRun { .. } => "omit `--step`, `--loss`, `--grad-norm` and `--lr`",
+            Self::Alerts { .. } => "check its permissions, or remove it from the directory",
         }
     }
 }
