@@ -1,13 +1,13 @@
-//! Biases of keys: a softmax takes the same number from all of a query's scores, so that what a key's bias adds cancels. Its gradient
-//! is rounding alone. Where queries, keys and values come of one projection, that is true of a part of its bias, and the statistics of
-//! the whole do not show it.
+//! Biases of attention keys: a softmax ignores a number that is added to all scores of a query, so the effect of a key's bias
+//! cancels and its gradient is only rounding. If queries, keys and values come from one projection, this applies to a part of
+//! its bias, and the statistics of the whole do not show it.
 
-/// Names of projections that give an attention keys and something else: of torch, GPT-2, GPT-NeoX, Falcon, BLOOM, MPT, Megatron,
-/// Baichuan and others.
+/// Names of projections that compute attention keys together with something else: in torch, GPT-2, GPT-NeoX, Falcon, BLOOM,
+/// MPT, Megatron, Baichuan and others.
 const FUSED: [&str; 8] = ["qkv", "wkv", "in_proj", "query_key_value", "c_attn", "w_pack", "key_value", "to_kv"];
 
-/// Whether the bias of a module holds the biases of an attention's keys beside others: by its name, or since its weight gives three
-/// parts of what it takes. `bias` are the bias' elements; `weight` the weight's elements, where they are known.
+/// Whether the bias of a module contains the biases of attention keys among others: by its name, or because its weight has
+/// three times as many rows as columns. `bias` is the number of elements of the bias, `weight` that of the weight, if known.
 pub fn may_hold_keys(name: &str, bias: f64, weight: Option<f64>) -> bool {
     let Some(module) = name.strip_suffix("bias") else { return false };
     let last = module.trim_end_matches(['.', '_']).rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
@@ -15,7 +15,7 @@ pub fn may_hold_keys(name: &str, bias: f64, weight: Option<f64>) -> bool {
     is_in_three_parts || is_fused(&last)
 }
 
-/// Whether a module of this name gives an attention keys and something else.
+/// Whether a module of this name computes attention keys together with something else.
 fn is_fused(module: &str) -> bool {
     module.starts_with("kv") || FUSED.iter().any(|fused| module.contains(fused))
 }

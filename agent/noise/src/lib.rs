@@ -1,9 +1,9 @@
-//! What rounding is: how far it takes a sum, and what an optimizer makes of it. Captures, monitored runs and a
-//! training's baseline use this one model.
+//! A model of rounding error: its effect on sums, and its amplification by an optimizer. Comparisons of captures and of
+//! monitored runs use it, and so does the baseline of a training.
 //!
-//! - [`unit_roundoff`], [`of_sum`], [`of_reordered_sums`]: how far another order of summing takes a result.
-//! - [`may_hold_keys`]: parameters of which a part has a gradient that is rounding alone, though the whole has not.
-//! - [`Moved`]: how far two runs may be apart in a parameter whose gradient is rounding, by what updates moved it.
+//! - [`unit_roundoff`], [`of_sum`], [`of_reordered_sums`]: the effect of another order of summation.
+//! - [`may_hold_keys`]: parameters of which a part has a gradient that is only rounding.
+//! - [`Moved`]: the possible difference of a parameter whose gradient is only rounding, from its updates.
 
 #![forbid(unsafe_code)]
 

@@ -1,41 +1,40 @@
-//! What an optimizer makes of rounding: an adaptive one divides a gradient by its own size, so that one that is rounding alone moves a
-//! parameter by a full update. Two runs may then differ by what updates moved the parameter, and by no more.
+//! What an optimizer makes of rounding error. An adaptive optimizer divides a gradient by its own size, so a gradient that is
+//! only rounding moves a parameter by a full update. Two runs may then differ by the applied updates, and by no more.
 
 /// Max, min, mean and norm of a tensor.
 pub type Numbers = [f64; 4];
 
-/// An update whose gradient is only rounding can go one way in one run and the other way in the other run: the difference grows by up
-/// to twice the update with each step.
+/// The growth of the difference per update: an update whose gradient is only rounding can have opposite signs in two runs.
 const SIDES: f64 = 2.0;
 
-/// So many elements of any gradient may be so close to zero that rounding decides their sign, at most.
+/// The number of elements of any gradient that may be so close to zero that rounding decides their sign.
 const ELEMENTS_NEAR_ZERO: f64 = 8.0;
 
-/// If a gradient's relative difference is d, this many times d is the share of its elements that may be that close to zero. One more
-/// element is always allowed.
+/// The share of elements that may be that close to zero, as a multiple of the gradient's relative difference. One more element
+/// is always allowed.
 const SHARE_NEAR_ZERO: f64 = 64.0;
 
-/// Quotients of one tensor are at most so many times that of its largest numerator and denominator: at an optimizer's first step
-/// all are alike, later moments of different length part them.
+/// The largest quotient of elements of a tensor, relative to that of its largest numerator and denominator. In an optimizer's
+/// first step all quotients are alike; later, moments of different length separate them.
 pub const SPREAD_OF_QUOTIENTS: f64 = 8.0;
 
 /// A parameter in two runs, and how far updates moved it so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
     numbers: [Numbers; 2],
-    /// Whether an update moved one side, and left the other as it was to the last bit: it was lost, and that is no rounding.
+    /// Whether an update moved one side and left the other bitwise unchanged: a lost update is not rounding.
     is_lost: bool,
-    /// By how much updates moved it at most, of all steps so far; of max, min and mean.
+    /// The distance that updates moved max, min and mean at most, over all steps so far.
     by: f64,
 }
 
 impl Moved {
-    /// A parameter as two runs have it when they are first looked at.
+    /// Starts with the values that two runs have at the first look.
     pub fn begin(numbers: [Numbers; 2]) -> Self {
         Self { numbers, is_lost: false, by: 0.0 }
     }
 
-    /// Takes in what both runs have later: behind an update, or as the next step begins.
+    /// Adds the later values of both runs: after an update, or at the start of the next step.
     pub fn step(&mut self, numbers: [Numbers; 2]) {
         let [one, other] = [0, 1].map(|side| self.numbers[side].map(f64::to_bits) == numbers[side].map(f64::to_bits));
         self.is_lost |= one != other;
@@ -44,7 +43,7 @@ impl Moved {
         self.numbers = numbers;
     }
 
-    /// How far an element may be apart whose gradient is rounding alone: by what updates moved it on both sides. 0 where an update was
+    /// The possible difference of an element whose gradient is only rounding: the updates of both sides. 0 if an update was
     /// lost on one side.
     pub fn reach(&self) -> f64 {
         if self.is_lost { 0.0 } else { SIDES * self.by }
@@ -57,7 +56,7 @@ impl Moved {
 
     /// Whether the relative difference of the gradients, `gradient`, accounts for the difference of a parameter of `count` elements.
     pub fn follows(&self, gradient: f64, count: f64) -> bool {
-        // Two sides are never further apart than what moved them.
+        // The sides never differ by more than their updates.
         let most = (SPREAD_OF_QUOTIENTS * gradient).min(SIDES) * self.by;
         self.reach() > 0.0 && (0..3).all(|at| self.apart(at) <= most) && self.apart(3) <= most * count.sqrt()
     }
@@ -68,8 +67,8 @@ impl Moved {
         (count * self.apart(2)).min(self.reach())
     }
 
-    /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
-    /// `gradient`: by how much of its size its gradients were apart at most, where that is known.
+    /// Whether a few of the `count` elements of a parameter, moved by an update in the opposite direction, account for the
+    /// difference of its mean. `gradient` is the largest relative difference of its gradients, if known.
     pub fn is_few_elements(&self, count: f64, gradient: Option<f64>) -> bool {
         let near_zero = gradient.map_or(ELEMENTS_NEAR_ZERO, |apart| 1.0 + SHARE_NEAR_ZERO * apart * count);
         let few = near_zero.min(ELEMENTS_NEAR_ZERO) * self.reach();

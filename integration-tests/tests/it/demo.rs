@@ -134,11 +134,11 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("No divergence: "), "{said}");
     for (fault, place) in [
-        ("spike", ", at Aten.mul.Scalar.0.forward: only the target makes this call"),
+        ("spike", ", `Aten.mul.Scalar.0.forward`: only the target makes this call"),
         // The value that is written into the module's result.
-        ("nan", ", blocks.1.attn, at Aten.fill_.Scalar.0.forward: only the target makes this call"),
+        ("nan", ", `Aten.fill_.Scalar.0.forward` in `blocks.1.attn`: only the target makes this call"),
         ("dead", ", blocks.2.mlp, at Aten."),
-        ("drift", ", at Aten.mul_.Scalar.3.forward: only the target makes this call, and then in blocks.2.mlp "),
+        ("drift", ", `Aten.mul_.Scalar.3.forward`: only the target makes this call, then in `blocks.2.mlp` "),
     ] {
         let inject = format!("{fault}@2");
         let arguments = [&short[..], &["--inject", &inject, "--capture-to", fault]].concat();
@@ -146,7 +146,7 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
         workspace.train_alike(&arguments, &step, "capture_output/step2")?;
         let (code, said) = workspace.compare(&step, "capture_output/step2")?;
         assert_eq!(code, Some(1), "{fault}: {said}");
-        assert!(said.starts_with(&format!("They diverge in step 2, rank 0{place}")), "{fault}: {said}");
+        assert!(said.starts_with(&format!("First divergence: step 2, rank 0{place}")), "{fault}: {said}");
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ fn a_run_is_converted_and_told_in_three_lines() {
     let out = format!("{RUN}/tensorboard");
     assert_eq!(
         said.out,
-        format!("{out}/rank3: steps 0 to 1, 5 values, 3 tags, 1 kinds\nlook at it: tensorboard --logdir {out}\n")
+        format!("{out}/rank3: steps 0 to 1, 5 values, 3 tags, 1 kinds\nnext: tensorboard --logdir {out}\n")
     );
     assert_eq!(said.code, Some(0));
     for run in ["", "grad_reduced"] {
@@ -156,7 +156,7 @@ fn a_torn_last_line_and_strange_files_are_warnings() {
     assert_eq!(
         said.err,
         format!(
-            "warning: `{RUN}/mine.csv` is no table of a monitor: left out\n\
+            "warning: skipped `{RUN}/mine.csv`: not a table of a monitor\n\
              warning: `{RUN}/exp_avg_1-1.csv` line 3: ignored the truncated last line\n\
              warning: ignored `{RUN}/exp_avg_sq_1-1.csv`, which has no header\n"
         )
@@ -234,7 +234,7 @@ fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
     workspace.write("events/mine", "x");
     assert_eq!(
         workspace.fails(&[RUN, "-o", "events"]),
-        "error: `events` already exists\nhint: name another directory with --output, or remove this one\n"
+        "error: `events` already exists\nhint: pass another directory with `--output`, or remove this one\n"
     );
     fs::remove_file(workspace.path("events/mine")).expect("removable");
     assert_eq!(workspace.convert(&[RUN, "-o", "events"]).code, Some(0));

@@ -142,8 +142,8 @@ fn three_hundred_ranks_are_merged_and_compared_by_a_process_that_may_open_64_fil
 #[test]
 fn rows_that_are_lost_are_told_and_decide_the_exit_code() {
     for (more, lost) in [
-        (&["unknown"][..], "6 rows of grad_reduced are not written: of a part that layout.json does not know"),
-        (&["layers.1.weight"], "6 rows of grad_reduced are not written: of no parameter that layout.json names"),
+        (&["unknown"][..], "6 rows of grad_reduced not written: of a part that `layout.json` does not list"),
+        (&["layers.1.weight"], "6 rows of grad_reduced not written: of a parameter that `layout.json` does not list"),
     ] {
         let folder = TempDir::new().expect("a temporary directory");
         write_run(&folder.path().join("run"), 2, more);
@@ -170,7 +170,7 @@ fn more_elements_than_a_parameter_has_are_an_error_of_their_own() {
     }
     let said = trainmon(folder.path(), &["merge-ranks", "run", "-o", "whole"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("3 rows of exp_avg are not written: its parts have more elements than"), "{said:?}");
+    assert!(said.err.contains("3 rows of exp_avg not written: its parts have more elements than"), "{said:?}");
     assert!(said.err.contains("of `layers.0.bias`: 8 elements, it has 4"), "{said:?}");
     assert!(!said.err.contains("8 of 4"), "{said:?}");
     let written = lines(&folder.path().join("whole"), "exp_avg");
@@ -226,7 +226,7 @@ fn state_of_another_shape_than_the_parameters_is_kept_of_copies_and_left_out_of_
     }
     let said = trainmon(folder.path(), &["merge-ranks", "run", "-o", "whole"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("left out: 1 rows of optimizer_state, not to be had of parts"), "{said:?}");
+    assert!(said.out.contains("omitted: 1 row of optimizer_state, not computable from parts"), "{said:?}");
     let found = lines(&folder.path().join("whole"), "optimizer_state");
     assert_eq!(found, ["0,layers.0.bias.mu_product,1,0.5,0.5,0.5,0.5,nan,0.0,[],torch.float32"]);
 }
@@ -239,9 +239,5 @@ fn of_a_run_of_one_rank_there_is_nothing_to_merge() {
     fs::remove_file(run.join("rank_0/layout.json")).expect("it is there");
     let said = trainmon(directory.path(), &["merge-ranks", "run", "-o", "merged"]);
     assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(
-        said.err.starts_with("error: `run/rank_0` is the only rank there is, and has no `layout.json`: "),
-        "{}",
-        said.err
-    );
+    assert!(said.err.starts_with("error: `run/rank_0` is the only rank and has no `layout.json`: "), "{}", said.err);
 }

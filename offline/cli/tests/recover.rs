@@ -323,7 +323,7 @@ fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
     let said = workspace.recover(&["journal_rank0.tmj", "-o", "csv"]);
     assert_eq!(
         said.err,
-        "error: `csv` already exists\nhint: name another directory with --output, or remove this one\n"
+        "error: `csv` already exists\nhint: pass another directory with `--output`, or remove this one\n"
     );
     assert_eq!(said.code, Some(2));
     fs::create_dir(workspace.path("rescued")).expect("writable");
@@ -432,7 +432,7 @@ fn captures_that_were_cut_short_get_their_documents_where_they_lie() {
     let [first, second] =
         ["dump/step3/rank0", "dump/step3/rank1"].map(|name| workspace.path(name).canonicalize().expect("there"));
     let expected = format!(
-        "{}/dump.json: 3 entries\n{}/dump.json: 1 entry; 5 bytes of one more were torn\n",
+        "{}/dump.json: 3 entries\n{}/dump.json: 1 entry; 5 bytes of one more are incomplete\n",
         first.display(),
         second.display()
     );

@@ -285,7 +285,7 @@ fn a_receiver_that_is_not_there_is_an_error_and_not_waited_for_without_end() {
     let endpoint = format!("http://127.0.0.1:{port}");
     let said = workspace.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--patience", "1"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    let expected = format!("error: `{endpoint}/v1/metrics` took nothing for 1 s; 0 of 20 records had arrived: ");
+    let expected = format!("error: `{endpoint}/v1/metrics` accepted nothing for 1 s; 0 of 20 records have arrived: ");
     assert!(said.err.starts_with(&expected), "{}", said.err);
     assert!(said.err.lines().next().is_some_and(|line| line.contains("onnect")), "why: {}", said.err);
 }
@@ -340,8 +340,8 @@ fn msprobes_files_need_to_be_told_when_their_steps_were() {
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert_eq!(
         said.err,
-        "error: nothing in the run tells when step 0 was\n\
-         hint: give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5\n"
+        "error: the run has no time for step 0\n\
+         hint: pass `--start 2026-11-20T16:05:09Z --step-seconds 1.5`\n"
     );
     assert!(!workspace.path("text").exists());
     let times = ["--start", "1970-01-01T00:00:10Z", "--step-seconds", "1.5"];

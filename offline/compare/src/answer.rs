@@ -1,4 +1,4 @@
-//! Two captures of one or more steps and ranks, and the answer to where they part.
+//! Compares two captures of one or more steps and ranks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use super::search::Search;
 use super::thresholds::Thresholds;
 pub use super::verdict::{Answer, Verdict};
 
-/// What is to be done on the way.
+/// The options of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'m> {
-    /// What belongs together.
+    /// How operators and values pair.
     pub matching: &'m Matching,
-    /// Whether parts of fused modules are left as they are, as msprobe does.
+    /// Whether fused modules stay fused, as in msprobe.
     pub is_compat: bool,
-    /// Whether tables are made of every step.
+    /// Whether the caller makes tables of every step.
     pub is_for_tables: bool,
 }
 
-/// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again. Of several
-/// golden runs the first is what the target is held against; the others say how far such runs are apart.
+/// Compares two captures step by step and drops each step after `each` has received it. The target is compared with the first
+/// baseline; further baselines measure the variation between such runs.
 ///
 /// # Errors
-/// See [`CompareError`], and what `each` fails with.
+/// See [`CompareError`], and the errors of `each`.
 pub fn compare<E: From<CompareError>>(
     target: &Path,
     goldens: &[PathBuf],
@@ -45,7 +45,7 @@ pub fn compare<E: From<CompareError>>(
     compare_matched((target, goldens), thresholds, options, &Arc::default(), each)
 }
 
-/// The same with operators matched as asked for. `meter` says meanwhile how far it is.
+/// Compares with a given matching of operators. `meter` receives the progress.
 ///
 /// # Errors
 /// See [`compare`].
@@ -81,7 +81,7 @@ pub fn compare_matched<E: From<CompareError>>(
             }
             pairs
         };
-        // The search goes through all operators one after the other, and finds the tensors that were read meanwhile.
+        // The search visits the operators in order and uses the tensors that the other thread has read.
         let (divergence, matched) = rayon::join(
             || search.step(&step, thresholds),
             || step.ranks.par_iter().map(match_and_read).collect::<Vec<_>>(),
@@ -94,7 +94,7 @@ pub fn compare_matched<E: From<CompareError>>(
         meter.compared(both(pairs));
         left -= pairs.len();
         if left == 0 {
-            // Nobody needs to wait until millions of values are given back.
+            // Freeing millions of values must not delay the answer.
             rayon::spawn(move || drop(step));
         }
     }
@@ -115,7 +115,7 @@ fn read(
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
             spreads.get_or_insert_with(GoldenSpreads::default).add(&golden, &one(files)?);
         }
-        // What is there on both sides is held against each other.
+        // Only what both sides have is compared.
         match (target.document.task, golden.document.task) {
             (Task::Structure, Task::Structure) => {}
             (Task::Structure, _) => golden.keep_structure(),
@@ -137,12 +137,12 @@ fn read(
     Ok(StepCaptures { part, step, is_alone: kind != DumpKind::Root, ranks: ranks?, divergence: None })
 }
 
-/// The files of either side.
+/// The files of both sides.
 fn both<'p>(pairs: &'p [RankPair<'_>]) -> impl Iterator<Item = &'p RankFiles> {
     pairs.iter().flat_map(|pair| [pair.target, pair.golden])
 }
 
-/// The same rank and step of another golden run.
+/// The same rank and step of another baseline.
 fn same<'t>(tree: &'t Tree, pair: &RankPair<'_>) -> Option<&'t RankFiles> {
     let is_meant =
         |step: &&StepFiles| tree.kind != DumpKind::Root || (step.step == pair.golden_step && step.part == pair.part);
@@ -151,7 +151,7 @@ fn same<'t>(tree: &'t Tree, pair: &RankPair<'_>) -> Option<&'t RankFiles> {
     ranks.iter().find(|files| is_one || files.rank == pair.golden.rank)
 }
 
-/// The steps of a capture; of one that is none, or whose steps the other has as well, the ranks too.
+/// The steps of a capture; the ranks too, if it is no capture root or the other side has the same steps.
 fn described(tree: &Tree, other: &Tree) -> String {
     let list = |numbers: &mut dyn Iterator<Item = String>| numbers.collect::<Vec<_>>().join(", ");
     let ranks = |step: &StepFiles| list(&mut step.ranks.iter().map(|rank| rank.rank.to_string()));

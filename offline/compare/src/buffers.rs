@@ -1,4 +1,4 @@
-//! Memory that is filled piece by piece: a view of it may show what nobody has written yet, and says nothing until it is read.
+//! Memory that is filled piece by piece: a view of it may show unwritten memory, which has no meaning until it is read.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::input::Capture;
 use super::name::{Direction, Hashes, OperatorName};
 use super::unwritten::gives_view;
 
-/// Operations that write into a part of their first input and leave the rest as it was.
+/// Operations that write a part of their first input and leave the rest unchanged.
 const WRITE_A_PART: [&str; 11] = [
     "__setitem__",
     "index_copy_",
@@ -24,20 +24,19 @@ const WRITE_A_PART: [&str; 11] = [
     "_index_put_impl_",
 ];
 
-/// The calls of a capture that only look at a part of a buffer, or fill one, and compute nothing of what was there before: calls that
-/// write into a part, and views of memory that was handed out unwritten. Captures for Python say of a tensor that its memory was;
-/// where allocations are entries themselves, a tensor that looks like what one gave (of its shape and dtype) counts as one, and so does
-/// a view of such a view.
+/// The calls of a capture that only view or fill a part of a buffer and compute nothing from its content: calls that write into
+/// a part, and views of memory that was allocated unwritten. Python captures mark such tensors. If a capture has allocations as
+/// entries, a tensor with the fingerprint of their result counts as unwritten, and so does a view of such a view.
 ///
-/// That includes views of other tensors of that shape. Nothing is lost by it: what such a call is given and gives is judged where an
-/// operator computes with it.
+/// This includes views of other tensors of that shape, which is harmless: the inputs and results of such a call are compared at
+/// the operator that computes with them.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     calls: HashSet<u32, Hashes>,
 }
 
 impl Buffers {
-    /// Looks through a capture: at each name, and at what views are given.
+    /// Collects the names and the views of a capture.
     pub(crate) fn of(capture: &Capture) -> Self {
         let mut buffers = Self::default();
         let mut allocated: Vec<&TensorFacts> = Vec::new();
@@ -73,7 +72,7 @@ impl Buffers {
     }
 }
 
-/// Whether a value may be such memory in such a call: what the call is told to write, and where, is not.
+/// Whether a value of such a call may be unwritten memory: not the data that it writes, nor their place.
 pub(crate) fn may_be_unwritten(value: &Value) -> bool {
     value.section == Section::Output || matches!(&*value.place, ".input.0" | ".input.self" | ".input.input")
 }

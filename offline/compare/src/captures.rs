@@ -1,4 +1,4 @@
-//! A step's captures in memory, of both sides and every rank.
+//! The captures of a step in memory: both sides, all ranks.
 
 use rayon::prelude::*;
 use trainmon_capture_files::Task;
@@ -9,41 +9,41 @@ use super::input::Capture;
 use super::judge::GoldenSpreads;
 use super::matching::{Alignment, Pair};
 
-/// A step's two captures of every rank, in memory.
+/// The captures of a step, for all ranks.
 #[derive(Debug)]
 pub struct StepCaptures {
     /// `graph`, `pynative` or empty.
     pub part: String,
-    /// The target's number.
+    /// The step number in the target.
     pub step: u64,
-    /// Whether one step was named, not a directory of steps.
+    /// Whether the path is a single step, not a directory of steps.
     pub is_alone: bool,
     /// By rank.
     pub ranks: Vec<RankCaptures>,
-    /// What the search saw in it; `None` if they have parted in an earlier step.
+    /// What the search found in this step; `None` if the runs diverged in an earlier step.
     pub divergence: Option<Divergence>,
 }
 
-/// A rank's two captures of a step.
+/// The two captures of a rank and step.
 #[derive(Debug)]
 pub struct RankCaptures {
-    /// Its number.
+    /// The rank number.
     pub rank: u64,
-    /// The run in question.
+    /// The capture under test.
     pub target: Capture,
-    /// The run it is held against.
+    /// The baseline.
     pub golden: Capture,
-    /// How far further golden runs are from it.
+    /// The differences of further baselines from the first one.
     pub spreads: Option<GoldenSpreads>,
-    /// Which operators ran at the same place: the search and the page go by it.
+    /// The operators that ran at the same place, for the search and the page.
     pub(crate) aligned: Alignment,
-    /// Which values belong together.
+    /// The pairs of values.
     pub pairs: Vec<Pair>,
-    /// What is known of them.
+    /// What is known of these pairs.
     pub evaluation: Evaluation,
-    /// Whether one rank was named, not a directory of ranks.
+    /// Whether the path is a single rank, not a directory of ranks.
     pub is_alone: bool,
-    /// Whether it holds values a script saved by name.
+    /// Whether the capture contains values that a script saved by name.
     pub is_debug: bool,
 }
 
@@ -53,7 +53,7 @@ impl RankCaptures {
         Sides { target: &self.target, golden: &self.golden, evaluation: &self.evaluation }
     }
 
-    /// Reads all tensors that a table shows, on all cores.
+    /// Reads all tensors for a table, on all cores.
     pub(super) fn read_tensors(&self, pairs: &[Pair]) {
         if [&self.target, &self.golden].into_iter().all(|capture| capture.document.task == Task::Tensor) {
             pairs.par_iter().for_each(|pair| {

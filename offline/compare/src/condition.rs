@@ -1,13 +1,13 @@
-//! By how much functions make a relative error larger, at the numbers that went into them and came out: their condition.
+//! The condition of functions: by how much they amplify a relative error, at their actual inputs and results.
 //!
-//! Errors are measured against the largest element (`deviation`). So where a small element decides, as in a reciprocal, or where results are
-//! small beside what they are made of, as in a difference, an error that is tiny beside the inputs is a large one beside the result.
+//! Errors are relative to the largest element (`deviation`). If a small element decides, as in a reciprocal, or the result is
+//! small beside its inputs, as in a difference, a tiny error of the inputs is a large error of the result.
 
 use trainmon_capture_files::{Operator, Section, TensorFacts};
 
 use super::name::{Direction, OperatorName};
 
-/// Functions that can make an error larger, without the underscores of their names.
+/// Functions that can amplify an error, without the underscores of their names.
 const KNOWN: [&str; 25] = [
     "add",
     "sub",
@@ -36,10 +36,10 @@ const KNOWN: [&str; 25] = [
     "mse_loss",
 ];
 
-/// More is no bound any more.
+/// The largest useful condition; beyond it, there is no tolerance.
 const MOST: f64 = 1e5;
 
-/// The smallest, the largest and the largest absolute element.
+/// The smallest, the largest and the largest absolute element of a tensor.
 #[derive(Clone, Copy)]
 struct Range {
     least: f64,
@@ -54,22 +54,22 @@ impl Range {
         Some(Self { least, most, size: most.abs().max(least.abs()) })
     }
 
-    /// The largest by the smallest, where all have one sign.
+    /// The largest element divided by the smallest, if all have the same sign.
     fn spread(self) -> Option<f64> {
         let (one, other) = (self.least.abs(), self.most.abs());
         (self.least * self.most > 0.0).then(|| one.max(other) / one.min(other))
     }
 }
 
-/// How many times its inputs' error an operator's result may be apart, and how many times a unit of round-off; 1 where its function is
-/// not known to make errors larger.
+/// Returns the factors by which an operator may amplify the error of its inputs and the unit round-off; 1 if its function is
+/// not known to amplify errors.
 ///
-/// Of a sum or difference both are the sizes of the terms by that of the result. Of `f` with one argument it is `|x f'(x)|` at the element
-/// where that is largest, times the largest element by that one, by the size of the result: for `exp` the largest `|x|`, for `1/x`
-/// the largest element by the smallest, for its root half of that. Of a loss of differences it is the size of what they are made of by
-/// that of the loss, of the differences themselves where those are squared.
+/// For a sum or difference, both are the size of the terms divided by that of the result. For a function `f` of one argument,
+/// it is the largest `|x f'(x)|`, times the largest element divided by that one, divided by the size of the result: for `exp`
+/// the largest `|x|`, for `1/x` the largest element divided by the smallest, for its root half of that. For a loss of
+/// differences, it is the size of the terms divided by the loss, or the size of the differences if they are squared.
 ///
-/// Cost: a look at the name, for most functions no more; else at the operator's statistics.
+/// Cost: a look at the name for most functions, otherwise at the statistics.
 pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> f64 {
     let function = name.filter(|name| name.direction == Direction::Forward).map_or("", |name| name.operation());
     let function = function.trim_end_matches('_').trim_start_matches('_');
@@ -89,7 +89,7 @@ pub(crate) fn condition(operator: &Operator, name: Option<OperatorName<'_>>) -> 
         "reciprocal" | "rtruediv" => first.spread().unwrap_or(1.0),
         "rsqrt" => 0.5 * first.spread().unwrap_or(1.0),
         "div" | "truediv" | "itruediv" | "divide" => given.get(1).and_then(|other| other.spread()).unwrap_or(1.0),
-        // Losses that are small beside the numbers whose differences they are made of.
+        // Losses that are small beside the numbers that they subtract.
         "cross_entropy" | "kl_div" | "l1_loss" if result > 0.0 => first.size / result,
         "mse_loss" if result > 0.0 => 2.0 * first.size / result.sqrt(),
         "log" | "log2" | "log10" if result > 0.0 => first.spread().unwrap_or(1.0) / result,

@@ -1,4 +1,4 @@
-//! How far a value is from its counterpart, as one number without a unit.
+//! The difference of a value from its counterpart, as one number without a unit.
 
 use trainmon_capture_files::{Leaf, Plain, TensorFacts};
 use trainmon_noise::{SINGLE, of_reordered_sums};
@@ -6,35 +6,35 @@ use trainmon_noise::{SINGLE, of_reordered_sums};
 use super::item::Item;
 use super::rounding::unit_roundoff;
 
-/// In what two values differ.
+/// The property in which two values differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// In nothing that can be seen.
+    /// No visible difference.
     Nothing,
-    /// In their numbers.
+    /// The numbers.
     Numbers,
-    /// One has NaN or an infinity where the other has none.
+    /// NaN or infinity on one side only.
     NotFinite,
-    /// In their checksums, which do not tell by how much.
+    /// The checksums, which do not show by how much.
     Digest,
-    /// In their shapes.
+    /// The shapes.
     Shape,
-    /// In their dtypes; the numbers are told apart as far as both dtypes can.
+    /// The dtypes; the numbers are compared as far as both dtypes allow.
     Dtype,
-    /// An argument that is no tensor.
+    /// An argument that is not a tensor.
     Argument,
-    /// One side has a value, the other none, or of another kind.
+    /// A value that one side lacks or has as another kind.
     Presence,
-    /// In whether gradients flow through them.
+    /// `requires_grad`.
     RequiresGrad,
-    /// Neither statistics nor checksums are there to tell.
+    /// Unknown: neither statistics nor checksums exist.
     Unseen,
-    /// A rank's part of a tensor beside the whole: statistics of one say nothing of the other.
+    /// A rank's part on one side, the whole tensor on the other: their statistics are not comparable.
     Part,
 }
 
 impl What {
-    /// The noun for it.
+    /// The noun for a message.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -55,37 +55,37 @@ impl What {
 /// A difference between two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deviation {
-    /// In what.
+    /// The property.
     pub what: What,
-    /// By how much of their own size: 0 for none, infinite where that is no question of size.
+    /// The relative difference: 0 for none, infinite if the property has no size.
     pub relative: f64,
 }
 
 impl Deviation {
-    /// None.
+    /// No difference.
     pub const NONE: Self = Self { what: What::Nothing, relative: 0.0 };
 
-    /// One that is no question of size.
+    /// A difference without a size.
     pub(super) const fn of(what: What) -> Self {
         Self { what, relative: f64::INFINITY }
     }
 
-    /// Whether there is any.
+    /// Whether the values differ.
     pub fn is_some(&self) -> bool {
         self.relative > 0.0
     }
 
-    /// The larger of two.
+    /// The larger of two deviations.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         if other.relative > self.relative { other } else { self }
     }
 }
 
-/// Compares two values by all that the captures say of them.
+/// Compares two values by all their captured properties.
 ///
-/// Max and min are held against the largest magnitude of both, the mean against the root mean square, the norm against itself:
-/// a mean that is zero up to rounding says nothing about its own relative difference.
+/// Max and min are relative to the larger magnitude of both, the mean to the root mean square, the norm to itself: a mean near
+/// zero has no meaningful relative error of its own.
 pub fn deviation(target: Item<'_>, golden: Item<'_>) -> Deviation {
     match (&target.value.leaf, &golden.value.leaf) {
         (Leaf::Nothing, Leaf::Nothing) => Deviation::NONE,
@@ -108,7 +108,7 @@ fn arguments(target: &Plain, golden: &Plain) -> Deviation {
     }
     let is_whole = |plain: &Plain| matches!(plain, Plain::Int(_) | Plain::Bool(_));
     let relative = match (target.number(), golden.number()) {
-        // Numbers that count do not round.
+        // Integers are exact.
         (Some(a), Some(b)) if is_whole(target) && is_whole(golden) && a.to_bits() != b.to_bits() => f64::INFINITY,
         (Some(a), Some(b)) if a.is_nan() && b.is_nan() => return Deviation::NONE,
         (Some(a), Some(b)) if a.is_finite() && b.is_finite() => apart(a, b, a.abs().max(b.abs())),
@@ -128,7 +128,7 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
     if target.is_shard != golden.is_shard {
         return Deviation { what: What::Part, relative: 0.0 };
     }
-    // What is in memory before somebody writes there is not data.
+    // Unwritten memory is not data.
     let is_unwritten = target.is_unwritten || golden.is_unwritten;
     let numbers = if is_unwritten { Some(Deviation::NONE) } else { numbers(target, golden) };
     if target.dtype != golden.dtype && !is_same_dtype(target, golden) {
@@ -143,24 +143,25 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
     };
     match (digests, numbers) {
         (Some(true), _) => Deviation::NONE,
-        // All there is of one element are its numbers. A checksum that is another was taken of memory that changed meanwhile, as
-        // msprobe's asynchronous ones are.
+        // One element has no more than its numbers. A different checksum was taken of memory that changed meanwhile, as with
+        // msprobe's asynchronous checksums.
         (Some(false), Some(found)) if golden.elements() == Some(1) && !found.is_some() => Deviation::NONE,
         (Some(false), None) => Deviation::of(What::Digest),
-        // What statistics do not show is of the size of rounding, as far as anybody can tell.
+        // A difference that statistics do not show counts as rounding.
         (Some(false), Some(found)) if !found.is_some() => Deviation { what: What::Digest, relative: roundoff(golden) },
         (_, Some(found)) => found,
         (None, None) => Deviation { what: What::Unseen, relative: 0.0 },
     }
 }
 
-/// Whether both checksums are of one kind: a CRC-32 (`37bf296c`) says nothing of an exclusive or (`0x017c45157daa1aeb`).
+/// Whether both checksums are of the same type: a CRC-32 (`37bf296c`) is not comparable with an exclusive or
+/// (`0x017c45157daa1aeb`).
 pub(super) fn is_one_kind(target: &Plain, golden: &Plain) -> bool {
     let kind = |digest: &Plain| digest.text().map(|text| if text.starts_with("0x") { 0 } else { text.len() });
     kind(target) == kind(golden)
 }
 
-/// Whether two frameworks' names are of one dtype: `Float32` and `torch.float32`.
+/// Whether the names of two frameworks mean the same dtype: `Float32` and `torch.float32`.
 fn is_same_dtype(target: &TensorFacts, golden: &TensorFacts) -> bool {
     let name = |tensor: &TensorFacts| {
         let name = tensor.dtype.text()?;
@@ -169,7 +170,7 @@ fn is_same_dtype(target: &TensorFacts, golden: &TensorFacts) -> bool {
     name(target).is_some_and(|one| name(golden) == Some(one))
 }
 
-/// A coarser dtype than the golden's is a loss of precision whatever the numbers; of a finer one the numbers count.
+/// A coarser dtype than the baseline's is a loss of precision whatever the numbers; a finer one is compared by its numbers.
 fn dtypes(target: &TensorFacts, golden: &TensorFacts, numbers: Option<Deviation>) -> Deviation {
     let roundoff = |tensor: &TensorFacts| tensor.dtype.text().and_then(unit_roundoff);
     match (roundoff(target), roundoff(golden), numbers) {
@@ -182,7 +183,7 @@ fn roundoff(tensor: &TensorFacts) -> f64 {
     unit_roundoff(tensor.dtype.text().unwrap_or("")).unwrap_or(f64::EPSILON)
 }
 
-/// By statistics; `None` if there are none.
+/// Compares by statistics; `None` if there are none.
 pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {
     let value = |plain: &Plain| match plain {
         Plain::Bool(value) => Some(f64::from(u8::from(*value))),
@@ -205,7 +206,7 @@ pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Devi
     let norm_size = magnitude(norm);
     let count = golden.elements().unwrap_or(1).max(1) as f64;
     let mean_size = if norm.is_some() && norm_size > 0.0 { norm_size / count.sqrt() } else { size };
-    // A mean smaller than the last bit of what it is the mean of is what is left of a sum that cancels: it says nothing.
+    // A mean below the last bit of its elements is the rest of a sum that cancels and has no meaning.
     let unit = roundoff(golden).min(SINGLE) * mean_size;
     let mean = mean.filter(|(a, b)| a.abs().max(b.abs()) > unit);
     let part = |pair: Option<(f64, f64)>, size: f64| pair.map_or(0.0, |(a, b)| apart(a, b, size));
@@ -213,8 +214,9 @@ pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Devi
     Some(if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE })
 }
 
-/// How far two tensors may be apart that have the same elements in another order, of which float32 sums are apart in their last bits;
-/// `None` where they are others: max and min must be the same, and mean and norm rounded to float32 themselves, as msprobe's are.
+/// Returns the difference of two tensors that may have the same elements in another order, so that their float32 sums differ in
+/// the last bits. `None` for different elements: max and min must be equal, mean and norm rounded to float32 as in msprobe's
+/// files.
 pub(super) fn of_another_order(target: &TensorFacts, golden: &TensorFacts) -> Option<f64> {
     let [max, min, mean, norm] =
         [0, 1, 2, 3].map(|at: usize| target.statistics[at].number().zip(golden.statistics[at].number()));

@@ -1,4 +1,4 @@
-//! Why a comparison cannot be made.
+//! Errors of a comparison.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use trainmon_report::Advise;
 use super::matching::MappingError;
 use super::thresholds::ThresholdsError;
 
-/// A comparison cannot be made.
+/// An error of a comparison.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum CompareError {
@@ -18,21 +18,20 @@ pub enum CompareError {
     /// A mapping file cannot be used.
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// There is nothing to hold the target against.
-    #[error("no golden run is named")]
+    /// No baseline was given.
+    #[error("no baseline was given")]
     NoGolden,
     /// A file of thresholds cannot be used.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
-    /// Nothing on one side has a counterpart on the other.
-    #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
+    /// No step or rank of one side has a counterpart on the other.
+    #[error("no step or rank in common: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs { target: PathBuf, of_target: String, golden: PathBuf, of_golden: String },
-    /// Captures are compared with captures.
-    #[error("`{}` is {what}, the other path is none", path.display())]
+    /// One path is a capture, the other is not.
+    #[error("`{}` is {what}, the other path is not", path.display())]
     AnotherKind { path: PathBuf, what: &'static str },
-    /// One side has what the other does not (`checksums`, `statistics`), so that nothing of tensors can be held against
-    /// each other.
-    #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
+    /// The captures share no property of tensors: one has checksums, the other statistics.
+    #[error("no common property of tensors: `{}` has {target_has}, `{}` has {golden_has}", target.display(), golden.display())]
     NothingInCommon { target: PathBuf, target_has: &'static str, golden: PathBuf, golden_has: &'static str },
 }
 
@@ -41,13 +40,11 @@ impl Advise for CompareError {
         match self {
             Self::Capture(error) => error.hint(),
             Self::Mapping(error) => error.hint(),
-            Self::NoGolden => "name the run to compare with behind the one in question",
+            Self::NoGolden => "pass the baseline after the target",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
-            Self::NothingPairs { .. } => {
-                "steps and ranks pair by number; name the two step or rank directories themselves"
-            }
-            Self::AnotherKind { .. } => "name two captures, two monitored runs or two checkpoints",
-            Self::NothingInCommon { .. } => "capture both with the same summary_mode",
+            Self::NothingPairs { .. } => "steps and ranks pair by number; pass the two step or rank directories",
+            Self::AnotherKind { .. } => "pass two captures, two monitored runs or two checkpoints",
+            Self::NothingInCommon { .. } => "capture both with the same `summary_mode`",
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The norm of a difference, added up as msprobe's numpy does it.
+//! The norm of a difference, summed in the order of msprobe's numpy.
 //!
-//! `numpy.linalg.norm` of a vector is the root of its product with itself, which is `OpenBLAS`'s `ddot`, and the order of
-//! that sum is the processor's: on AVX-512 four accumulators of eight numbers with fused multiplication and addition, on
-//! AVX2 four of four and a tail without fusing; beyond 10,000 elements each of its threads sums a part. From three
-//! elements on the last digit may differ between two machines that run msprobe. Here it is AVX-512 and one thread,
-//! whatever the processor: `docs/compare.md` says how far the others are away.
+//! `numpy.linalg.norm` of a vector is the root of its product with itself. That is `OpenBLAS`'s `ddot`, whose summation order
+//! depends on the processor: on AVX-512 four accumulators of eight numbers with fused multiply-add, on AVX2 four of four and a
+//! tail without fusing; beyond 10,000 elements each thread sums a part. From three elements on, the last digit may differ
+//! between two machines that run msprobe. This module always uses the order of AVX-512 with one thread; `docs/compare.md` lists
+//! the differences to the others.
 
 use trainmon_tensor_files::StoredTensor;
 
-/// Elements of one round of all accumulators.
+/// Elements per round of all accumulators.
 const ROUND: usize = 32;
-/// Elements of the half round that may follow the whole ones.
+/// Elements of the half round that may follow.
 const HALF_ROUND: usize = 16;
-/// Elements looked at together: whole rounds.
+/// Elements per block: whole rounds.
 const CHUNK: usize = 64 * ROUND;
 
-/// The L2 norm of the difference of two tensors of as many elements. Elements that are not finite on both sides count as
-/// zeros.
+/// The L2 norm of the difference of two tensors with the same number of elements. Elements that are not finite on both sides
+/// count as zero.
 pub(crate) fn euclidean(target: &StoredTensor, golden: &StoredTensor) -> f64 {
     let count = golden.numbers().min(target.numbers());
     let (mut a, mut b) = ([0.0; CHUNK], [0.0; CHUNK]);
@@ -35,7 +35,7 @@ pub(crate) fn euclidean(target: &StoredTensor, golden: &StoredTensor) -> f64 {
     sum.finish().sqrt()
 }
 
-/// Adds up squares in that order.
+/// Sums squares in that order.
 struct SumOfSquares {
     rounds: [f64; ROUND],
     /// The elements after the last whole round.
@@ -50,7 +50,7 @@ impl Default for SumOfSquares {
 }
 
 impl SumOfSquares {
-    /// Takes the next elements: whole rounds, but for the last time.
+    /// Adds the next elements: whole rounds, except for the last call.
     fn add(&mut self, values: &[f64]) {
         let (rounds, rest) = values.as_chunks::<ROUND>();
         for round in rounds {
@@ -63,7 +63,7 @@ impl SumOfSquares {
     }
 
     fn finish(&self) -> f64 {
-        // Each accumulator's upper half is folded onto its lower one.
+        // The upper half of each accumulator is added to its lower half.
         let mut lanes: [f64; HALF_ROUND] = std::array::from_fn(|lane| {
             let low = lane / 4 * 8 + lane % 4;
             self.rounds[low] + self.rounds[low + 4]

@@ -1,4 +1,4 @@
-//! Every pair of values, held against each other once: the search, the tables and the page read what came of it.
+//! Compares each pair of values once; the search, the tables and the page read the result.
 
 use std::sync::OnceLock;
 
@@ -12,13 +12,13 @@ use super::unwritten::Unwritten;
 use crate::input::Capture;
 use trainmon_distance::{Distance, Quotient};
 
-/// A value beside its counterpart.
+/// A value and its counterpart.
 #[derive(Debug)]
 struct Evaluated {
     golden: Address,
-    /// By statistics, checksums and what else the JSON files have.
+    /// The difference by statistics, checksums and other facts of the JSON files.
     stated: Deviation,
-    /// By the tensors, read when they are first asked for; nothing where a side has no file.
+    /// The difference by the tensors, read on first use; `None` if a side has no file.
     elements: OnceLock<Option<Box<Elements>>>,
 }
 
@@ -33,51 +33,51 @@ impl Evaluated {
     }
 }
 
-/// What two tensors' elements tell.
+/// The result of comparing two tensors element by element.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each has a box of its own")]
 pub(crate) enum Elements {
-    /// One of them cannot be read, for this reason.
+    /// A tensor that cannot be read, with the reason.
     Unreadable(String),
-    /// Their sizes differ by more than ones: nothing can be held against each other.
+    /// Shapes that differ in more than sizes of 1: not comparable.
     OtherShape {
-        /// Whether one of them has no elements at all.
+        /// Whether one of them is empty.
         is_empty: bool,
     },
-    /// They are of one shape.
+    /// Tensors of the same shape.
     Comparable {
-        /// Whether they are the same to the bit.
+        /// Whether they are bitwise equal.
         is_same: bool,
-        /// What was measured. Not of tensors without elements; of the same ones only for tables.
+        /// The measures; `None` for empty tensors and, without tables, for equal ones.
         measured: Option<Measured>,
     },
 }
 
-/// The numbers of two tensors of one shape.
+/// The measures of two tensors of the same shape.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// One pass over both.
+    /// The distances, from one pass.
     pub(crate) distance: Distance,
     /// Whether they have one element.
     pub(crate) is_one: bool,
-    /// The norm of their difference as numpy adds it up; for tables.
+    /// The norm of the difference in numpy's summation order; for tables.
     pub(crate) euclidean: f64,
 }
 
-/// What is known of a rank's pairs in a step, in memory as long as its captures: some words for each value of the target.
+/// The compared pairs of a rank and step, in memory as long as its captures: a few words per value of the target.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// Where the values of each operator begin.
+    /// The index of the first value of each operator.
     starts: Vec<usize>,
     of: Vec<OnceLock<Evaluated>>,
-    /// Whether what tables need of tensors is measured too.
+    /// Whether to measure what only tables need.
     is_for_tables: bool,
-    /// Whose numbers say nothing.
+    /// Values in unwritten memory.
     unwritten: Unwritten,
 }
 
 impl Evaluation {
-    /// Nothing is known yet. `is_for_tables`: tables will be made, which need more of tensors than the search.
+    /// Starts empty. `is_for_tables`: tables follow, which need more measures than the search.
     pub fn new(target: &Capture, golden: &Capture, is_for_tables: bool) -> Self {
         let mut starts = Vec::with_capacity(target.document.operators.len());
         let mut count = 0;
@@ -91,20 +91,20 @@ impl Evaluation {
     }
 }
 
-/// A rank's two captures of a step, with what is known of their values.
+/// The two captures of a rank and step, with their evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Sides<'c> {
-    /// The run in question.
+    /// The capture under test.
     pub target: &'c Capture,
-    /// The run it is held against.
+    /// The baseline.
     pub golden: &'c Capture,
-    /// What is known already.
+    /// The results so far.
     pub evaluation: &'c Evaluation,
 }
 
 impl<'c> Sides<'c> {
-    /// How far a value of the target is from one of the golden: by what the JSON files have and, where both have files of their
-    /// tensors, by every element. This is the one number that search, tables and page go by.
+    /// Returns the difference between a value of the target and one of the baseline: from the JSON files and, if both have
+    /// tensor files, from every element. Search, tables and page all use this number.
     pub(crate) fn deviation(self, target: Address, golden: Address) -> Deviation {
         self.evaluated(target, golden, |evaluated| {
             let is_settled = !evaluated.stated.relative.is_finite() || self.is_unwritten(target, golden);
@@ -112,7 +112,7 @@ impl<'c> Sides<'c> {
         })
     }
 
-    /// The same of values behind the place where the runs part: of their elements only what tables read anyway.
+    /// Returns the difference of values after the divergence: reads only tensors that the tables read as well.
     pub(crate) fn deviation_behind(self, target: Address, golden: Address) -> Deviation {
         if self.evaluation.is_for_tables {
             return self.deviation(target, golden);
@@ -123,18 +123,18 @@ impl<'c> Sides<'c> {
         })
     }
 
-    /// Shows what the elements of both tell; nothing where one of them has no file of its own.
+    /// Passes the comparison of the elements to `see`; `None` if a side has no file.
     pub(crate) fn elements<R>(self, target: Address, golden: Address, see: impl FnOnce(Option<&Elements>) -> R) -> R {
         self.evaluated(target, golden, |evaluated| see(evaluated.elements(self, target)))
     }
 
-    /// Whether a file of one of their tensors cannot be read, so that statistics alone tell.
+    /// Whether a tensor file of the pair cannot be read, so that only statistics count.
     pub(crate) fn is_unread(self, target: Address, golden: Address) -> bool {
         !self.is_unwritten(target, golden)
             && self.elements(target, golden, |elements| matches!(elements, Some(Elements::Unreadable(_))))
     }
 
-    /// Whether both values are memory that nobody had written yet.
+    /// Whether both values are unwritten memory.
     pub(crate) fn is_unwritten(self, target: Address, golden: Address) -> bool {
         let (one, other) = self.items(target, golden);
         self.evaluation.unwritten.has(one, other)
@@ -156,15 +156,15 @@ impl<'c> Sides<'c> {
         };
         let Evaluation { starts, of, .. } = self.evaluation;
         let known = of[starts[target.operator as usize] + target.value as usize].get_or_init(evaluate);
-        // Where calls differ in number the search may pair a value with another than the table does: that pair is seen once, too.
+        // If the numbers of calls differ, the search may pair a value differently from the table: that pair is evaluated again.
         if known.golden == golden { see(known) } else { see(&evaluate()) }
     }
 }
 
-/// What statistics tell, and what elements tell beyond them.
+/// The difference by statistics, extended by that of the elements.
 fn merged(statistics: Deviation, elements: Option<&Elements>) -> Deviation {
     let Some(Elements::Comparable { is_same, measured }) = elements else { return statistics };
-    // What only the elements tell is told now.
+    // Only the elements have a result.
     let statistics = if statistics.what == What::Unseen { Deviation::NONE } else { statistics };
     let Some(distance) = measured.as_ref().filter(|_| !is_same).map(|measured| &measured.distance) else {
         return statistics;
@@ -173,7 +173,7 @@ fn merged(statistics: Deviation, elements: Option<&Elements>) -> Deviation {
         return Deviation::of(What::NotFinite);
     }
     let relative = distance.relative();
-    // Beside a golden of zeros the statistics have said by how much of the target's size.
+    // For a zero baseline, the statistics already have the difference relative to the target.
     if relative > statistics.relative && (relative.is_finite() || !statistics.is_some()) {
         let what = if statistics.what == What::Dtype { What::Dtype } else { What::Numbers };
         return Deviation { what, relative };
@@ -203,7 +203,7 @@ impl Elements {
     }
 }
 
-/// Quotients of integers are floats of double precision too.
+/// The precision of quotients; those of integers are in double precision too.
 fn quotient(target: Dtype, golden: Dtype) -> Quotient {
     let is_double = |dtype| {
         !matches!(

@@ -1,4 +1,4 @@
-//! What the search found of a rank, for its table: rows must not contradict the answer.
+//! The search results of a rank for its table: rows must not contradict the answer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,22 +9,22 @@ use super::first::{Finding, Judged, Kind, Walked};
 use super::item::{Address, Item};
 use super::name::{Direction, OperatorName};
 
-/// What the search saw, and what went into each call.
+/// The findings of the search, and the differences of each call's inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence<'s> {
-    /// Where the rank parts first.
+    /// The first divergence of the rank.
     origin: Option<&'s Finding>,
     walked: Option<&'s Walked>,
-    /// Operators that differ behind it.
+    /// Operators that differ after it.
     affected: HashSet<&'s str>,
     /// The largest difference among the inputs of a forward call.
     calls: HashMap<(&'s str, u32), f64>,
-    /// The same of any call of a module, forward or backward.
+    /// The same for all calls of a module, forward or backward.
     modules: HashMap<&'s str, f64>,
 }
 
 impl<'s> Evidence<'s> {
-    /// Looks through a rank's values once.
+    /// Collects the evidence in one pass over a rank's values.
     pub(crate) fn of(step: &'s StepCaptures, rank: &'s RankCaptures) -> Self {
         let divergence = step.divergence.as_ref();
         let is_ours = |of: u64| of == rank.rank;
@@ -59,8 +59,9 @@ impl<'s> Evidence<'s> {
         evidence
     }
 
-    /// What, besides an operator's own inputs, its results were made of: a backward uses what its forward saw, and a parameter's
-    /// gradient what went into the module and came back to it. Before the runs part all of that is rounding.
+    /// The largest difference that a result may inherit besides that of its inputs: a backward call uses the inputs of its
+    /// forward call, and a parameter gradient those of the module and its gradients. Before the divergence, all of these are
+    /// rounding.
     pub(super) fn accounted(&self, name: OperatorName<'_>) -> f64 {
         let rounding = self.walked.map_or(0.0, |walked| walked.largest_rounding);
         match name.direction {
@@ -70,24 +71,23 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// What the search allows a value that differs; `None` of values behind the place where the runs part, which it does not judge.
+    /// The search's tolerance for a differing value; `None` after the divergence, where the search stops.
     pub(super) fn judged(&self, address: Address) -> Option<Judged> {
         self.walked?.judged.get(&address).copied()
     }
 
-    /// Whether the answer names an operator of the target among those that the difference spreads to.
+    /// Whether the answer lists an operator of the target among those to which the difference spreads.
     pub(super) fn is_affected(&self, operator: &str) -> bool {
         self.affected.contains(operator)
     }
 
-    /// How far the answer says that a value it names may be apart.
+    /// The tolerance that the answer states for a value.
     pub(super) fn stated_bound(&self, item: Item<'_>) -> Option<f64> {
         let suspect = self.origin?.suspects.iter().find(|suspect| is_named(&suspect.name, item))?;
         Some(suspect.bound)
     }
 
-    /// Whether the answer names this value: one that differs where the runs part, or any of a call that one side lacks and from
-    /// which a difference comes.
+    /// Whether the answer names this value: it differs at the divergence, or belongs to the one-sided call that causes it.
     pub(super) fn is_origin(&self, side: Side, address: Address, item: Item<'_>) -> bool {
         let Some(origin) = self.origin.filter(|origin| !origin.suspects.is_empty()) else { return false };
         let is_call = match (side, origin.kind) {
@@ -99,12 +99,12 @@ impl<'s> Evidence<'s> {
     }
 }
 
-/// Whose value.
+/// The side that a value is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The target's, with or without counterpart.
+    /// The target, with or without a counterpart.
     Target,
-    /// One that the golden alone has.
+    /// The baseline only.
     Golden,
 }
 

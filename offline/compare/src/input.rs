@@ -1,4 +1,4 @@
-//! What a comparison reads: one rank's capture of one step.
+//! The input of a comparison: one rank's capture of one step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::joined::Joined;
 use super::meter::{Meter, json_bytes};
 use super::write_only::mark_unwritten;
 
-/// A rank's capture in memory: all of it but the tensors.
+/// A rank's capture in memory, without its tensors.
 #[derive(Debug)]
 pub struct Capture {
-    /// Where it was read from.
+    /// The file that it was read from.
     pub path: PathBuf,
     /// Its operators.
     pub document: Document,
-    /// Where their calls came from; empty if that was not kept.
+    /// The stacks of the calls; empty if not captured.
     pub stacks: Stacks,
-    /// Which modules they ran in; empty if that was not kept.
+    /// The modules of the calls; empty if not captured.
     pub construct: Construct,
-    /// Whether there is a file of stacks, be it empty.
+    /// Whether a file of stacks exists, even an empty one.
     pub has_stacks: bool,
-    /// Where the tensors are.
+    /// The directory of the tensors.
     pub tensors: Option<PathBuf>,
-    /// Counts what is read.
+    /// Counts the bytes read.
     pub meter: Arc<Meter>,
-    /// What was put together out of parts, because the other side has it fused.
+    /// Operators that were joined because the other side has them fused.
     pub joined: Joined,
 }
 
@@ -44,7 +44,7 @@ impl Capture {
         Self::read_metered(files, &Arc::default())
     }
 
-    /// The same; counts what is read.
+    /// Reads a rank's JSON files and counts the bytes.
     ///
     /// # Errors
     /// See [`CaptureError`].
@@ -71,7 +71,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Forgets all but the tree of calls, if there is one.
+    /// Drops everything but the call tree, if there is one.
     pub(super) fn keep_structure(&mut self) {
         let nodes = nodes(&self.construct);
         if !nodes.is_empty() {
@@ -79,7 +79,7 @@ impl Capture {
         }
     }
 
-    /// The module an operator ran in; one that was put together is where the other side has it.
+    /// The module in which an operator ran; for a joined operator, the other side's module.
     pub fn parent(&self, operator: &str) -> Option<&Parent> {
         match self.joined.operator(operator) {
             Some(joined) => joined.parent.as_ref(),
@@ -93,14 +93,14 @@ impl Capture {
         Item { operator, value: &operator.values[address.value as usize] }
     }
 
-    /// The value of an operator at a place of it.
+    /// The value at a place of an operator.
     pub(crate) fn counterpart(&self, operator: u32, place: &str) -> Option<Address> {
         let values = &self.document.operators[operator as usize].values;
         let value = values.iter().position(|value| &*value.place == place)? as u32;
         Some(Address { operator, value })
     }
 
-    /// Every value's address, in the order of the file.
+    /// The addresses of all values, in the order of the file.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         self.document.operators.iter().enumerate().flat_map(|(operator, Operator { values, .. })| {
             (0..values.len()).map(move |value| Address { operator: operator as u32, value: value as u32 })
@@ -108,7 +108,7 @@ impl Capture {
     }
 }
 
-/// A file's bytes; a large one is mapped, so that it costs no memory of its own whatever its size.
+/// Reads a file; a large one is mapped, so it needs no memory of its own.
 pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
     FileBytes::open(path).map_err(|error| match error {
         TensorFileError::Read { path, source } => CaptureError::Read { path, source },
@@ -116,7 +116,7 @@ pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
     })
 }
 
-/// A capture of structure alone names its operators in the tree only. The module each ran in is all there is to compare.
+/// The operators of a capture with structure only, from its call tree. Their modules are all that can be compared.
 fn nodes(construct: &Construct) -> Vec<Operator> {
     let node = |name: &str| {
         let parent = construct.parent(name).and_then(|parent| parent.name.clone());

@@ -1,32 +1,32 @@
-//! One value of a capture.
+//! A value of a capture.
 
 use trainmon_capture_files::{Operator, TensorFacts, Value};
 
-/// Which value of a capture.
+/// The address of a value in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
-    /// Index of the operator.
+    /// The index of the operator.
     pub operator: u32,
-    /// Index among its values.
+    /// The index among its values.
     pub value: u32,
 }
 
-/// A value with the operator it belongs to.
+/// A value and its operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'c> {
-    /// Whose it is.
+    /// The operator.
     pub operator: &'c Operator,
-    /// It.
+    /// The value.
     pub value: &'c Value,
 }
 
 impl<'c> Item<'c> {
-    /// Its whole name.
+    /// The full name.
     pub fn name(&self) -> String {
         self.operator.name_of(self.value)
     }
 
-    /// The tensor it is.
+    /// The tensor, if the value is one.
     pub fn tensor(&self) -> Option<&'c TensorFacts> {
         self.value.tensor()
     }

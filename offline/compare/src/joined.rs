@@ -1,4 +1,4 @@
-//! Values that were put together out of several, because the other side has them fused: out of which files they are read.
+//! Values joined from several, because the other side has them fused, and the files to read them from.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use trainmon_tensor_files::{FileBytes, StoredTensor};
 use super::item::Item;
 use super::name::OperatorName;
 
-/// The operators of a capture that were put together, and what that does to the numbers of other calls.
+/// The joined operators of a capture, and their effect on the numbers of other calls.
 #[derive(Debug, Default)]
 pub struct Joined {
     operators: HashMap<Box<str>, JoinedOperator>,
-    /// By callee: numbers of the calls that went into others.
+    /// By callee: the numbers of calls that were joined into others.
     gone: HashMap<Box<str>, BTreeSet<u32>>,
 }
 
-/// An operator that was put together.
+/// A joined operator.
 #[derive(Debug)]
 pub struct JoinedOperator {
-    /// The module that the other side's operator ran in.
+    /// The module of the other side's operator.
     pub parent: Option<Parent>,
-    /// In what order the parts lie in the fused tensors.
+    /// The order of the parts in the fused tensors.
     pub layout: Layout,
-    /// How its tensors are read, by place; those that have files.
+    /// How to read its tensors, by place, if they have files.
     pub recipes: HashMap<Arc<str>, Recipe>,
 }
 
-/// In what order parts lie along the axis they were joined on.
+/// The order of parts along the axis on which they are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// So many groups, each a share of every part: `[q k v] [q k v] …`. One group is one part after another.
+    /// Groups that each have a share of every part: `[q k v] [q k v] …`. One group means one part after another.
     Groups(u64),
-    /// In an order that is none of these.
+    /// Any other order.
     Unknown,
 }
 
@@ -44,36 +44,36 @@ impl Layout {
     pub const PLAIN: Self = Self::Groups(1);
 }
 
-/// What to read for a tensor, and what to do with it.
+/// The files of a joined tensor and how to join them.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// Files inside `dump_tensor_data`, in the order of the parts.
     pub files: Vec<Box<str>>,
-    /// What makes one of them.
+    /// The operation.
     pub join: Join,
 }
 
-/// How tensors become one.
+/// How several tensors become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// Side by side on an axis.
+    /// Concatenated along an axis.
     Along(usize),
-    /// Element by element.
+    /// Added element by element.
     Sum,
 }
 
 impl Joined {
-    /// Whether nothing was put together.
+    /// Whether nothing was joined.
     pub fn is_empty(&self) -> bool {
         self.operators.is_empty()
     }
 
-    /// An operator that was put together, by its name; `None` for all others.
+    /// A joined operator by name; `None` for all others.
     pub fn operator(&self, name: &str) -> Option<&JoinedOperator> {
         self.operators.get(name)
     }
 
-    /// Takes in an operator; `gone` are the calls that went into it, itself not among them.
+    /// Adds a joined operator; `gone` are the calls that became part of it, without the operator itself.
     pub(crate) fn add<'n>(
         &mut self,
         name: &str,
@@ -86,13 +86,13 @@ impl Joined {
         }
     }
 
-    /// The number a call has if those that went into others are not counted.
+    /// The number of a call, not counting those that were joined into others.
     pub(crate) fn number(&self, name: OperatorName<'_>) -> u32 {
         let before = self.gone.get(name.callee).map_or(0, |gone| gone.range(..name.call).count());
         name.call - before as u32
     }
 
-    /// How a value is read, if it was put together.
+    /// How to read a value, if it was joined.
     pub(crate) fn recipe(&self, item: Item<'_>) -> Option<(&Recipe, Layout)> {
         let operator = self.operators.get(&item.operator.name)?;
         operator.recipes.get(&item.value.place).map(|recipe| (recipe, operator.layout))
@@ -100,10 +100,10 @@ impl Joined {
 }
 
 impl Recipe {
-    /// Makes the tensor; `read` gives that of a file. Takes memory for the whole; parts that are mapped take none of their own.
+    /// Makes the joined tensor; `read` reads one file. Uses memory for the result; mapped parts use none.
     ///
     /// # Errors
-    /// Why it cannot be made, in words.
+    /// The reason why it cannot be made, as a text.
     pub(crate) fn make(
         &self,
         layout: Layout,
@@ -116,8 +116,8 @@ impl Recipe {
             (Join::Along(_), Layout::Groups(groups)) => groups,
             (Join::Along(_), Layout::Unknown) => {
                 return Err(
-                    "the fused weight has the parts in an order that is neither one after another nor by groups, so \
-                            elements cannot be told apart"
+                    "the parts of the fused weight are neither one after another nor by groups, so elements cannot be \
+                            compared"
                         .to_owned(),
                 );
             }
@@ -130,12 +130,12 @@ impl Recipe {
         };
         made.ok_or_else(|| {
             let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.dtype(), part.shape())).collect();
-            format!("its parts do not make one tensor: {}", parts.join(", "))
+            format!("its parts do not form one tensor: {}", parts.join(", "))
         })
     }
 }
 
-/// Parts side by side, group by group; `None` if their dtypes or other sizes differ, or the groups do not divide them.
+/// Concatenates parts group by group; `None` if their dtypes or other sizes differ, or are not divisible by the groups.
 fn concatenated(parts: &[StoredTensor], axis: usize, groups: usize) -> Option<StoredTensor> {
     let (first, dtype) = (parts.first()?.shape(), parts.first()?.dtype());
     let mut dims = first.dims().to_vec();
@@ -156,7 +156,7 @@ fn concatenated(parts: &[StoredTensor], axis: usize, groups: usize) -> Option<St
         runs.push(sizes[axis] as usize / groups * inner);
     }
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.bytes().len()).sum());
-    // As many rows of groups as there are, one after another in every part.
+    // All groups of all outer rows lie one after another in every part.
     for group in 0..outer * groups {
         for (part, run) in parts.iter().zip(&runs) {
             bytes.extend_from_slice(&part.bytes()[group * run..(group + 1) * run]);
@@ -165,7 +165,7 @@ fn concatenated(parts: &[StoredTensor], axis: usize, groups: usize) -> Option<St
     StoredTensor::new(dtype, Shape::new(&dims).ok()?, FileBytes::from(bytes)).ok()
 }
 
-/// The sum, rounded once to the parts' own dtype; `None` if they differ in shape or dtype, or are of integers or complex.
+/// Adds the parts, rounded once to their dtype; `None` if shapes or dtypes differ, or for integers and complex numbers.
 fn sum(parts: &[StoredTensor]) -> Option<StoredTensor> {
     const CHUNK: usize = 2048;
     let (shape, dtype) = (parts.first()?.shape(), parts.first()?.dtype());

@@ -1,4 +1,4 @@
-//! How far a result may be from its counterpart, and where that bound comes from.
+//! The tolerance of a result, and its source.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,61 +14,61 @@ use super::name::OperatorName;
 use super::rounding::{Positions, coarsest, rounding};
 use super::thresholds::Thresholds;
 
-/// What decides.
+/// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judge<'j> {
-    /// The numbers.
+    /// The thresholds.
     pub thresholds: &'j Thresholds,
-    /// How far golden runs are apart, if there are several.
+    /// The variation between baselines, if there are several.
     pub spreads: Option<&'j GoldenSpreads>,
-    /// Over how much the parameters' gradients of the operators' capture are summed.
+    /// The lengths of sums in parameter gradients of the operators' capture.
     pub positions: &'j Positions<'j>,
 }
 
-/// Errors of several inputs add up: a result may be apart by so many times its condition.
+/// The tolerance of a result in conditions: errors of several inputs add up.
 const CONDITIONS: f64 = 2.0;
 
-/// A bound and its reason.
+/// A tolerance and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bound {
-    /// A part of the value's own size.
+    /// The tolerance, relative to the value's size.
     pub bound: f64,
-    /// Where it comes from.
+    /// The source.
     pub source: Source,
 }
 
 impl Bound {
-    /// This bound, or how far golden runs are apart where that is more.
+    /// This tolerance, or the variation between baselines if larger.
     pub(crate) fn or_spread(self, spread: f64) -> Self {
         if spread > self.bound { Self { bound: spread, source: Source::Spread } } else { self }
     }
 }
 
-/// Where a bound comes from.
+/// The source of a tolerance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
-    /// The round-off of sums in another order, inputs being the same.
+    /// The round-off of sums in another order, with equal inputs.
     Rounding,
-    /// What the inputs are apart, grown; and round-off.
+    /// The amplified difference of the inputs, and round-off.
     Inputs {
         /// The largest difference of an input.
         input: f64,
     },
-    /// How far golden runs are apart.
+    /// The variation between baselines.
     Spread,
-    /// A line of the thresholds' file.
+    /// The thresholds file.
     Thresholds,
-    /// Nothing may differ here: arguments, data, checksums of what nobody computed.
+    /// No difference allowed: arguments, data, checksums of values that no operator computed.
     Exact,
 }
 
 impl Source {
-    /// The words for it.
+    /// The text for tables.
     pub(crate) fn words(self) -> Cow<'static, str> {
         match self {
-            Self::Inputs { input } => format!("inputs apart by {input:.1e}, and round-off").into(),
+            Self::Inputs { input } => format!("inputs differ by {input:.1e}, plus round-off").into(),
             Self::Rounding => "round-off".into(),
-            Self::Spread => "spread of the golden runs".into(),
+            Self::Spread => "spread of the baselines".into(),
             Self::Thresholds => "thresholds".into(),
             Self::Exact => "exact".into(),
         }
@@ -76,7 +76,7 @@ impl Source {
 }
 
 impl Judge<'_> {
-    /// What an operator's outputs may be apart by if its inputs are apart by `input`.
+    /// The tolerance of an operator's outputs if its inputs differ by `input`.
     pub(crate) fn bound(&self, operator: &Operator, input: f64) -> Bound {
         let name = OperatorName::parse(&operator.name);
         if let Some(bound) = name.and_then(|name| self.thresholds.of_operator(name)) {
@@ -87,32 +87,32 @@ impl Judge<'_> {
         let condition = condition(operator, name);
         let rounding = self.thresholds.rounding_factor * rounding(operator, self.positions);
         let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
-        // Each input is rounded to its dtype: that is an error too, and grows as others do.
+        // The rounding of each input to its dtype is an error too, and grows like the others.
         let (growth, rounding) = (growth.max(CONDITIONS * condition), rounding.max(condition * coarsest(operator)));
         let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
         Bound { bound: input * growth + rounding, source }
     }
 
-    /// What a value of the golden may be apart by for its golden runs' sake; 0 where nothing is known.
+    /// The variation of a baseline value between baselines; 0 if unknown.
     pub(crate) fn spread(&self, golden: &Operator, place: &str) -> f64 {
         let known = self.spreads.and_then(|spreads| spreads.of.get(&*golden.name)?.get(place));
         known.map_or(0.0, |spread| spread * self.thresholds.spread_factor)
     }
 }
 
-/// A few units of round-off: more than any ceiling where the dtype itself is coarse.
+/// A few units of round-off: more than any ceiling if the dtype itself is coarse.
 pub(crate) fn coarse(operator: &Operator) -> f64 {
     8.0 * coarsest(operator)
 }
 
-/// How far golden runs are apart, value by value.
+/// The variation between baselines, value by value.
 #[derive(Clone, Debug, Default)]
 pub struct GoldenSpreads {
     of: HashMap<Box<str>, HashMap<Arc<str>, f64>>,
 }
 
 impl GoldenSpreads {
-    /// Takes in another golden run of the same rank and step. What only one of them has is not known.
+    /// Adds another baseline of the same rank and step. Values that only one of them has stay unknown.
     pub fn add(&mut self, golden: &Capture, other: &Capture) {
         let others: HashMap<&str, &Operator> =
             other.document.operators.iter().map(|operator| (&*operator.name, operator)).collect();
@@ -122,7 +122,7 @@ impl GoldenSpreads {
             for value in &operator.values {
                 let Some(twin) = other.values.iter().find(|twin| twin.place == value.place) else { continue };
                 let apart = deviation(Item { operator: other, value: twin }, Item { operator, value });
-                // An argument that golden runs have otherwise, as a seed, says nothing.
+                // An argument that varies between baselines, such as a seed, is not compared.
                 let is_measured = apart.relative.is_finite() || apart.what == What::Argument;
                 if is_measured && apart.what != What::Unseen {
                     let spread = places.entry(value.place.clone()).or_insert(0.0);

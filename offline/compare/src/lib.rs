@@ -1,9 +1,8 @@
-//! Two captures side by side: what belongs together, how far it is apart, and where it began.
+//! Compares two captures: pairs their values, measures the differences, and finds the first divergence.
 //!
-//! The way of a comparison: `pairing` says which steps and ranks belong together and `input` reads them, a step at a time;
-//! `matching` finds each value's counterpart and `first` the place where they part; `table` (or `compat`) holds every value
-//! against its counterpart by what `judge` allows and `evidence` knows, piece by piece; `write` and `report` put that down, `messages`
-//! say the answer.
+//! The order of a comparison: `pairing` pairs steps and ranks, and `input` reads them, a step at a time. `matching` finds the
+//! counterpart of each value and `first` the first divergence. `table` (or `compat`) lists every value with its counterpart,
+//! the tolerance from `judge` and the findings from `evidence`. `write` and `report` write the files, `messages` the answer.
 
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,24 @@
-//! Where in a model and in its code a call is, and what its arguments are called.
+//! The place of a call in the model and its code, and the names of its arguments.
 
 use trainmon_capture_files::Section;
 
 use super::input::Capture;
 use super::name::OperatorName;
 
-/// Where a call is, for a reader.
+/// The place of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// The module it ran in, as its model names it: `blocks.1.ln2`.
+    /// The module in which it ran, by its name in the model: `blocks.1.ln2`.
     pub module: Option<String>,
-    /// The line of the model's or script's code that made it: `nets.py, line 94`.
+    /// The line of model or script code that made the call: `nets.py, line 94`.
     pub source: Option<String>,
-    /// Of a call outside of all modules: the module in which what comes of it is seen first.
+    /// For a call outside of all modules: the module in which its effect first appears.
     pub seen_in: Option<String>,
 }
 
 impl Location {
-    /// Looks it up in the capture that has the call. Of a backward call the source is its forward call's, and so is the module where
-    /// it has none of its own. `value`: what differs first, be it another call's.
+    /// Finds the place of a call in its capture. A backward call has the source of its forward call, and its module if it has
+    /// none of its own. `value`: the first differing value, even of another call.
     pub(crate) fn of(capture: &Capture, operator: &str, value: Option<&str>) -> Self {
         let calls = [operator.to_owned(), operator.replacen(".backward", ".forward", 1)];
         let module = module(capture, operator);
@@ -30,7 +30,7 @@ impl Location {
     }
 }
 
-/// The module that a call is, or ran in; a backward call ran in that of its forward call.
+/// The module that a call is or ran in; a backward call ran in the module of its forward call.
 fn module(capture: &Capture, operator: &str) -> Option<String> {
     let forward = operator.replacen(".backward", ".forward", 1);
     let parent = |call: &str| capture.parent(call).and_then(|parent| parent.name.clone());
@@ -52,7 +52,7 @@ fn path(module: &str) -> Option<&str> {
     callee.rsplit_once('.').map(|(path, _)| path)
 }
 
-/// Whether a frame is a library's or Python's own.
+/// Whether a frame belongs to a library or to Python itself.
 pub(crate) fn is_foreign(frame: &str) -> bool {
     let file = frame.split_once(", line ").map_or(frame, |(file, _)| file);
     let has_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
@@ -60,7 +60,7 @@ pub(crate) fn is_foreign(frame: &str) -> bool {
     is_pythons || ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part))
 }
 
-/// The file and line of a frame that is neither a library's nor Python's own.
+/// The file and line of a frame of the user's code.
 fn line(frame: &str) -> Option<String> {
     let (file, rest) = frame.trim_start().strip_prefix("File ")?.split_once(", line ")?;
     let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -68,7 +68,7 @@ fn line(frame: &str) -> Option<String> {
     (!is_foreign(frame) && !number.is_empty()).then(|| format!("{name}, line {number}"))
 }
 
-/// What a call's value is called in its documentation: `eps` for `.input.4` of a layer norm; else its place, `input.4`.
+/// The documented name of a call's value: `eps` for `.input.4` of a layer norm; otherwise its place, `input.4`.
 pub(crate) fn argument(operator: &str, section: Section, place: &str) -> String {
     let place = place.trim_start_matches('.');
     let name = OperatorName::parse(operator);
@@ -79,13 +79,13 @@ pub(crate) fn argument(operator: &str, section: Section, place: &str) -> String 
     known.or_else(|| keyword(place)).unwrap_or(place).to_owned()
 }
 
-/// A keyword's own name: `value` of `input.value`.
+/// The name of a keyword argument: `value` of `input.value`.
 fn keyword(place: &str) -> Option<&str> {
     let name = place.strip_prefix("input.").or_else(|| place.strip_prefix("parameters."))?;
     (!name.contains('.') && !name.starts_with(|first: char| first.is_ascii_digit())).then_some(name)
 }
 
-/// The positional parameters of a forward call of a function, in order; empty where they are not known.
+/// The positional parameters of a forward call of a function, in order; empty if unknown.
 pub(crate) fn parameters_of(name: OperatorName<'_>) -> &'static str {
     let is_call = name.is_operator && name.direction == super::name::Direction::Forward;
     parameters(name.function()).filter(|_| is_call).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! An answer in words and as JSON.
+//! The answer of a comparison as text and as JSON.
 
 use serde_json::{Value, json};
-use trainmon_report::first_of;
+use trainmon_report::{counted, first_of, quoted};
 
 use super::answer::{Answer, Verdict};
 use super::deviation::{Deviation, What};
@@ -10,72 +10,46 @@ use super::location::{Location, argument};
 use super::name::{Direction, OperatorName};
 use super::text::{of, share};
 
-/// Names that a line has.
+/// The number of names that a line lists.
 const NAMES_SHOWN: usize = 6;
 
-/// The verdict in a sentence.
+/// The headline: one line without the facts that [`details`] adds.
 pub(crate) fn sentence(answer: &Answer) -> String {
     match &answer.verdict {
         Verdict::Same if answer.finer > 0 => {
-            format!("No divergence: {} agree in all that was captured but dtypes.", operators(answer))
+            format!("No divergence: {} in every captured value; dtypes differ", agree(answer.compared))
         }
         Verdict::Same if answer.parts > 0 => {
-            format!("No divergence: {} agree in all that can be compared.", operators(answer))
+            format!("No divergence: {} in every comparable value", agree(answer.compared))
         }
-        Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
+        Verdict::Same => format!("No divergence: {} in every captured value", agree(answer.compared)),
         Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
-            "No divergence beyond rounding: all that differs is what is left of sums that cancel, in {operator} (step {step}, rank \
-             {rank}) first."
+            "No divergence beyond rounding: only sums that cancel differ, first in `{operator}` (step {step}, rank {rank})"
         ),
         Verdict::Rounding { step, rank, operator, largest } => format!(
-            "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
-             of all is {}.",
-            of(*largest, "a value's size")
+            "No divergence beyond rounding: values differ by at most {}, first in `{operator}` (step {step}, rank {rank})",
+            of(*largest, "their size")
         ),
-        Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
-        Verdict::Rewritten { step, ranks, rewritten, places } => format!(
-            "No divergence beyond rounding, but code differs: from {} to {} (step {step}, {}) it is computed otherwise, and the results \
-             agree{}{}.",
+        Verdict::CannotTell { why, .. } => format!("Cannot tell: {why}"),
+        Verdict::Rewritten { step, ranks, rewritten, .. } => format!(
+            "No divergence beyond rounding, but the code differs from `{}` to `{}` (step {step}, {})",
             rewritten.finding.operator,
             rewritten.until,
-            on(ranks),
-            if rewritten.apart > 0.0 {
-                format!(" but for {}", of(rewritten.apart, "their size"))
-            } else {
-                " in all that was captured".to_owned()
-            },
-            if *places > 1 { format!("; so do those of {} further places", places - 1) } else { String::new() }
+            on(ranks)
         ),
         Verdict::OneSided { step, ranks, finding, rounding } => format!(
-            "No value differs{}, but the calls do: only the {} has {} (step {step}, {}).",
-            if rounding.0 > 0 {
-                format!(" by more than rounding (at most {} of its size)", share(rounding.1))
-            } else {
-                String::new()
-            },
-            if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
+            "No divergence{}, but the calls differ: only the {} has `{}` (step {step}, {})",
+            if rounding.0 > 0 { " beyond rounding" } else { "" },
+            if finding.kind == Kind::TargetOnly { "target" } else { "baseline" },
             finding.operator,
             on(ranks)
         ),
-        Verdict::Parts { step, ranks, finding } => {
-            let Location { module, source, .. } = &finding.location;
-            let module = module.as_ref().map(|module| format!(", {module}")).unwrap_or_default();
-            let source = source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default();
-            let update =
-                finding.parameter.as_ref().map(|name| format!(", in the update of {name}")).unwrap_or_default();
-            format!(
-                "They diverge in step {step}, {}{module}, at {}{source}{update}: {}.",
-                on(ranks),
-                finding.operator,
-                reason(finding)
-            )
-        }
+        Verdict::Parts { step, ranks, finding } => first_divergence(*step, ranks, finding),
     }
 }
 
-fn operators(answer: &Answer) -> String {
-    let count = answer.compared;
-    format!("{count} operator{}", if count == 1 { "" } else { "s" })
+fn agree(operators: usize) -> String {
+    counted(operators as u64, "operator agrees", "operators agree")
 }
 
 fn on(ranks: &[u64]) -> String {
@@ -83,88 +57,99 @@ fn on(ranks: &[u64]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
-fn reason(finding: &Finding) -> String {
+/// Where the runs diverge and by how much.
+fn first_divergence(step: u64, ranks: &[u64], finding: &Finding) -> String {
+    let Location { module, seen_in, .. } = &finding.location;
+    let module = module.as_ref().map(|module| format!(" in `{module}`")).unwrap_or_default();
+    let update = finding.parameter.as_ref().map(|name| format!(" in the update of `{name}`")).unwrap_or_default();
     let lead = finding.suspects.first().map(|lead| leading(lead, &finding.operator)).unwrap_or_default();
-    let seen_in = finding.location.seen_in.as_ref().map(|module| format!("in {module} ")).unwrap_or_default();
-    match finding.kind {
-        Kind::Operator if finding.input > 0.0 => {
-            format!("its inputs differ by no more than {}, yet {lead}", of(finding.input, "their size"))
-        }
-        // A value that a script saved by name: nothing goes into it.
-        Kind::Operator if finding.operator.rsplit('.').next() == Some("debug") => {
-            format!("of what was saved it is the first to differ: {lead}")
-        }
-        Kind::Operator => format!("all that goes into it agrees, but {lead}"),
-        Kind::Argument => format!("it is called otherwise: {lead}"),
-        Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
-        Kind::Data => format!("they differ from the very input: {lead}"),
-        Kind::Between => format!(
-            "{lead}, though what was captured before it agrees: what ran in between was not captured{}",
-            if finding.is_of_all_operators { "" } else { " (level mix shows more)" }
-        ),
-        Kind::TargetOnly => format!("only the target makes this call, and then {seen_in}{lead}"),
-        Kind::GoldenOnly => format!("only the golden makes this call, and then {seen_in}{lead}"),
-    }
+    let seen_in = seen_in.as_ref().map(|module| format!("in `{module}` ")).unwrap_or_default();
+    let what = match finding.kind {
+        Kind::TargetOnly => format!("only the target makes this call, then {seen_in}{lead}"),
+        Kind::GoldenOnly => format!("only the baseline makes this call, then {seen_in}{lead}"),
+        _ => lead,
+    };
+    format!("First divergence: step {step}, {}, `{}`{module}{update}: {what}", on(ranks), finding.operator)
 }
 
+/// The value that differs, by how much, and against what.
 fn leading(suspect: &Suspect, operator: &str) -> String {
-    let Suspect { name, deviation, bound, words, section } = suspect;
+    let Suspect { name, deviation, words, section, .. } = suspect;
     let own = name.strip_prefix(operator).filter(|place| place.starts_with('.'));
     let name = &own.map_or_else(|| name.clone(), |place| argument(operator, *section, place));
     match (deviation.what, words) {
         (What::Numbers, _) if deviation.relative.is_finite() => {
-            let allowed =
-                if *bound > 0.0 { format!("at most {} expected", share(*bound)) } else { "none expected".to_owned() };
-            format!("{name} differs by {} ({allowed})", of(deviation.relative, "its size"))
+            let share = share(deviation.relative);
+            let size = if share.ends_with("times") { " its size" } else { "" };
+            format!("`{name}` differs by {share}{size}")
         }
-        (What::Presence, Some([target, golden])) => {
-            format!("{name} is {target} in the target and {golden} in the golden")
-        }
+        (What::Presence, Some([target, golden])) => format!("`{name}` is {target} (baseline: {golden})"),
         (What::Numbers | What::NotFinite | What::Digest, _) | (_, None) => {
-            format!("{name} differs in {}", deviation.what.word())
+            format!("`{name}` differs in {}", deviation.what.word())
         }
-        (What::Argument, Some([target, golden])) => format!("the argument {name} is {target}, not {golden}"),
-        (what, Some([target, golden])) => format!("the {} of {name} is {target}, not {golden}", what.word()),
+        (What::Argument, Some([target, golden])) => {
+            format!("argument `{name}` is {target} (baseline: {golden})")
+        }
+        (what, Some([target, golden])) => format!("{} of `{name}` is {target} (baseline: {golden})", what.word()),
     }
 }
 
-/// What else is to be said, a line each.
+/// Why this place is the first divergence, and the tolerance that the leading value exceeds.
+fn explanation(finding: &Finding) -> Option<String> {
+    let why = match finding.kind {
+        Kind::Operator if finding.input > 0.0 => {
+            format!("Its inputs differ by at most {}", of(finding.input, "their size"))
+        }
+        // A value that a script saved by name has no inputs.
+        Kind::Operator if finding.operator.rsplit('.').next() == Some("debug") => {
+            "It is the first saved value that differs".to_owned()
+        }
+        Kind::Operator => "All its inputs agree".to_owned(),
+        Kind::Argument => "The arguments of the call differ".to_owned(),
+        Kind::Parameter => "The parameter differs, although nothing before it does".to_owned(),
+        Kind::Data => "The input data differ before any operator".to_owned(),
+        Kind::Between => format!(
+            "Everything captured before it agrees: the code in between was not captured{}",
+            if finding.is_of_all_operators { "" } else { " (level `mix` captures more)" }
+        ),
+        Kind::TargetOnly | Kind::GoldenOnly => String::new(),
+    };
+    let lead = finding.suspects.first()?;
+    let has_tolerance = lead.deviation.what == What::Numbers && lead.deviation.relative.is_finite();
+    let tolerance = if lead.bound > 0.0 { of(lead.bound, "its size") } else { "none".to_owned() };
+    match (why.is_empty(), has_tolerance) {
+        (true, false) => None,
+        (true, true) => Some(format!("Tolerance: {tolerance}.")),
+        (false, false) => Some(format!("{why}.")),
+        (false, true) => Some(format!("{why} (tolerance: {tolerance}).")),
+    }
+}
+
+/// The facts below the headline, a line each.
 pub(crate) fn details(answer: &Answer) -> Vec<String> {
     let mut lines = Vec::new();
     let ranks: &[u64] = match &answer.verdict {
         Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } | Verdict::Rewritten { ranks, .. } => ranks,
         _ => &[],
     };
+    match &answer.verdict {
+        Verdict::CannotTell { capture, .. } => lines.push(format!("Capture {capture}.")),
+        Verdict::OneSided { rounding, .. } if rounding.0 > 0 => {
+            lines.push(format!("Values differ by at most {}.", of(rounding.1, "their size")));
+        }
+        Verdict::Rewritten { rewritten, places, .. } => {
+            lines.push(format!("The results {}.", agreement(rewritten.apart)));
+            if *places > 1 {
+                let more = counted(*places as u64 - 1, "more place differs", "more places differ");
+                lines.push(format!("{more} in the same way."));
+            }
+        }
+        _ => {}
+    }
     if let Some(divergence) = &answer.divergence {
         let walked = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| walked);
         if let Verdict::Parts { finding, .. } = &answer.verdict {
-            lines.extend(finding.looks_like.as_ref().map(|looks| format!("What it looks like: {looks}.")));
-            if let Some(walked) = walked {
-                lines.extend(calls_near(finding, &walked.one_sided));
-                lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
-                lines.extend(
-                    (!walked.spread.is_empty())
-                        .then(|| format!("It spreads to {}.", first_of(walked.spread.iter(), NAMES_SHOWN))),
-                );
-            }
-            if let Some(other) = &finding.permuted {
-                lines.push(format!(
-                    "What the target has here, the golden has at {other}, and the other way round: they come in another order."
-                ));
-            }
-            let may_be_permuted =
-                (finding.kind == Kind::Operator && finding.input == 0.0) || finding.permuted.is_some();
-            match &finding.untold_mask {
-                Some(mask) => lines.push(format!(
-                    "{mask} is a tensor of bools: its statistics tell whether any is true and not how many, so another mask would not \
-                     show. A capture by `trainmon.capture` counts them."
-                )),
-                // What it looks like may be that already.
-                None if may_be_permuted && finding.has_no_digests && finding.looks_like.is_none() => {
-                    lines.push(PERMUTATION.to_owned());
-                }
-                None => {}
-            }
+            lines.extend(of_finding(finding, walked));
         }
         if let (Verdict::Rewritten { .. }, Some(walked)) = (&answer.verdict, walked) {
             lines.extend(calls_besides(walked));
@@ -173,131 +158,170 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
         if let (Verdict::OneSided { .. }, Some(walked)) = (&answer.verdict, walked)
             && walked.one_sided.len() > 1
         {
-            let calls = walked.one_sided.iter().map(|call| &call.operator);
-            lines.push(format!("Calls of one side alone: {}.", first_of(calls, NAMES_SHOWN)));
+            let calls = walked.one_sided.iter().map(|call| quoted(&call.operator));
+            lines.push(format!("Calls on one side only: {}.", first_of(calls, NAMES_SHOWN)));
         }
     }
     lines.extend(unsure(answer));
-    for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
+    lines.extend(not_compared(answer));
+    lines
+}
+
+/// What is known of the first divergence.
+fn of_finding(finding: &Finding, walked: Option<&Walked>) -> Vec<String> {
+    let mut lines: Vec<String> = explanation(finding).into_iter().collect();
+    lines.extend(finding.location.source.as_ref().map(|source| format!("Source: {source}.")));
+    lines.extend(finding.looks_like.as_ref().map(|looks| format!("Pattern: {looks}.")));
+    if let Some(walked) = walked {
+        lines.extend(calls_near(finding, &walked.one_sided));
+        lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
+        let spread = walked.spread.iter().map(quoted);
+        lines.extend(
+            (!walked.spread.is_empty())
+                .then(|| format!("The difference spreads to {}.", first_of(spread, NAMES_SHOWN))),
+        );
+    }
+    if let Some(other) = &finding.permuted {
+        lines.push(format!("The baseline has the target's data at `{other}`, and vice versa: the order differs."));
+    }
+    let may_be_permuted = (finding.kind == Kind::Operator && finding.input == 0.0) || finding.permuted.is_some();
+    match &finding.untold_mask {
+        Some(mask) => lines.push(format!(
+            "`{mask}` is a bool tensor: its statistics show only whether any element is true, so another mask would not show. \
+             `trainmon.capture` counts the true elements."
+        )),
+        // The pattern may have said so already.
+        None if may_be_permuted && finding.has_no_digests && finding.looks_like.is_none() => {
+            lines.push(PERMUTATION.to_owned());
+        }
+        None => {}
+    }
+    lines
+}
+
+/// What one side lacks, and what could not be compared.
+fn not_compared(answer: &Answer) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (side, only) in [("target", &answer.target_only), ("baseline", &answer.golden_only)] {
         if !only.is_empty() {
-            lines.push(format!("Not compared, the {side} alone has them: {}.", only.join(", ")));
+            lines.push(format!("Not compared, only in the {side}: {}.", only.join(", ")));
         }
     }
+    let of = |count: usize, one: &str, several: &str| counted(count as u64, one, several);
     if answer.unseen > 0 && answer.unseen < answer.compared {
-        lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
+        let operators = of(answer.unseen, "operator was", "operators were");
+        lines.push(format!("{operators} not compared: neither statistics nor checksums were captured."));
     }
     if answer.unjudged > 0 {
+        let operators = of(answer.unjudged, "update operator", "update operators");
         lines.push(format!(
-            "One side has parameters fused, so of {} operators of the update arguments alone were judged: the next step's parameters show \
-             what they did.",
-            answer.unjudged
+            "One side has fused parameters, so only the arguments of {operators} were compared. The parameters of the next step show \
+             the effect."
         ));
     }
     if answer.parts > 0 {
+        let values = of(answer.parts, "value was", "values were");
         lines.push(format!(
-            "{} values are a rank's part on one side and the whole on the other, as where one side shards its parameters: they were not \
-             compared.",
-            answer.parts
+            "{values} not compared: one side has a rank's part, the other the whole (sharded parameters)."
         ));
     }
     if answer.finer > 0 {
-        lines.push(format!(
-            "The target has {} values in a finer dtype than the golden; their numbers agree.",
-            answer.finer
-        ));
+        let values = of(answer.finer, "value has", "values have");
+        lines.push(format!("{values} a finer dtype in the target than in the baseline; the numbers agree."));
     }
     if answer.unread > 0 {
+        let tensors = of(answer.unread, "tensor", "tensors");
         lines.push(format!(
-            "Tensors that cannot be read: {}; of these values statistics alone were compared, their rows say why.",
-            answer.unread
+            "{tensors} cannot be read: only the statistics were compared. The rows of the tables have the reason."
         ));
     }
     lines
 }
 
-/// What statistics cannot show.
-const PERMUTATION: &str = "Statistics do not show a permutation: if the operator is in order, what goes into it may have its rows in \
-                           another order. Checksums (summary_mode: md5) would show it.";
+/// The limit of statistics.
+const PERMUTATION: &str = "Statistics do not show a permutation. If the operator is right, its input may have its rows in another \
+                           order. Checksums (`summary_mode: md5`) would show it.";
 
-/// Calls that one side lacks, if they ran shortly before the runs diverge; where nobody recorded what the difference comes of, also
-/// those shortly behind.
+/// Calls that one side lacks shortly before the divergence; if the source of the difference was not captured, also those shortly
+/// after it.
 fn calls_near(finding: &Finding, calls: &[OneSidedCall]) -> Vec<String> {
     const NEAR: usize = 24;
     let line = |where_to: &str, is_near: &dyn Fn(&OneSidedCall) -> bool| {
         let near: Vec<String> =
             calls.iter().filter(|call| call.operator != finding.operator && is_near(call)).map(one_sided).collect();
         (!near.is_empty()).then(|| {
-            format!("Calls without counterpart shortly {where_to} it: {}.", first_of(near.iter(), NAMES_SHOWN))
+            format!("Calls without a counterpart shortly {where_to} it: {}.", first_of(near.iter(), NAMES_SHOWN))
         })
     };
     let before = line("before", &|call| call.place < finding.place && call.place + NEAR > finding.place);
     let is_unrecorded = matches!(finding.kind, Kind::Data | Kind::Between);
-    let behind =
-        line("behind", &|call| is_unrecorded && call.place > finding.place && call.place < finding.place + NEAR);
-    before.into_iter().chain(behind).collect()
+    let after = line("after", &|call| is_unrecorded && call.place > finding.place && call.place < finding.place + NEAR);
+    before.into_iter().chain(after).collect()
 }
 
-/// Calls that one side lacks and that are in no part that is computed otherwise. Their backward is not named besides.
+/// Forward calls that one side lacks and that belong to no rewritten code. Their backward calls are omitted.
 fn calls_besides(walked: &Walked) -> Option<String> {
     let is_besides = |call: &&OneSidedCall| {
         let is_forward = OperatorName::parse(&call.operator).is_none_or(|name| name.direction == Direction::Forward);
         is_forward && !walked.rewritten.iter().any(|part| part.places.contains(&call.place))
     };
     let besides: Vec<String> = walked.one_sided.iter().filter(is_besides).map(one_sided).collect();
-    (!besides.is_empty())
-        .then(|| format!("Besides, calls of one side alone: {}.", first_of(besides.iter(), NAMES_SHOWN)))
+    (!besides.is_empty()).then(|| format!("Other calls on one side only: {}.", first_of(besides.iter(), NAMES_SHOWN)))
 }
 
 fn one_sided(call: &OneSidedCall) -> String {
-    format!("{} (only in the {})", call.operator, if call.is_target { "target" } else { "golden" })
+    format!("`{}` (only in the {})", call.operator, if call.is_target { "target" } else { "baseline" })
 }
 
-/// A part that is computed otherwise.
+/// A piece of rewritten code.
 fn otherwise(part: &Rewritten) -> String {
     let Rewritten { finding, until, apart, places: _ } = part;
-    format!(
-        "Computed otherwise from {} to {until}; the results agree{}.",
-        finding.operator,
-        if *apart > 0.0 { format!(" but for {}", of(*apart, "their size")) } else { String::new() }
-    )
+    format!("The code differs from `{}` to `{until}`; the results {}.", finding.operator, agreement(*apart))
 }
 
-/// What became of the other ranks.
+/// How well the results of rewritten code agree.
+fn agreement(apart: f64) -> String {
+    if apart > 0.0 { format!("agree within {}", of(apart, "their size")) } else { "agree".to_owned() }
+}
+
+/// The difference on the other ranks.
 fn other_ranks(divergence: &Divergence, ranks: &[u64]) -> Vec<String> {
     let mut lines: Vec<String> = divergence
         .received
         .iter()
-        .map(|(rank, operator, givers)| format!("Rank {rank} gets it in {operator} from {}.", on(givers)))
+        .map(|(rank, operator, givers)| {
+            format!("Rank {rank} received the difference in `{operator}` from {}.", on(givers))
+        })
         .collect();
     let others =
         divergence.origins.iter().filter(|(rank, finding)| !ranks.contains(rank) && !finding.suspects.is_empty());
     lines.extend(others.map(|(rank, finding)| {
-        // Gradients are averaged over ranks where a capture does not look.
+        // Gradients are averaged over ranks where nothing is captured.
         if finding.kind == Kind::Between {
             format!(
-                "Rank {rank} differs from {} on, possibly through an average over ranks that was not captured.",
+                "Rank {rank} differs from `{}` on, possibly because of an average over ranks that was not captured.",
                 finding.operator
             )
         } else {
-            format!("Rank {rank} diverges by itself too, at {}.", finding.operator)
+            format!("Rank {rank} also diverges on its own, at `{}`.", finding.operator)
         }
     }));
     lines
 }
 
-/// What a further golden run would tell.
+/// The tensors that only another baseline can decide.
 fn unsure(answer: &Answer) -> Option<String> {
     let tensors = &answer.unsure;
     (!tensors.is_empty()).then(|| {
         format!(
-            "Put down to rounding, since an adaptive optimizer makes a full update of a gradient that is rounding alone: {}. A second \
-             golden run settles it: capture the golden run once more on the target's machine, and give it as a third path.",
-            first_of(tensors.iter(), NAMES_SHOWN)
+            "Attributed to rounding: {}. An adaptive optimizer makes a full update of a gradient that is only rounding error. To \
+             decide, capture the baseline again on the target's machine and pass it as a third path.",
+            first_of(tensors.iter().map(quoted), NAMES_SHOWN)
         )
     })
 }
 
-/// The answer for programs.
+/// The answer as JSON.
 pub(crate) fn as_json(answer: &Answer) -> Value {
     let mut json = json!({
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
@@ -374,7 +398,7 @@ fn suspect(suspect: &Suspect) -> Value {
     })
 }
 
-/// JSON has no infinity: what is no question of size has no number.
+/// A number, or null for infinity, which JSON lacks.
 fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
 }

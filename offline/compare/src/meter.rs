@@ -1,4 +1,4 @@
-//! How far a comparison is: the work runs on all cores and counts bytes.
+//! The progress of a comparison, which runs on all cores: counts bytes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use trainmon_capture_files::RankFiles;
 use trainmon_report::Progress;
 
-/// Bytes of captures: a JSON file counts when it is read and again when what it holds has been compared, a tensor when it is
+/// Bytes of captures: a JSON file counts when it is read and again when its values have been compared, a tensor when it is
 /// read.
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -19,7 +19,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// What a person should know about files that were read: those that ask whoever loads them to call something.
+    /// Notes about files that were read: those that ask their reader to call code.
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -28,19 +28,19 @@ impl Meter {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(note);
     }
 
-    /// How far it is.
+    /// The progress so far.
     pub fn progress(&self) -> Progress {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        // Of a tensor file its numbers alone are counted when they are read.
+        // Tensor files add only their own bytes, when they are read.
         Progress { done: done.min(total), total }
     }
 
-    /// How many files of tensors were read.
+    /// The number of tensor files read.
     pub fn tensors_read(&self) -> u64 {
         self.tensors.load(Ordering::Relaxed)
     }
 
-    /// A file of a tensor of so many bytes was read.
+    /// Counts a tensor file of this size.
     pub(super) fn add_tensor(&self, bytes: u64) {
         self.tensors.fetch_add(1, Ordering::Relaxed);
         self.add(bytes);
@@ -50,13 +50,13 @@ impl Meter {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// These files are going to be compared.
+    /// Adds files to the total.
     pub(super) fn expect<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
         let bytes: u64 = files.map(|files| 2 * json_bytes(files) + files.tensors.as_deref().map_or(0, inside)).sum();
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What these files hold has been compared.
+    /// Counts files whose values have been compared.
     pub(super) fn compared<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
         self.add(files.map(json_bytes).sum());
     }
@@ -77,7 +77,7 @@ fn inside(directory: &Path) -> u64 {
     entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// What cannot be looked at counts for nothing.
+/// The size of a file; 0 if it cannot be read.
 fn size(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }

@@ -1,9 +1,9 @@
-//! Operators' names taken apart.
+//! Parses operator names.
 
-/// For maps that are asked for each value or operator: seeded by chance, and quick on short keys.
+/// The hasher of maps that are queried for each value or operator: randomly seeded, and fast on short keys.
 pub(crate) type Hashes = foldhash::fast::RandomState;
 
-/// Operations whose result is memory that nobody has written yet, in every family that has them.
+/// Operations that return unwritten memory, in every family that has them.
 const ALLOCATIONS: [&str; 11] = [
     "empty",
     "empty_like",
@@ -18,12 +18,12 @@ const ALLOCATIONS: [&str; 11] = [
     "empty_strided_p2p",
 ];
 
-/// Which way a call went.
+/// The direction of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Computing the loss.
+    /// The computation of the loss.
     Forward,
-    /// Computing gradients.
+    /// The computation of gradients.
     Backward,
     /// The gradients of a module's parameters.
     ParameterGradient,
@@ -33,18 +33,18 @@ pub enum Direction {
 /// `Module.head.Linear.backward.0`: callee `Module.head.Linear`, call 0, backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorName<'n> {
-    /// What was called.
+    /// The called function or module.
     pub callee: &'n str,
-    /// How many calls of it came before in the step.
+    /// The number of earlier calls of it in the step.
     pub call: u32,
     /// Which way.
     pub direction: Direction,
-    /// Whether the number stands before the direction, as in operators' names; in modules' it stands behind.
+    /// Whether the number precedes the direction, as in operator names; in module names it follows.
     pub is_operator: bool,
 }
 
 impl<'n> OperatorName<'n> {
-    /// Takes a name apart; `None` for names of another form (`optimizer`, saved values).
+    /// Parses a name; `None` for names of another form (`optimizer`, saved values).
     pub fn parse(name: &'n str) -> Option<Self> {
         let (rest, last) = name.rsplit_once('.')?;
         let (callee, before) = rest.rsplit_once('.')?;
@@ -52,7 +52,7 @@ impl<'n> OperatorName<'n> {
             return Some(Self { callee, call: before.parse().ok()?, direction, is_operator: true });
         }
         let direction = direction(before)?;
-        // `Functional.linear.3.backward.1`: an operator's graph that was gone through again.
+        // `Functional.linear.3.backward.1`: a second pass through an operator's graph.
         let again =
             callee.rsplit_once('.').filter(|_| direction == Direction::Backward && !callee.starts_with("Module."));
         if let Some((callee, Ok(call))) = again.map(|(callee, call)| (callee, call.parse())) {
@@ -61,7 +61,7 @@ impl<'n> OperatorName<'n> {
         Some(Self { callee, call: last.parse().ok()?, direction, is_operator: false })
     }
 
-    /// The part that says what is computed: `linear` of `Functional.linear`, the class of a module.
+    /// The part that names the computation: `linear` of `Functional.linear`, the class of a module.
     pub fn function(&self) -> &'n str {
         self.callee.rsplit('.').next().unwrap_or(self.callee)
     }
@@ -71,7 +71,7 @@ impl<'n> OperatorName<'n> {
         self.callee.split('.').next().unwrap_or(self.callee)
     }
 
-    /// What is computed, whichever overload of it was called: `empty` of `Aten.empty.memory_format`.
+    /// The operation without its overload: `empty` of `Aten.empty.memory_format`.
     pub fn operation(&self) -> &'n str {
         match self.callee.strip_prefix("Aten.") {
             Some(kernel) => kernel.split('.').next().unwrap_or(kernel),
@@ -79,12 +79,12 @@ impl<'n> OperatorName<'n> {
         }
     }
 
-    /// Whether what it gives is memory that nobody has written yet: only its dtype and its shape say something of a run.
+    /// Whether it returns unwritten memory, of which only dtype and shape are comparable.
     pub fn gives_unwritten_memory(&self) -> bool {
         self.is_operator && self.direction == Direction::Forward && ALLOCATIONS.contains(&self.operation())
     }
 
-    /// Whether ranks speak to each other in it.
+    /// Whether ranks communicate in it.
     pub fn is_communication(&self) -> bool {
         matches!(self.family(), "Distributed" | "MintDistributed" | "NPU" if is_collective(self.function()) || self.family() != "NPU")
     }

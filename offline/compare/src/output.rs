@@ -1,5 +1,4 @@
-//! The directory the tables go to. They are written aside and get there together at the end: a comparison that fails leaves
-//! nothing behind.
+//! The output directory. Tables are written elsewhere and moved there at the end: a failed comparison leaves nothing.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -11,32 +10,32 @@ use super::report::Report;
 use super::thresholds::Thresholds;
 use super::write::{Format, Source, WriteError, write};
 
-/// Tables in the making.
+/// The tables while they are written.
 pub(super) struct Output {
     aside: Unfinished,
-    /// Dropped behind what it holds.
+    /// Dropped after its content.
     _made: Option<RemovedIfEmpty>,
     directory: PathBuf,
     formats: Vec<Format>,
     stamp: String,
-    /// If a page is among the formats.
+    /// The page, if it is among the formats.
     report: Option<Report>,
-    /// Inside the directory.
+    /// The written files, relative to the directory.
     written: Vec<PathBuf>,
 }
 
-/// A directory that goes again if nothing was put into it.
+/// A directory that is removed if it stays empty.
 struct RemovedIfEmpty(PathBuf);
 
 impl Drop for RemovedIfEmpty {
     fn drop(&mut self) {
-        // It has files, or somebody else was faster: either is well.
+        // It has files, or another process has removed it: both are fine.
         drop(std::fs::remove_dir(&self.0));
     }
 }
 
 impl Output {
-    /// Makes room beside the final place, on the same file system.
+    /// Creates a temporary directory next to the output directory, on the same file system.
     pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
         if directory.is_file() {
@@ -50,14 +49,14 @@ impl Output {
         Ok(Self { aside, _made: made, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
     }
 
-    /// Looks at a step before its tables come.
+    /// Adds a step to the page before its tables.
     pub(super) fn step(&mut self, step: &StepCaptures, thresholds: &Thresholds) {
         if let Some(report) = &mut self.report {
             report.step(step, thresholds);
         }
     }
 
-    /// Writes the page, if there is to be one.
+    /// Writes the page, if requested.
     pub(super) fn write_report(
         &mut self,
         answer: &Answer,
@@ -73,7 +72,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a rank's table, named as msprobe names it; several steps get a directory each.
+    /// Writes a rank's table under msprobe's name; each of several steps has its own directory.
     pub(super) fn write(
         &mut self,
         source: &Source<'_>,
@@ -91,7 +90,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a file beside a step's tables.
+    /// Writes a file next to a step's tables.
     pub(super) fn write_text(&mut self, step: &StepCaptures, name: &str, text: &str) -> Result<(), WriteError> {
         let path = self.room_of(step)?.join(name);
         std::fs::write(&path, text).map_err(|source| WriteError::Io { path: path.clone(), source })?;
@@ -99,7 +98,7 @@ impl Output {
         Ok(())
     }
 
-    /// Where a step's files are made: a directory of its own if there may be several steps.
+    /// The directory of a step's files: its own if there may be several steps.
     fn room_of(&self, step: &StepCaptures) -> Result<PathBuf, WriteError> {
         let inside = match (step.is_alone, step.part.as_str()) {
             (true, _) => PathBuf::new(),
@@ -111,17 +110,17 @@ impl Output {
         Ok(directory)
     }
 
-    /// When the comparison began, as it stands in names of files.
+    /// The start time of the comparison, as used in file names.
     pub(super) fn stamp(&self) -> &str {
         &self.stamp
     }
 
-    /// The time in nanoseconds, as msprobe puts it into a name.
+    /// The time in nanoseconds, as msprobe uses it in a file name.
     pub(super) fn nanoseconds() -> i128 {
         jiff::Timestamp::now().as_nanosecond()
     }
 
-    /// Gives the files their place and names them.
+    /// Moves the files to the output directory and returns their paths.
     pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, WriteError> {
         let placed = self.aside.put_in_place(&self.written, &self.directory);
         placed.map_err(|(path, source)| WriteError::Io { path, source })

@@ -1,37 +1,36 @@
-//! Which rank and step of the target is held against which of the golden: by number, never by position.
+//! Pairs ranks and steps of target and baseline: by number, never by position.
 
 use trainmon_capture_files::{DumpKind, RankFiles, StepFiles, Tree};
 
-/// A rank's files of one step on both sides.
+/// The files of a rank and step on both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankPair<'t> {
     /// `graph`, `pynative` or empty.
     pub part: &'t str,
-    /// The target's step.
+    /// The step of the target.
     pub step: u64,
-    /// The golden's step: another one only where both were named.
+    /// The step of the baseline: a different one only if both paths name a step.
     pub golden_step: u64,
     /// The rank.
     pub rank: u64,
-    /// The run in question.
+    /// The files under test.
     pub target: &'t RankFiles,
-    /// The run it is held against.
+    /// The files of the baseline.
     pub golden: &'t RankFiles,
 }
 
-/// What pairs and what does not.
+/// The pairs, and what has no counterpart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairing<'t> {
-    /// By part, step and rank.
+    /// The pairs by part, step and rank.
     pub pairs: Vec<RankPair<'t>>,
-    /// Steps and ranks of the target alone, like `step 3` or `step 0 rank 2`.
+    /// Steps and ranks that only the target has, like `step 3` or `step 0 rank 2`.
     pub target_only: Vec<String>,
-    /// The same of the golden.
+    /// Steps and ranks that only the baseline has.
     pub golden_only: Vec<String>,
 }
 
-/// Pairs the steps and ranks of two captures. Where both paths name one step (or one rank) these are meant whatever their
-/// numbers.
+/// Pairs the steps and ranks of two captures. If both paths name one step (or one rank), these pair whatever their numbers.
 pub(crate) fn pair<'t>(target: &'t Tree, golden: &'t Tree) -> Pairing<'t> {
     let mut pairing = Pairing::default();
     let are_named = target.kind != DumpKind::Root && golden.kind != DumpKind::Root;
@@ -70,7 +69,7 @@ fn pair_ranks<'t>(
     pairing.golden_only.extend(alone.map(|rank| rank_name(golden, rank)));
 }
 
-/// As an answer names it: `step 3`, `graph step 3`.
+/// The name of a step in an answer: `step 3`, `graph step 3`.
 pub(super) fn step_name(step: &StepFiles) -> String {
     let part = if step.part.is_empty() { String::new() } else { format!("{} ", step.part) };
     format!("{part}step {}", step.step)

@@ -1,4 +1,4 @@
-//! Values as Python prints them: msprobe's tables are full of such texts.
+//! Values as Python prints them, for msprobe's tables.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use trainmon_core::write_python_float;
 
 /// `repr` of a float.
 pub(crate) fn float(value: f64) -> String {
-    // One allocation, and none where many are put into one text ([`push_float`]): a table has millions of these.
+    // One allocation here, and none with [`push_float`]: a table has millions of these.
     let mut text = String::with_capacity(32);
     push_float(&mut text, value);
     text
 }
 
-/// [`float`] behind a text.
+/// Appends [`float`] to a text.
 pub(crate) fn push_float(text: &mut String, value: f64) {
     if (1e-4..1e15).contains(&value.abs()) {
-        // Python and the fastest library print these alike, and nearly all cells of a table are such.
+        // Python and the fastest library print these alike, and they are nearly all cells of a table.
         text.push_str(zmij::Buffer::new().format_finite(value));
         return;
     }
@@ -33,13 +33,13 @@ pub(crate) fn text(value: &Plain) -> String {
     text
 }
 
-/// [`text`] behind a text.
+/// Appends [`text`] to a text.
 pub(crate) fn push_text(to: &mut String, value: &Plain) {
     match value {
         Plain::Null => to.push_str("None"),
         Plain::Bool(true) => to.push_str("True"),
         Plain::Bool(false) => to.push_str("False"),
-        // Writing into a String does not fail.
+        // Writing into a String cannot fail.
         Plain::Int(value) => _ = write!(to, "{value}"),
         Plain::Big(digits) => to.push_str(digits),
         Plain::Float(value) => push_float(to, *value),
@@ -55,7 +55,7 @@ pub(crate) fn push_text(to: &mut String, value: &Plain) {
     }
 }
 
-/// `repr` of a value, texts with quotes, behind a text.
+/// Appends the `repr` of a value, texts in quotes.
 fn push_repr(to: &mut String, value: &Plain) {
     match value {
         Plain::Text(text) => to.push_str(&quoted(text)),
@@ -75,7 +75,7 @@ pub(crate) fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             _ if letter == quote => quoted.extend(['\\', letter]),
-            // Writing into a String does not fail.
+            // Writing into a String cannot fail.
             _ if letter.is_control() => _ = write!(quoted, "\\x{:02x}", u32::from(letter)),
             _ => quoted.push(letter),
         }

@@ -1,4 +1,4 @@
-//! A comparison as it is asked for: the answer, and the tables on the way.
+//! A requested comparison: the answer and its tables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,41 +21,41 @@ use super::table;
 use super::thresholds::Thresholds;
 use super::write::{Format, Rows, Source, WriteError};
 
-/// What is to be compared, and how.
+/// The paths and options of a comparison.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The run in question.
+    /// The capture under test.
     pub target: PathBuf,
-    /// The run it is held against; of several, the others say how far such runs are apart anyway.
+    /// The baseline; further ones measure the variation between such runs.
     pub goldens: Vec<PathBuf>,
-    /// What counts as rounding.
+    /// The limits of rounding error.
     pub thresholds: Thresholds,
-    /// What belongs together.
+    /// How operators pair.
     pub matching: Matching,
-    /// Tables to write.
+    /// The tables to write.
     pub tables: Option<Tables>,
-    /// Tables as msprobe writes them, cell for cell.
+    /// Whether to write msprobe's tables, cell for cell.
     pub is_compat: bool,
-    /// Whether msprobe's own search for the first difference is made too, and its JSON written.
+    /// Whether to run msprobe's own search for the first difference as well, and write its JSON.
     pub is_diff_analyze: bool,
 }
 
-/// Where tables go, and as what.
+/// The output directory and formats of tables.
 #[derive(Clone, Debug)]
 pub struct Tables {
     /// The directory.
     pub directory: PathBuf,
-    /// Which.
+    /// The formats.
     pub formats: Vec<Format>,
 }
 
-/// It cannot be compared, or not be written.
+/// An error of a requested comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The comparison cannot be made.
+    /// The comparison failed.
     #[error(transparent)]
     Compare(#[from] CompareError),
-    /// A table cannot be written.
+    /// A table could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -65,29 +65,29 @@ impl Advise for RequestError {
         match self {
             Self::Compare(error) => error.hint(),
             Self::Write(WriteError::IsFile { .. }) => {
-                "name another path after -o: the directory is made if it is not there"
+                "pass a directory to `-o`; trainmon creates it if it does not exist"
             }
-            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::Write(_) => "check the free disk space and the permissions of the directory; no files were left",
         }
     }
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug)]
 pub struct Compared {
     /// The answer.
     pub answer: Answer,
-    /// What was written.
+    /// The written files.
     pub files: Vec<PathBuf>,
-    /// Whether a mapping file paired anything.
+    /// Whether a mapping file paired any values.
     pub is_mapping_used: bool,
 }
 
 impl Request {
-    /// Compares, and writes the tables. `meter` says meanwhile how far it is, `see` is given the name of every operator.
+    /// Compares and writes the tables. `meter` receives the progress, `see` the name of every operator.
     ///
     /// # Errors
-    /// See [`RequestError`]. Nothing is left behind then.
+    /// See [`RequestError`]. No files are left then.
     pub fn run(&self, meter: &Arc<Meter>, see: &mut dyn FnMut(&str)) -> Result<Compared, RequestError> {
         let Self { target, goldens, thresholds, matching, tables, is_compat, is_diff_analyze } = self;
         let prepare = |tables: &Tables| Output::prepare(&tables.directory, tables.formats.clone());
@@ -118,14 +118,14 @@ impl Request {
     }
 }
 
-/// The answer for a terminal, with the files.
+/// The answer for a terminal, with the paths of the files.
 pub fn in_words(compared: &Compared) -> String {
     let Compared { answer, files, .. } = compared;
     let more = messages::details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
     more.fold(messages::sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
 }
 
-/// The answer for programs, a failure too.
+/// The answer, or the error, as JSON.
 pub fn as_json(compared: &Result<Compared, RequestError>) -> Value {
     let envelope = |answer, files: Result<&[PathBuf], &RequestError>| comparison_as_json("captures", answer, files);
     match compared {
@@ -134,22 +134,22 @@ pub fn as_json(compared: &Result<Compared, RequestError>) -> Value {
     }
 }
 
-/// Tables in the making.
+/// The tables while they are written.
 struct Work<'r> {
     request: &'r Request,
-    /// What msprobe's own search finds in a step.
+    /// The findings of msprobe's own search in a step.
     differences: Option<Vec<compat::RankDifferences>>,
 }
 
 impl Work<'_> {
-    /// Writes a step's tables, rank after rank: one table is in memory at a time.
+    /// Writes a step's tables rank by rank: one table is in memory at a time.
     fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), RequestError> {
         for rank in &step.ranks {
             let (target, golden, pairs, sides) = (&rank.target, &rank.golden, &rank.pairs, rank.sides());
-            // msprobe writes nothing of structures.
+            // msprobe writes nothing for structures.
             let is_left_out = self.request.is_compat && target.document.task == Task::Structure;
             let Some(mode) = table::mode(target, golden).filter(|_| !is_left_out) else {
-                // msprobe stops here; else the answer is that nobody can tell, with tables or without.
+                // msprobe stops here; otherwise the answer is `cannot_tell`, with or without tables.
                 if self.request.is_compat && target.document.has_digests() != golden.document.has_digests() {
                     let has = |digests| if digests { "checksums" } else { "statistics" };
                     return Err(RequestError::from(CompareError::NothingInCommon {
@@ -170,7 +170,7 @@ impl Work<'_> {
                 self.differences.get_or_insert_default().push(differences);
             }
             if self.request.is_compat && self.differences.is_some() {
-                // msprobe's tables are these.
+                // These are msprobe's tables.
             } else if self.request.is_compat {
                 let gate = !matches!(self.request.matching, Matching::Data(_));
                 let headers = compat::headers(mode, target.has_stacks);

@@ -1,4 +1,4 @@
-//! How far rounding alone can take a result.
+//! The effect of rounding on results.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use trainmon_noise::of_sum;
 
 use super::name::{Direction, OperatorName};
 
-/// [`Dtype::unit_roundoff`] of a dtype as captures name it, torch's or `MindSpore`'s; `None` also for a name nobody knows.
+/// [`Dtype::unit_roundoff`] by the dtype's name in torch's or `MindSpore`'s captures; `None` also for an unknown name.
 pub(crate) fn unit_roundoff(dtype: &str) -> Option<f64> {
     let name = dtype.strip_prefix("torch.").unwrap_or(dtype).to_ascii_lowercase();
     let name = match name.as_str() {
@@ -20,24 +20,24 @@ pub(crate) fn unit_roundoff(dtype: &str) -> Option<f64> {
     Dtype::from_torch_name(name)?.unit_roundoff()
 }
 
-/// What an operator's results may differ by although its inputs are the same: the order of a sum is free. `positions` are of the capture
-/// that the operator is from.
+/// The possible difference of an operator's results with equal inputs: the order of a sum is free. `positions` belong to the
+/// operator's capture.
 pub(crate) fn rounding(operator: &Operator, positions: &Positions<'_>) -> f64 {
     of_sum(coarsest(operator), terms(operator, positions) as f64)
 }
 
-/// Terms of a parameter's gradient where nothing tells how many there are: a batch of moderate size.
+/// The terms of a parameter gradient of unknown length: a batch of moderate size.
 const UNKNOWN_POSITIONS: u64 = 1024;
 
-/// What each module's calls gave in a capture: over all places of it a gradient of the module's parameters is summed.
+/// The result shapes of each module's calls in a capture: a parameter gradient is a sum over all their positions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Positions<'c> {
-    /// By callee: the sizes of what came out of each call, and of the gradients that came back.
+    /// By callee: the shapes of each call's results, and of the returned gradients.
     of: HashMap<&'c str, [Vec<Vec<u64>>; 2]>,
 }
 
 impl<'c> Positions<'c> {
-    /// One pass over a capture's operators.
+    /// Collects them in one pass over a capture's operators.
     pub(crate) fn of(document: &'c Document) -> Self {
         let mut positions = Self::default();
         for operator in &document.operators {
@@ -53,7 +53,7 @@ impl<'c> Positions<'c> {
         positions
     }
 
-    /// How many terms the gradient of a parameter of these sizes has at most.
+    /// The largest number of terms in the gradient of a parameter of this shape.
     fn terms(&self, callee: &str, parameter: &[u64]) -> u64 {
         let calls = self.of.get(callee).and_then(|sides| sides.iter().find(|calls| !calls.is_empty()));
         let positions = |sizes: &Vec<u64>| sizes.iter().product::<u64>() / channels(sizes, parameter);
@@ -61,16 +61,16 @@ impl<'c> Positions<'c> {
     }
 }
 
-/// How many of a result's elements are apart in the parameter's gradient too, and not summed up: its features or channels.
+/// The number of a result's elements that stay separate in the parameter gradient: its features or channels.
 fn channels(sizes: &[u64], parameter: &[u64]) -> u64 {
     let known = |size: Option<&u64>| size.copied().filter(|size| parameter.contains(size));
     let (last, second) = (known(sizes.last()), known(sizes.get(1)));
-    // A convolution has its channels second, anything else last.
+    // A convolution has its channels second, all else last.
     let found = if parameter.len() > 2 { second.or(last) } else { last.or(second) };
     found.unwrap_or(1).max(1)
 }
 
-/// The unit round-off of the coarsest dtype among an operator's tensors.
+/// The coarsest unit round-off among an operator's tensors.
 pub(crate) fn coarsest(operator: &Operator) -> f64 {
     let dtypes =
         operator.values.iter().filter_map(Value::tensor).filter_map(|tensor| unit_roundoff(tensor.dtype.text()?));
@@ -78,7 +78,7 @@ pub(crate) fn coarsest(operator: &Operator) -> f64 {
     if coarsest == 0.0 { unit_roundoff("float32").unwrap_or(0.0) } else { coarsest }
 }
 
-/// How many terms the longest sum in an operator has, as far as its shapes tell.
+/// The number of terms of an operator's longest sum, as far as its shapes show.
 fn terms(operator: &Operator, positions: &Positions<'_>) -> u64 {
     let largest = |section: Section| operator.tensors(section).filter_map(TensorFacts::elements).max();
     let (input, output) = (largest(Section::Input).unwrap_or(1), largest(Section::Output).unwrap_or(1).max(1));
@@ -90,14 +90,14 @@ fn terms(operator: &Operator, positions: &Positions<'_>) -> u64 {
             let gradients = operator.values.iter().filter_map(Value::tensor).filter_map(TensorFacts::sizes);
             gradients.map(|sizes| positions.terms(name.callee, &sizes)).max().unwrap_or(UNKNOWN_POSITIONS)
         }
-        // A backward sums over what the forward broadcast: at most over everything.
+        // A backward call sums over what the forward call broadcast: at most over everything.
         (Direction::Backward, _) => input.max(output),
         (
             _,
             "linear" | "matmul" | "bmm" | "mm" | "addmm" | "baddbmm" | "softmax" | "log_softmax" | "layer_norm"
             | "rms_norm",
         ) => last,
-        // A module is several operators.
+        // A module contains several operators.
         _ if name.family() == "Module" => input.max(output),
         _ => input.max(input / output),
     }

@@ -1,4 +1,4 @@
-//! The search over steps: what each shows, and the answer in the end.
+//! The search over steps and its answer.
 
 use trainmon_capture_files::{Document, Task};
 
@@ -10,23 +10,23 @@ use super::name::{Direction, OperatorName};
 use super::thresholds::Thresholds;
 use super::verdict::{Answer, Verdict};
 
-/// The search over steps.
+/// The state of the search over steps.
 #[derive(Default)]
 pub(super) struct Search {
     noise: Noise,
     first_rounding: Option<(u64, u64, String)>,
-    /// The first result that is all rounding.
+    /// The first differing result that is only rounding.
     first_residue: Option<(u64, u64, String)>,
-    /// Operators of updates that were not judged but for their arguments.
+    /// Update operators of which only the arguments were compared.
     unjudged: usize,
     found: Option<(u64, Divergence)>,
-    /// The first step in which a part is computed otherwise.
+    /// The first step with rewritten code.
     rewritten: Option<(u64, Divergence)>,
-    /// The first step in which calls differ and no value does: kept until values differ in a later one.
+    /// The first step in which calls differ but no value does: kept until values differ in a later step.
     calls: Option<(u64, Divergence)>,
-    /// The same of the step looked at last.
+    /// The same for the last step.
     last_calls: Option<(u64, Divergence)>,
-    /// Tensors of optimizers that are put down to rounding.
+    /// Optimizer tensors whose difference is attributed to rounding.
     unsure: Vec<String>,
     compared: usize,
     unseen: usize,
@@ -34,14 +34,14 @@ pub(super) struct Search {
     finer: usize,
     parts: usize,
     is_untold: bool,
-    /// Tensors of some rank could be held against each other.
+    /// Whether tensors of any rank were comparable.
     is_seen: bool,
-    /// One side has the tree of calls and nothing else.
+    /// Whether one side has only the call tree.
     is_half_structure: bool,
 }
 
 impl Search {
-    /// Looks at a step, unless an earlier one has it already, and gives what it found there.
+    /// Searches a step, unless an earlier one has diverged, and returns its result.
     pub(super) fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds) -> Option<Divergence> {
         if self.found.is_some() {
             return None;
@@ -94,8 +94,8 @@ impl Search {
         Some(divergence)
     }
 
-    /// A parameter that differs at the beginning of a step comes of the update before it: where one side made other calls there, they
-    /// are the place. `before` is the step before, if its calls differ.
+    /// Moves the divergence to the previous step's update if a parameter differs at the beginning of a step and the calls of
+    /// that update differ. `before` is the previous step, if its calls differ.
     fn blame_update(&mut self, divergence: &Divergence, before: Option<(u64, Divergence)>) {
         let Some((step, mut before)) = before else { return };
         let is_of_update = divergence.origins.first().is_some_and(|(_, found)| found.kind == Kind::Parameter);
@@ -110,15 +110,15 @@ impl Search {
 
     pub(super) fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
-        // Code that was written otherwise has calls of one side alone, but no gradients of one side alone.
+        // Rewritten code has one-sided calls, but no one-sided gradients.
         let are_told = self.rewritten.is_none() || self.calls.as_ref().is_some_and(|(_, calls)| lacks_gradients(calls));
         let found = self.found.take().or_else(|| are_told.then(|| self.calls.take()).flatten());
         let (verdict, divergence) = match (found, self.first_rounding.take().or_else(|| self.first_residue.take())) {
-            // Two captures with nothing in common are no two runs that agree.
+            // Two captures with nothing in common do not agree.
             (Some(_), _) if self.compared == 0 => (
                 Verdict::CannotTell {
                     why: "no operator of one capture has a counterpart in the other",
-                    capture: "both at the same level and scope, or say with -dm, -cm, -lm or -am what belongs together",
+                    capture: "both at the same level and scope, or map the operators with `-dm`, `-cm`, `-lm` or `-am`",
                 },
                 None,
             ),
@@ -127,22 +127,22 @@ impl Search {
             }
             (None, _) if self.is_half_structure => (
                 Verdict::CannotTell {
-                    why: "one capture is of structure alone; the structures agree, of values it says nothing",
-                    capture: "task statistics or tensor on both sides",
+                    why: "the structures agree, but one capture has no values (task `structure`)",
+                    capture: "both with task `statistics` or `tensor`",
                 },
                 None,
             ),
-            // Arguments that agree do not speak for tensors that nobody could hold against each other.
+            // Equal arguments prove nothing about tensors that were not compared.
             _ if self.compared == self.unseen || !self.is_seen => (
                 Verdict::CannotTell {
-                    why: "the captures have neither statistics nor checksums of one kind in common",
-                    capture: "both with task statistics or tensor and the same summary_mode",
+                    why: "the captures share neither statistics nor a type of checksum",
+                    capture: "both with task `statistics` or `tensor` and the same `summary_mode`",
                 },
                 None,
             ),
             _ if self.is_untold => (
                 Verdict::CannotTell {
-                    why: "the checksum of a fused module does not follow from those of its parts, and behind it checksums differ",
+                    why: "the checksum of a fused module does not follow from those of its parts, and later checksums differ",
                     capture: "statistics or tensors instead of checksums",
                 },
                 None,
@@ -172,7 +172,7 @@ impl Search {
     }
 }
 
-/// Whether it is about values, not calls alone.
+/// Whether values differ, not only calls.
 fn has_values(divergence: &Divergence) -> bool {
     divergence.origins.iter().any(|(_, finding)| !finding.suspects.is_empty())
 }
@@ -182,7 +182,7 @@ fn lacks_gradients(divergence: &Divergence) -> bool {
     names.any(|name| name.direction == Direction::ParameterGradient)
 }
 
-/// Whether tensors of two captures can be held against each other, if there are any.
+/// Whether tensors of two captures are comparable, if there are any.
 fn is_comparable(target: &Capture, golden: &Capture) -> bool {
     let both = |has: fn(&Document) -> bool| has(&target.document) && has(&golden.document);
     let digest = |capture: &Capture| {
@@ -196,7 +196,7 @@ fn is_comparable(target: &Capture, golden: &Capture) -> bool {
         || digest(target).zip(digest(golden)).is_some_and(|(one, other)| is_one_kind(&one, &other))
 }
 
-/// What is computed otherwise, and on which ranks in the same place.
+/// The verdict for rewritten code, with the ranks that have it in the same place.
 fn otherwise(step: u64, divergence: &Divergence) -> Option<Verdict> {
     let first = divergence.walked.iter().find_map(|(_, walked)| walked.rewritten.first())?;
     let is_same = |walked: &Walked| walked.rewritten.iter().any(|one| one.finding.operator == first.finding.operator);
@@ -205,7 +205,7 @@ fn otherwise(step: u64, divergence: &Divergence) -> Option<Verdict> {
     Some(Verdict::Rewritten { step, ranks, rewritten: Box::new(first.clone()), places })
 }
 
-/// The first origin; with it the ranks that parted in the same operator by themselves.
+/// The first origin, with the ranks that diverged in the same operator on their own.
 fn parts(step: u64, divergence: &Divergence) -> Verdict {
     let Some((_, finding)) = divergence.origins.first() else { return Verdict::Same };
     let ranks =

@@ -1,4 +1,4 @@
-//! The table behind an answer: msprobe's columns, its faults repaired, and what each verdict rests on.
+//! The table behind an answer: msprobe's columns without its errors, and the basis of each result.
 
 use std::borrow::Cow;
 
@@ -17,19 +17,19 @@ use super::name::OperatorName;
 use super::text::{of, share};
 use trainmon_distance::Distance;
 
-/// What a row says.
+/// The result of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// Nothing beyond rounding.
+    /// No difference beyond rounding.
     Pass,
-    /// It differs, and what went into the operator accounts for that; or it cannot be judged.
+    /// A difference that its inputs explain, or a value that is not comparable.
     Warning,
-    /// It differs, and nothing that went in accounts for it.
+    /// A difference that its inputs do not explain.
     Error,
 }
 
 impl Level {
-    /// The word for it in tables.
+    /// The word in tables.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -39,39 +39,39 @@ impl Level {
     }
 }
 
-/// One value's row.
+/// The row of a value.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// msprobe's cells up to `Requires_grad Consistent`, then the stack and the files' names where there are any.
+    /// msprobe's cells up to `Requires_grad Consistent`, then the stack and the file names, if any.
     pub shared: compat::Row,
-    /// By what it was matched; `None` if it was not.
+    /// How it was matched; `None` if it was not.
     pub how: Option<How>,
-    /// Its verdict.
+    /// The result.
     pub level: Level,
-    /// Why, in words; all that is to be said, not the first alone.
+    /// All reasons, as texts.
     pub notes: Vec<String>,
-    /// How far it is apart.
+    /// The difference.
     pub deviation: Deviation,
-    /// How far it may be.
+    /// The tolerance.
     pub bound: Option<Bound>,
 }
 
-/// A rank's table: the target's values in their order, then those the golden alone has.
+/// A rank's table: the target's values in order, then those of the baseline only.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// Its rows.
+    /// The rows.
     pub(crate) rows: Vec<Row>,
 }
 
-/// Columns behind msprobe's own.
+/// Columns after msprobe's own.
 const OWN: [&str; 5] = ["Match", "Difference", "Deviation", "Bound", "Bound Source"];
 
-/// Columns behind those where every element was compared: the difference's norm by the golden's, and how many units in the last
-/// place half of the elements, 99 % of them and all of them are apart at most.
+/// Columns after those if every element was compared: the relative L2 norm of the difference, and the units in the last place
+/// that half of the elements, 99 % of them and all of them stay within.
 const ELEMENTWISE: [&str; 4] = ["Relative L2", "ULP p50", "ULP p99", "ULP max"];
 
 impl Row {
-    /// Shows its cells in the order of the columns.
+    /// Passes its cells to `see` in the order of the columns.
     pub(crate) fn visit(&self, see: &mut dyn FnMut(&Cell)) {
         let shared = &self.shared;
         shared.measurements().for_each(&mut *see);
@@ -105,7 +105,7 @@ impl Row {
     }
 }
 
-/// What can be compared of two captures: the most both have.
+/// The mode of a comparison: the most that both captures have.
 pub(crate) fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
     let (one, other) = (&target.document, &golden.document);
     if one.task == Task::Tensor && other.task == Task::Tensor {
@@ -122,7 +122,7 @@ pub(crate) fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
     }
 }
 
-/// Builds the table out of matched values.
+/// Builds the table from matched values.
 pub(crate) fn table(
     sides: Sides<'_>,
     pairs: &[Pair],
@@ -143,7 +143,7 @@ pub(crate) fn table(
                 deviation: Deviation::NONE,
                 bound: None,
             },
-            None => one_sided(shared, "no value of this name in the golden"),
+            None => one_sided(shared, "no value of this name in the baseline"),
         });
     }
     judge_rows(&mut rows, sides, pairs, (judge, evidence));
@@ -176,12 +176,12 @@ fn one_sided(shared: compat::Row, note: &str) -> Row {
     Row { shared, how: None, level: Level::Warning, notes: vec![note.to_owned()], deviation, bound: None }
 }
 
-/// A value that the golden alone has: its half of the row is filled.
+/// The row of a value that only the baseline has: its half of the row is filled.
 fn golden_row(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Row {
-    one_sided(compat::Row::of_golden(golden, address, mode, has_stacks), "only the golden has this value")
+    one_sided(compat::Row::of_golden(golden, address, mode, has_stacks), "only the baseline has this value")
 }
 
-/// Operator by operator: what came out is judged by what went in.
+/// Sets the results, operator by operator: outputs by the differences of the inputs.
 fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, evidence): (Judge<'_>, &Evidence<'_>)) {
     let addresses: Vec<Pair> = pairs.iter().copied().filter(|pair| pair.target.is_some()).collect();
     let mut from = 0;
@@ -200,7 +200,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             let (item, twin) = sides.items(one, other);
             let is_unwritten = sides.is_unwritten(one, other);
             row.deviation = sides.deviation(one, other);
-            row.notes.extend(is_unwritten.then(|| "memory that nobody had written yet".to_owned()));
+            row.notes.extend(is_unwritten.then(|| "unwritten memory".to_owned()));
             row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
                 row.level = Level::Warning;
                 format!("only statistics were compared: {trouble}")
@@ -231,26 +231,23 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             }
             if row.level == Level::Pass && row.deviation.is_some() && evidence.is_affected(&operator.name) {
                 row.level = Level::Warning;
-                row.notes.push(format!(
-                    "{} behind the place where the runs part",
-                    describe(&row.deviation, "leaves with another")
-                ));
+                row.notes.push(format!("{} after the first divergence", describe(&row.deviation, "output")));
             }
         }
     }
 }
 
-/// What the answer names is an error in the table too, be it what an operator was given, or a call that one side lacks.
+/// Marks values that the answer names as errors: also inputs of an operator and one-sided calls.
 fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evidence: &Evidence<'_>) {
     if evidence.is_origin(side, address, item) {
         let stated = evidence.stated_bound(item).zip(row.bound);
         row.bound = stated.map(|(bound, usual)| Bound { bound, ..usual }).or(row.bound);
         row.level = Level::Error;
-        row.notes.push("here the runs part first".to_owned());
+        row.notes.push("first divergence".to_owned());
     }
 }
 
-/// How far an input may be apart of which the search says nothing.
+/// The tolerance of an input that the search does not mention.
 fn usual_input(deviation: &Deviation, spread: f64) -> Bound {
     match deviation.what {
         What::Argument => Bound { bound: 1e-6, source: Source::Exact },
@@ -258,14 +255,14 @@ fn usual_input(deviation: &Deviation, spread: f64) -> Bound {
     }
 }
 
-/// What the search does not take for the place where the runs part is no error, and what it says of it stands in the row.
+/// Marks a difference that the search excuses as a warning, with its reason.
 fn excuse_row(row: &mut Row, bound: Bound, excuse: Excuse) {
     row.bound = Some(bound);
     row.level = Level::Warning;
     row.notes.push(excuse.words().to_owned());
 }
 
-/// Up to the ceiling an input may have been apart before.
+/// An input may have differed before, up to the ceiling.
 fn judge_input(row: &mut Row, bound: Bound, ceiling: f64) {
     let is_argument = row.deviation.what == What::Argument;
     let bound = if is_argument { bound } else { Bound { bound: bound.bound.max(ceiling), ..bound } };
@@ -275,7 +272,7 @@ fn judge_input(row: &mut Row, bound: Bound, ceiling: f64) {
         return;
     }
     row.level = if row.deviation.what == What::Argument { Level::Error } else { Level::Warning };
-    row.notes.push(describe(&row.deviation, "arrives with another"));
+    row.notes.push(describe(&row.deviation, "input"));
 }
 
 fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
@@ -283,30 +280,30 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
     if row.deviation.relative > bound.bound {
         row.level = Level::Error;
         row.notes.push(format!(
-            "{}, bound {} ({})",
-            describe(&row.deviation, "leaves with another"),
+            "{}, tolerance {} ({})",
+            describe(&row.deviation, "output"),
             share(bound.bound),
             bound.source.words()
         ));
     } else if row.deviation.relative > ceiling {
         row.level = Level::Warning;
-        row.notes.push(format!("{}, as its inputs do", describe(&row.deviation, "leaves with another")));
+        row.notes.push(format!("{}, as its inputs do", describe(&row.deviation, "output")));
     } else {
         note_unseen(row);
     }
 }
 
-/// What is to be said of a value that is within its bound.
+/// Adds the notes of a value within its tolerance.
 fn note_unseen(row: &mut Row) {
     let note = match row.deviation.what {
         What::Unseen if matches!(row.how, Some(How::Fused | How::FusedInGroups)) => {
-            "put together out of parts, whose statistics and checksums do not give the whole's"
+            "joined from parts, whose statistics and checksums do not show the whole's"
         }
         What::Part => "a rank's part on one side, the whole on the other: not compared",
-        What::Unseen => "neither statistics nor a checksum to judge by",
+        What::Unseen => "not compared: neither statistics nor a checksum",
         // No loss of precision: the answer counts these values.
         What::Dtype => {
-            row.notes.push("in a finer dtype than in the golden".to_owned());
+            row.notes.push("in a finer dtype than in the baseline".to_owned());
             return;
         }
         _ => return,
@@ -315,13 +312,13 @@ fn note_unseen(row: &mut Row) {
     row.notes.push(note.to_owned());
 }
 
-fn describe(deviation: &Deviation, verb: &str) -> String {
+fn describe(deviation: &Deviation, side: &str) -> String {
     match deviation.what {
         What::Numbers => format!("differs by {}", of(deviation.relative, "its size")),
         What::Argument if deviation.relative.is_finite() => {
             format!("argument differs by {}", of(deviation.relative, "its size"))
         }
-        What::Presence => "is of another sort than in the golden".to_owned(),
-        what => format!("{verb} {}", what.word()),
+        What::Presence => "is of another kind than in the baseline".to_owned(),
+        what => format!("{side} differs in {}", what.word()),
     }
 }

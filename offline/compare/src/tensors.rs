@@ -1,4 +1,4 @@
-//! The tensors of a capture, where it has them.
+//! The tensors of a capture, if it has any.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use super::input::Capture;
 use super::item::Item;
 use trainmon_distance::{Distance, Quotient};
 
-/// A tensor of each side.
+/// The tensors of both sides.
 pub(crate) struct TensorPair {
     pub(crate) target: StoredTensor,
     pub(crate) golden: StoredTensor,
 }
 
-/// Reads both tensors of a pair; `None` if the captures name no file for one of them.
+/// Reads both tensors of a pair; `None` if a capture names no file for its tensor.
 ///
 /// # Errors
-/// Which file cannot be read, and why.
+/// The file that cannot be read, and the reason.
 pub(crate) fn read_pair(
     target: &Capture,
     golden: &Capture,
@@ -28,10 +28,10 @@ pub(crate) fn read_pair(
     Some(one.and_then(|target| Ok(TensorPair { target, golden: two? })))
 }
 
-/// A value's tensor; `None` if the capture names no file for it.
+/// Reads a value's tensor; `None` if the capture names no file for it.
 ///
 /// # Errors
-/// As for [`read_pair`], and if what was put together does not make one tensor.
+/// As for [`read_pair`], and if the parts of a joined tensor do not fit.
 pub(crate) fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String>> {
     if let Some((recipe, layout)) = capture.joined.recipe(item) {
         return Some(recipe.make(layout, |name| read_file(capture, name)));
@@ -39,14 +39,14 @@ pub(crate) fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTen
     Some(read_file(capture, item.tensor()?.data_name.as_deref()?))
 }
 
-/// The tensor of a file of a capture.
+/// Reads a tensor file of a capture.
 pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, String> {
-    // A name is that of a file in the capture's own directory: a path would lead anywhere.
+    // A name must be that of a file in the capture's own directory: a path could lead anywhere.
     if Path::new(name).file_name() != Some(name.as_ref()) {
-        return Err(format!("`{name}`: not a name inside dump_tensor_data"));
+        return Err(format!("`{name}` is not a file name in `dump_tensor_data`"));
     }
     let Some(directory) = capture.tensors.as_deref() else {
-        return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
+        return Err(format!("`{name}`: no `dump_tensor_data` next to the JSON file"));
     };
     let read = trainmon_tensor_files::open(&directory.join(name)).and_then(|file| {
         if let Some(note) = file.harmful_note() {
@@ -67,7 +67,7 @@ pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, S
 }
 
 impl TensorPair {
-    /// Whether both have the same sizes but for those of 1: these can be held against each other element by element.
+    /// Whether both have the same shape, except for sizes of 1, so that elements are comparable.
     pub(crate) fn is_comparable(&self) -> bool {
         let sizes = |tensor: &StoredTensor| -> Vec<i64> {
             tensor.shape().dims().iter().copied().filter(|&size| size != 1).collect()
@@ -75,12 +75,12 @@ impl TensorPair {
         sizes(&self.target) == sizes(&self.golden)
     }
 
-    /// Whether they are the same to the bit.
+    /// Whether both are bitwise equal.
     pub(crate) fn is_same(&self) -> bool {
         self.target.dtype() == self.golden.dtype() && self.target.bytes() == self.golden.bytes()
     }
 
-    /// Measures.
+    /// Measures the distance.
     pub(crate) fn distance(&self, quotient: Quotient) -> Distance {
         Distance::measure(&self.target, &self.golden, quotient)
     }

@@ -1,22 +1,24 @@
-//! Numbers in sentences.
+//! Numbers in text.
 
-/// A part of something as people say it: `6.4e-3`, `52 %`, `35 times`.
+/// A relative number as people write it: `0.64 %`, `52 %`, `35 times`; scientific below 0.001.
 pub(crate) fn share(relative: f64) -> String {
     match relative {
+        0.001..0.01 => format!("{:.2} %", relative * 100.0),
         0.01..0.1 => format!("{:.1} %", relative * 100.0),
         0.1..10.0 => format!("{:.0} %", relative * 100.0),
-        10.0..1e4 => format!("{relative:.0} times"),
+        10.0..1e6 => format!("{relative:.0} times"),
+        1e6.. if relative.is_finite() => format!("{relative:.1e} times"),
         _ => format!("{relative:.1e}"),
     }
 }
 
-/// [`share`] of what it is a part of.
+/// [`share`] with the quantity that it is relative to.
 pub(crate) fn of(relative: f64, whole: &str) -> String {
     let share = share(relative);
     if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
 }
 
-/// A factor with four digits and no zeros behind them: `2`, `0.3333`, `1.5`.
+/// A factor with four digits and without trailing zeros: `2`, `0.3333`, `1.5`.
 pub(crate) fn factor(number: f64) -> String {
     let places = (3 - number.abs().log10().floor() as i32).clamp(0, 12) as usize;
     let text = format!("{number:.places$}");
@@ -30,7 +32,7 @@ mod tests {
     #[test]
     fn parts_are_said_as_people_say_them() {
         let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
-        let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
+        let expected = ["0.64 % of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 times"];
         assert_eq!(shares, expected.map(|share| format!("{share} its size")));
         assert_eq!([2.0, 1.0 / 3.0, 1.5, -0.125, 65536.0].map(factor), ["2", "0.3333", "1.5", "-0.125", "65536"]);
     }

@@ -1,4 +1,4 @@
-//! How much two runs may differ before it counts: one file has all the numbers.
+//! The limits of rounding error, in one file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use serde::Deserialize;
 
 use super::name::OperatorName;
 
-/// The numbers that decide, with their defaults. `configs/compare.toml` is this as a file.
+/// The thresholds, with their defaults; `configs/compare.toml` has them as a file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Thresholds {
-    /// A sum of n terms in another order may be off by so many times √n units of round-off.
+    /// The error of a sum of n terms in another order, as a multiple of √n units of round-off.
     pub rounding_factor: f64,
-    /// What an operator's inputs are apart may grow by this factor in it.
+    /// The factor by which an operator may amplify the difference of its inputs.
     pub growth: f64,
-    /// The same for a module, which is several operators.
+    /// The same for a module, which has several operators.
     pub module_growth: f64,
-    /// No difference beyond this is put down to rounding alone. (Half the digits of float32 are gone.)
+    /// The largest difference that may count as rounding. (Half the digits of float32.)
     pub ceiling: f64,
-    /// A value may be so many times further apart than the golden runs are among themselves.
+    /// The tolerance of a value as a multiple of the variation between baselines.
     pub spread_factor: f64,
-    /// Operators that are not judged, by name without call number. What gives memory nobody has written yet never is.
+    /// Operators that are not compared, by name without call number. Unwritten memory is never compared.
     pub ignore: Vec<String>,
-    /// Bounds of single operators, by name without call number: a relative difference.
+    /// Tolerances of single operators, by name without call number: a relative difference.
     pub operators: BTreeMap<String, f64>,
 }
 
@@ -41,25 +41,25 @@ impl Default for Thresholds {
     }
 }
 
-/// A file of thresholds cannot be used.
+/// An error of a thresholds file.
 #[derive(Debug, thiserror::Error)]
 pub enum ThresholdsError {
-    /// The system refuses.
+    /// The file cannot be read.
     #[error("cannot read the thresholds `{}`", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// It is not TOML, or has other keys.
-    #[error("the thresholds `{}` cannot be understood", path.display())]
+    /// The file is not TOML, or has unknown keys.
+    #[error("the thresholds `{}` are malformed", path.display())]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    /// A number is not one that bounds anything.
-    #[error("the thresholds `{}`: `{key}`: expected a number from {least} on, found {found}", path.display())]
+    /// A number is out of range.
+    #[error("the thresholds `{}`: `{key}`: expected a number of at least {least}, found {found}", path.display())]
     OutOfRange { path: PathBuf, key: String, least: f64, found: f64 },
 }
 
 impl Thresholds {
-    /// Reads a file; keys it does not have keep their defaults.
+    /// Reads a file; missing keys keep their defaults.
     ///
     /// # Errors
-    /// It cannot be read, is not TOML of these keys, or a number in it is out of range.
+    /// The file cannot be read, is not TOML with these keys, or a number is out of range.
     pub fn read(path: &Path) -> Result<Self, ThresholdsError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ThresholdsError::Read { path: path.into(), source })?;
@@ -80,12 +80,12 @@ impl Thresholds {
         }
     }
 
-    /// Whether an operator's values are not judged.
+    /// Whether an operator's values are not compared.
     pub fn ignores(&self, name: OperatorName<'_>) -> bool {
         name.gives_unwritten_memory() || self.ignore.iter().any(|ignored| ignored == name.callee)
     }
 
-    /// The bound set for an operator.
+    /// The tolerance set for an operator.
     pub fn of_operator(&self, name: OperatorName<'_>) -> Option<f64> {
         self.operators.get(name.callee).copied()
     }

@@ -1,4 +1,4 @@
-//! Memory that an operator gave before anybody wrote there: what is in it says nothing of a run.
+//! Unwritten memory in results of operators: its content means nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::input::Capture;
 use super::item::Item;
 use super::name::{Direction, Hashes, OperatorName};
 
-/// Functions whose result lies in the memory of their first input.
+/// Functions whose result shares the memory of their first input.
 const VIEWS: [&str; 32] = [
     "__getitem__",
     "_unsafe_view",
@@ -45,21 +45,21 @@ const VIEWS: [&str; 32] = [
     "view_as",
 ];
 
-/// What two captures have in unwritten memory: a tensor of the target, and the golden's at the same place.
+/// The unwritten memory of two captures: a tensor of the target, and the baseline's at the same place.
 ///
-/// A tensor is known by its statistics, and both have to be those of one call that gave memory: a tensor of zeros that somebody
-/// computed is not left out because unwritten memory is often zero. Such memory may also hold what was freed before, in this step
-/// or in the last one: what another call gives, or was given before, is judged.
+/// A tensor is identified by its statistics, and both have to be those of one allocating call: a computed tensor of zeros is
+/// not excluded because unwritten memory is often zero. Such memory may also contain what was freed before, in this step or in
+/// the last one: tensors that another call returns, or received before, are compared.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    /// Whether a call of the target gives such memory at all.
+    /// Whether any call of the target allocates such memory.
     is_given: bool,
     pairs: HashSet<(Fingerprint, Fingerprint), Hashes>,
 }
 
 impl Unwritten {
-    /// Looks through the calls that both captures name alike, in the order of the target's. Where none gives memory that costs a look
-    /// at each name.
+    /// Collects such memory from the calls with equal names on both sides, in the target's order. Without allocating calls, it
+    /// costs a look at each name.
     pub(crate) fn of(target: &Capture, golden: &Capture) -> Self {
         let mut unwritten = Self { is_given: calls(target).next().is_some(), ..Self::default() };
         if !unwritten.is_given {
@@ -108,13 +108,12 @@ impl Unwritten {
     }
 }
 
-/// Whether a call gives a view of its first input.
+/// Whether a call returns a view of its first input.
 pub(crate) fn gives_view(name: OperatorName<'_>) -> bool {
     name.direction == Direction::Forward && VIEWS.contains(&name.operation())
 }
 
-/// The calls that give such memory, and those that may give a view of it; with whether they are of the first sort. None where
-/// no call gives any.
+/// The calls that allocate such memory (`true`), and those that may return a view of it. Empty if no call allocates any.
 fn calls(capture: &Capture) -> impl Iterator<Item = (&Operator, bool)> {
     let named = capture.document.operators.iter().filter_map(|one| Some((one, OperatorName::parse(&one.name)?)));
     let judged = named.map(|(operator, name)| (operator, name.gives_unwritten_memory(), gives_view(name)));
@@ -123,7 +122,7 @@ fn calls(capture: &Capture) -> impl Iterator<Item = (&Operator, bool)> {
     of_interest.skip_while(|(_, gives)| !gives)
 }
 
-/// The tensors of a section, each beside the golden's.
+/// The tensors of a section, paired with the baseline's.
 fn pairs(operator: &Operator, twin: &Operator, section: Section) -> impl Iterator<Item = (Fingerprint, Fingerprint)> {
     let values = operator.values.iter().filter(move |value| value.section == section);
     values.filter_map(|value| {
@@ -133,7 +132,7 @@ fn pairs(operator: &Operator, twin: &Operator, section: Section) -> impl Iterato
     })
 }
 
-/// A tensor without statistics is not known again.
+/// The fingerprint of a tensor; `None` without statistics.
 fn seen(tensor: &TensorFacts) -> Option<Fingerprint> {
     tensor.statistics[0].number().map(|_| Fingerprint::of(tensor))
 }

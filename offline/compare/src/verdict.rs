@@ -1,86 +1,87 @@
-//! What a comparison of captures can find.
+//! The results of a comparison of captures.
 
 use super::first::{Divergence, Finding, Rewritten};
 
-/// Where two runs part, if they do.
+/// Whether and where two runs diverge.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// Nothing that can be seen differs.
+    /// No visible difference.
     Same,
-    /// Differences are of the size of rounding: the first operator that has one, on which rank, in which step, and the largest.
+    /// Differences of the size of rounding.
     Rounding {
-        /// In which step.
+        /// The step of the first one.
         step: u64,
-        /// On which rank.
+        /// Its rank.
         rank: u64,
         /// The first operator that differs.
         operator: String,
         /// The largest difference of all.
         largest: f64,
     },
-    /// A part is computed otherwise on one side, with the same results; nothing else differs by more than rounding.
+    /// Rewritten code on one side with the same results; nothing else differs by more than rounding.
     Rewritten {
-        /// In which step first.
+        /// The first step with it.
         step: u64,
-        /// On which ranks.
+        /// The ranks with it.
         ranks: Vec<u64>,
-        /// Where, until where, and how far the results are apart.
+        /// Its first and last operator, and the difference of the results.
         rewritten: Box<Rewritten>,
-        /// In how many places of this step.
+        /// The number of places in this step.
         places: usize,
     },
-    /// No value differs by more than rounding, but one side made calls the other did not: the first of them.
+    /// No value differs by more than rounding, but the calls differ.
     OneSided {
-        /// In which step.
+        /// The step.
         step: u64,
-        /// On which ranks.
+        /// The ranks.
         ranks: Vec<u64>,
-        /// Where.
+        /// The first one-sided call.
         finding: Box<Finding>,
-        /// How many operators differ by rounding, and the largest difference.
+        /// The number of operators that differ by rounding, and the largest difference.
         rounding: (usize, f64),
     },
-    /// They part.
+    /// The runs diverge.
     Parts {
-        /// In which step.
+        /// The step.
         step: u64,
-        /// On which rank first, or on which ranks in the same operator.
+        /// The first rank, or all ranks that diverge in the same operator.
         ranks: Vec<u64>,
-        /// Where.
+        /// The place.
         finding: Box<Finding>,
     },
-    /// The captures hold nothing that could tell.
+    /// The captures have too little in common.
     CannotTell {
-        /// Why.
+        /// The reason.
         why: &'static str,
-        /// What to capture to know.
+        /// What to capture instead.
         capture: &'static str,
     },
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Where they part.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The step that has it, with all that its ranks say.
+    /// The search result of the step with the divergence, for all its ranks.
     pub divergence: Option<Divergence>,
-    /// Operators that were looked at on both sides.
+    /// The number of operators compared.
     pub compared: usize,
-    /// Of these, with neither statistics nor checksums.
+    /// Of these, the number with neither statistics nor checksums.
     pub unseen: usize,
-    /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
+    /// Values of which only the statistics were compared, because a tensor file cannot be read.
     pub unread: usize,
-    /// Values that the target has in a finer dtype, with numbers that agree.
+    /// Values with a finer dtype in the target, whose numbers agree.
     pub finer: usize,
-    /// Values that are a rank's part on one side and the whole on the other, as FSDP's parameters beside DDP's.
+    /// Values that are a rank's part on one side and whole on the other, as with FSDP beside DDP.
     pub parts: usize,
-    /// Operators of updates of which arguments alone were judged, since one side has parameters fused: which is whose nobody can tell.
+    /// Update operators of which only the arguments were compared: with fused parameters it is unknown which operator updates
+    /// which one.
     pub unjudged: usize,
-    /// Tensors of an optimizer that are apart by what it makes of rounding, of the first step that has any.
+    /// Optimizer tensors whose difference is attributed to rounding, in the first step that has any.
     pub unsure: Vec<String>,
-    /// Steps and ranks of one side alone.
+    /// Steps and ranks that only the target has.
     pub target_only: Vec<String>,
-    /// The same of the golden.
+    /// Steps and ranks that only the baseline has.
     pub golden_only: Vec<String>,
 }

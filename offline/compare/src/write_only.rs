@@ -1,11 +1,11 @@
-//! Inputs that an operator only writes into: what was in that memory before says nothing.
+//! Inputs that an operator only writes: the previous content of that memory means nothing.
 
 use trainmon_capture_files::{Document, Leaf, Operator, Section, Stacks, Value};
 
 use crate::name::{Direction, OperatorName};
 
-/// Marks what a capture's file does not say of itself: what operators give that allocate, what they only write into, and buffers that
-/// are known by the line that makes them.
+/// Marks unwritten memory that the file does not mark itself: results of allocating operators, inputs that are only written,
+/// and buffers identified by the line that makes them.
 pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
     for operator in &mut document.operators {
         let Some(name) = OperatorName::parse(&operator.name).filter(|name| name.direction == Direction::Forward) else {
@@ -26,7 +26,7 @@ pub(crate) fn mark_unwritten(document: &mut Document, stacks: &Stacks) {
     }
 }
 
-/// Whether an input is read: memory that is only written into tells nothing.
+/// Whether an input is read, not only written.
 pub(crate) fn is_read(name: OperatorName<'_>, place: &str) -> bool {
     !is_written_only(name, place) && !fills(name, place)
 }
@@ -35,14 +35,14 @@ fn is_written_only(name: OperatorName<'_>, place: &str) -> bool {
     is_receive_buffer(name, place) || is_overwritten(name, place)
 }
 
-/// Whether an operator gives the buffer of a gather of parameters, or a part of it, before anything was gathered: the lines of torch's
-/// FSDP2 that make it are known by their stacks.
+/// Whether an operator returns the buffer of a parameter all-gather, or a part of it, before the gather: identified by the
+/// lines of torch's FSDP2 in the stack.
 fn makes_gather_buffer(stacks: &Stacks, operator: &str) -> bool {
     let frame = stacks.of(operator).and_then(|frames| frames.first());
     frame.is_some_and(|frame| frame.contains("_fsdp_collectives.py") && frame.contains("in all_gather_copy_in"))
 }
 
-/// Communications that only write into an argument: their function, where that argument stands, and its keyword.
+/// Communications that only write an argument: function, position of that argument, and keyword.
 const RECEIVE_BUFFERS: [(&str, u8, &str); 13] = [
     ("_all_gather_base", 0, "output_tensor"),
     ("_reduce_scatter_base", 0, "output"),
@@ -59,7 +59,7 @@ const RECEIVE_BUFFERS: [(&str, u8, &str); 13] = [
     ("scatter", 0, "tensor"),
 ];
 
-/// Whether an operator adds a product to nothing: with `beta` 0 torch ignores what it would be added to, NaN included.
+/// Whether an operator adds a product to nothing: with `beta` 0, torch ignores the addend, NaN included.
 fn takes_no_addend(name: OperatorName<'_>, operator: &Operator) -> bool {
     let adds = matches!(name.operation().trim_end_matches('_'), "addbmm" | "addmm" | "addmv" | "addr" | "baddbmm");
     let is_beta = |value: &&Value| &*value.place == ".input.beta";
@@ -70,7 +70,7 @@ fn takes_no_addend(name: OperatorName<'_>, operator: &Operator) -> bool {
         .is_some_and(|value| matches!(&value.leaf, Leaf::Plain { value, .. } if value.number() == Some(0.0)))
 }
 
-/// Whether a communication only writes into an input: a tensor, or one of a list.
+/// Whether a communication only writes an input: a tensor, or one of a list.
 pub(crate) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
     let Some(argument) = place.strip_prefix(".input.").and_then(|place| place.split('.').next()) else { return false };
     name.is_communication()
@@ -79,7 +79,7 @@ pub(crate) fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
         })
 }
 
-/// Whether an operator writes all of its first input without reading it, or all of an `out`.
+/// Whether an operator overwrites all of its first input, or of an `out`, without reading it.
 fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
     let writes = [
         "bernoulli_",
@@ -97,7 +97,7 @@ fn is_overwritten(name: OperatorName<'_>, place: &str) -> bool {
     place == ".input.out" || (place == ".input.0" && writes.contains(&name.operation()))
 }
 
-/// Whether an operator fills what may be bad in its first input.
+/// Whether an operator replaces invalid elements of its first input.
 fn fills(name: OperatorName<'_>, place: &str) -> bool {
     place == ".input.0" && name.operation() == "masked_fill_"
 }

@@ -1,4 +1,4 @@
-//! One pass over a pair.
+//! One pass over a pair of tensors.
 
 use rayon::prelude::*;
 use trainmon_core::Dtype;
@@ -7,16 +7,16 @@ use trainmon_tensor_files::StoredTensor;
 use crate::quotient::Quotient;
 use crate::units::{ULP_BINS, ulp_bin};
 
-/// Elements looked at together: both buffers stay in the first cache.
+/// Elements per block: both buffers stay in the first-level cache.
 const CHUNK: usize = 2048;
-/// Chunks that a thread takes at a time. Their sums are added in order, so that any number of threads gives the same.
+/// Chunks per task of a thread. Their sums are added in order, so the result does not depend on the number of threads.
 const CHUNKS_PER_TASK: usize = 32;
 
-/// What one pass over a pair of tensors of the same number of elements gives. All sums in float64. Elements that are NaN or infinite
-/// on one side are in none of the sums but those that say so.
+/// The measures of one pass over two tensors with the same number of elements. All sums are in float64. Elements that are NaN
+/// or infinite on one side count only in the fields that name them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distance {
-    /// Elements.
+    /// The number of elements.
     pub count: usize,
     /// Σ a·b.
     pub product: f64,
@@ -28,7 +28,7 @@ pub struct Distance {
     pub difference_square: f64,
     /// The largest |a−b|.
     pub max_absolute: f64,
-    /// Its index, counted row by row.
+    /// The index of that element, in row-major order.
     pub max_absolute_at: usize,
     /// The largest |a−b| / |b|.
     pub max_relative: f64,
@@ -38,30 +38,30 @@ pub struct Distance {
     pub within_five_thousandths: usize,
     /// The largest |b|.
     pub golden_max: f64,
-    /// Elements that are apart, however little.
+    /// Elements that differ at all.
     pub differing: u64,
-    /// Of these, by more than one unit in the last place of the coarser dtype.
+    /// Elements that differ by more than one unit in the last place of the coarser dtype.
     pub beyond_unit: u64,
     /// Elements that are NaN or infinite on one side, or in different ways on both.
     pub odd: usize,
-    /// The first of them.
+    /// The index of the first of them.
     pub first_odd: Option<usize>,
-    /// Elements that are NaN or infinite on both sides: left out of all else, as zeros.
+    /// Elements that are NaN or infinite on both sides: zeros in all other fields.
     pub both_not_finite: usize,
-    /// NaN or infinite elements of the target, and of the golden.
+    /// NaN or infinite elements of the target and the baseline.
     pub not_finite: [u64; 2],
-    /// NaN elements of each.
+    /// NaN elements of the target and the baseline.
     pub nans: [u64; 2],
-    /// How many elements are apart by how many of the golden's units in the last place: 0, up to 1, 2, 4, … and beyond 2¹⁴.
+    /// A histogram of differences in units in the last place of the baseline: 0, up to 1, 2, 4, … and beyond 2¹⁴.
     pub ulps: [u64; ULP_BINS],
 }
 
-/// By what elements are judged.
+/// The precision of the compared dtypes.
 #[derive(Clone, Copy)]
 struct Units {
-    /// The golden dtype's unit round-off.
+    /// The unit round-off of the baseline's dtype.
     golden: f64,
-    /// The distance of neighbouring numbers of the coarser dtype around 1.
+    /// The distance of neighbouring numbers around 1 in the coarser dtype.
     spacing: f64,
     quotient: Quotient,
 }
@@ -76,7 +76,7 @@ impl Units {
 }
 
 impl Distance {
-    /// Measures, element after element. Zero elements give a distance of nothing. Cost: one read of both; nothing is allocated.
+    /// Measures two tensors element by element. Empty tensors have no distance. Cost: one read of both, no allocation.
     pub fn measure(target: &StoredTensor, golden: &StoredTensor, quotient: Quotient) -> Self {
         let count = golden.numbers().min(target.numbers());
         let mut distance = Self::nothing();
@@ -84,7 +84,7 @@ impl Distance {
         distance
     }
 
-    /// The same, with all cores. Sums may be apart from those of [`measure`](Self::measure) in their last bits.
+    /// Measures on all cores. Sums may differ from those of [`measure`](Self::measure) in their last bits.
     pub fn measure_on_all_cores(target: &StoredTensor, golden: &StoredTensor, quotient: Quotient) -> Self {
         const TASK: usize = CHUNK * CHUNKS_PER_TASK;
         let count = golden.numbers().min(target.numbers());
@@ -161,7 +161,7 @@ impl Distance {
     }
 
     fn add_not_finite(&mut self, a: f64, b: f64, at: usize) {
-        // An infinity and its opposite are told apart here; msprobe takes them for the same.
+        // An infinity differs from its opposite; msprobe treats them as equal.
         let is_same = (a.is_nan() && b.is_nan()) || a == b;
         if !is_same {
             self.odd += 1;
@@ -178,7 +178,7 @@ impl Distance {
         self.within_five_thousandths += 1;
     }
 
-    /// What two parts of a pair give together; the other one is behind this.
+    /// Adds the measures of the next part.
     fn plus(self, other: &Self) -> Self {
         let (max_absolute, max_absolute_at) = if other.max_absolute > self.max_absolute {
             (other.max_absolute, other.max_absolute_at)
@@ -208,23 +208,23 @@ impl Distance {
         }
     }
 
-    /// The largest difference and its index; infinite where an element is NaN or infinite on one side.
+    /// The largest difference and its index; infinite if an element is NaN or infinite on one side.
     pub fn largest(&self) -> (f64, usize) {
         self.first_odd.map_or((self.max_absolute, self.max_absolute_at), |at| (f64::INFINITY, at))
     }
 
-    /// The L2 norm of the difference; NaN or infinite where an element is so on one side.
+    /// The L2 norm of the difference; NaN or infinite if an element is, on one side.
     pub fn l2(&self) -> f64 {
         norm(self.difference_square, self.odd > 0, self.nans != [0, 0])
     }
 
-    /// The L2 norms of target and golden; NaN or infinite where an element is.
+    /// The L2 norms of target and baseline; NaN or infinite if an element is.
     pub fn norms(&self) -> [f64; 2] {
         let squares = [self.target_square, self.golden_square];
         std::array::from_fn(|side| norm(squares[side], self.not_finite[side] > 0, self.nans[side] > 0))
     }
 
-    /// The cosine of the angle between both; 1 for two zeros, `None` for one.
+    /// The cosine of the angle between both tensors; 1 for two zero tensors, `None` for one.
     pub fn cosine(&self) -> Option<f64> {
         let (a, b) = (self.target_square.sqrt(), self.golden_square.sqrt());
         match (a <= f64::EPSILON, b <= f64::EPSILON) {
@@ -234,7 +234,7 @@ impl Distance {
         }
     }
 
-    /// The L2 norm of the difference by that of the golden; 0 for none, infinite beside a golden of zeros.
+    /// The L2 norm of the difference relative to that of the baseline; 0 for no difference, infinite for a zero baseline.
     pub fn relative(&self) -> f64 {
         match (self.difference_square, self.golden_square) {
             (0.0, _) => 0.0,
@@ -243,7 +243,7 @@ impl Distance {
         }
     }
 
-    /// The smallest bound in units in the last place that holds for the share `quantile` of the elements.
+    /// The smallest limit, in units in the last place, that the share `quantile` of the elements stays within.
     pub fn ulp_quantile(&self, quantile: f64) -> f64 {
         let total: u64 = self.ulps.iter().sum();
         let mut seen = 0;

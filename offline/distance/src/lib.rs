@@ -1,4 +1,4 @@
-//! How far two tensors are apart, element by element, in one pass over both: for captures and for checkpoints.
+//! The distance of two tensors, element by element in one pass: for captures and checkpoints.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! How a difference is held against the size of what it differs from.
+//! How a difference relates to the size of the value.
 
-/// How relative differences are reckoned. Where the golden is 0 both sides are taken as larger by the type's epsilon.
+/// The precision of relative differences. If the baseline is 0, the epsilon of the type is added to both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quotient {
     /// In float32, as msprobe does for tensors of at most that precision.

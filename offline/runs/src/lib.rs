@@ -1,6 +1,6 @@
-//! Monitored runs: their files, recovered from a journal or read as they lie; two of them compared; the rows of
-//! several ranks as one model's; their values as TensorBoard's
-//! events, in Prometheus or over OpenTelemetry; what their alerts found, and what the rules find in them or in another tool's log.
+//! Monitored runs: reads their files, recovers them from a journal, compares two runs, merges the rows of several ranks into
+//! those of one model, exports values as TensorBoard events, to Prometheus or over OpenTelemetry, lists recorded alerts, and
+//! applies the rules to a run or another tool's log.
 
 #![forbid(unsafe_code)]
 

@@ -46,10 +46,10 @@ def test_accumulated_gradients_are_no_other_data_and_an_undivided_sum_has_its_fa
     said = run("grad_accum_compare_with_activations", tmp_path, sys.executable, "cmp_cases.py")
     answers = {part.split(" rc ")[0]: part for part in said.split("## ")[1:]}
     assert " rc 0 " in answers["ga_ok"], answers["ga_ok"]
-    assert "2 times the golden run's" in answers["ga_sum"] and "not divided by their number" in answers["ga_sum"]
+    assert "2 times the baseline's" in answers["ga_sum"] and "not divided by their number" in answers["ga_sum"]
     expected = {
-        "resumed_noopt": "the optimizer's state was not loaded",
-        "resumed_data": "the data of the golden run's step 0",
+        "resumed_noopt": "the optimizer's state was probably not loaded",
+        "resumed_data": "the data of the baseline's step 0",
         "resumed_untied": "is it tied to `e.weight`",
         "lr_twice": "stepped twice a step",
         "eval_left": "Is `model.train()` missing?",

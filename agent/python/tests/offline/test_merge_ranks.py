@@ -87,7 +87,7 @@ def test_torchs_ways_equal_one_process(output: Path, case: str, tmp_path: Path) 
 def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
     _, said = compared(output / case, output / "single")
     assert said["first"] is None, said["first"]
-    assert any("2 ranks" in note and "put together" in note for note in said["notes"]), said["notes"]
+    assert any("2 ranks" in note and "merged" in note for note in said["notes"]), said["notes"]
     (rank,) = said["ranks"]
     assert rank["values"] > 4 * 29 * 5 * 4
 
@@ -190,7 +190,7 @@ def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> Non
     status, said = compared(tmp_path / "shared/run", tmp_path / "whole/run")
     assert said["first"] is None, said["first"]
     assert (said["verdict"]["answer"], status) == ("cannot_tell", 1), "what was not compared is no agreement"
-    assert any("of a part that layout.json does not know" in warning for warning in said["warnings"]), said["warnings"]
+    assert any("of a part that `layout.json` does not list" in warning for warning in said["warnings"]), said["warnings"]
 
 
 def test_a_rank_whose_files_are_lost_is_told(output: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ LOOKS = {
     "second beta": (Training(), Training(optimizer={"betas": (0.9, 0.999)}), "second beta of the optimizer"),
     "first beta": (Training(), Training(optimizer={"betas": (0.8, 0.95)}), "first beta of the optimizer"),
     "groups": (Training(), Training(fault="groups"), "parameter groups"),
-    "scale": (Training(), Training(fault="scale", at=6), "1/4 of the golden run's once they are reduced"),
+    "scale": (Training(), Training(fault="scale", at=6), "1/4 of the baseline's after aggregation"),
     "eval": (
         Training(activations=True, dropout=True),
         Training(fault="eval", at=8, activations=True, dropout=True),
@@ -93,8 +93,8 @@ def test_what_a_divergence_looks_like_is_said_in_words(place: Path, case: str) -
 
 #: What is done otherwise when a training goes on, and what must be said.
 RESUMED = {
-    "no state": "the optimizer's state was not loaded",
-    "data anew": "the data of the golden run's step 0 in step 12",
+    "no state": "the optimizer's state was probably not loaded",
+    "data anew": "from step 12 on, the target has the data of the baseline's step 0",
     "untied": "is it tied to `e.weight`",
 }
 

@@ -71,7 +71,7 @@ def test_every_value_is_compared(both: tuple[Path, Path]) -> None:
     for one, other in ((twice, twice), (once, twice), (twice, once)):
         status, answer = compared(one, other)
         assert status == 0, answer
-        assert answer["verdict"]["sentence"].startswith("no divergence: all 944 values of steps 0 to 7")
+        assert answer["verdict"]["sentence"].startswith("No divergence: all 944 values of steps 0 to 7")
 
 
 def test_what_is_drawn_is_the_same(both: tuple[Path, Path], tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_a_row_that_is_missing_is_not_made_up(both: tuple[Path, Path], tmp_path:
     done = program("compare", str(tmp_path / "run0"), str(tmp_path / "run1"), "--json")
     assert done.returncode == 0, done.stdout
     sentence = json.loads(done.stdout)["verdict"]["sentence"]
-    assert sentence.startswith("no divergence: all 939 values of steps 0 to 7"), sentence
+    assert sentence.startswith("No divergence: all 939 values of steps 0 to 7"), sentence

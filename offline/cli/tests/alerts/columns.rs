@@ -8,7 +8,7 @@ fn a_column_that_is_named_goes_before_one_that_is_guessed() {
     let said = workspace.alerts(&["a.csv"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert!(said.err.contains("error: no rule applies to `a.csv`: they judge loss, gradient norm"), "{}", said.err);
-    assert!(said.err.contains("hint: name a column with --loss or --grad-norm: `n`, `ce`, `size`"), "{}", said.err);
+    assert!(said.err.contains("hint: name a column with `--loss` or `--grad-norm`: `n`, `ce`, `size`"), "{}", said.err);
     let (report, code) = workspace.json(&["a.csv", "--loss", "ce", "--grad-norm", "size", "--step", "n"]);
     assert_eq!((begun(&report), code), (pairs(&PLANTED), Some(1)));
     assert_eq!(report["log"]["columns"]["loss"]["is_guessed"], false);

@@ -56,7 +56,7 @@ fn replay_sends_a_log_with_times_and_refuses_one_without() {
     assert!(text.contains("trainmon_grad_norm") && text.contains("trainmon_alerts_total"), "{}", &text[..2000]);
     let said = workspace.run(&["replay", "a.csv", "--to", "prometheus", "-o", "new"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.err.contains("nothing in the run tells when step 1 was"), "{}", said.err);
+    assert!(said.err.contains("the run has no time for step 1"), "{}", said.err);
     let times = ["--start", "2026-11-20T16:00:00Z", "--step-seconds", "2"];
     let said = workspace.run(&[&["replay", "a.csv", "--to", "prometheus", "-o", "new"], &times[..]].concat());
     assert_eq!(said.code, Some(0), "{}", said.err);

@@ -18,8 +18,8 @@ fn a_run_of_ours_is_judged_on_every_rank() {
     let (report, code) = workspace.json(&["out", "--rank", "0"]);
     assert_eq!((begun(&report), code), (Vec::new(), Some(0)));
     let said = workspace.alerts(&["out", "--loss", "loss"]);
-    assert!(said.err.contains("error: columns are named, but `out` is a monitored run"), "{}", said.err);
-    assert!(said.err.contains("hint: leave --step, --loss, --grad-norm and --lr out"), "{}", said.err);
+    assert!(said.err.contains("error: `out` is a monitored run: its columns are known"), "{}", said.err);
+    assert!(said.err.contains("hint: omit `--step`, `--loss`, `--grad-norm` and `--lr`"), "{}", said.err);
     let said = workspace.alerts(&["out", "--rank", "7"]);
     assert!(said.err.contains("has no rank 7: found 0, 1"), "{}", said.err);
 }

@@ -176,9 +176,7 @@ fn a_huge_file_costs_no_memory() {
 fn a_place_that_cannot_be_written_is_told_before_anything_is_read() {
     let workspace = tempdir().unwrap();
     put(&workspace.path().join("file"), "in the way");
-    for (directory, words) in
-        [("file", "`file` is a file, expected a directory"), ("file/out", "cannot write `file/out`")]
-    {
+    for (directory, words) in [("file", "`file` is a file, not a directory"), ("file/out", "cannot write `file/out`")] {
         let said = trainmon(workspace.path(), &["compare", "not there", "either", "-o", directory]);
         assert_refused(&said, workspace.path(), &[words]);
     }
@@ -193,7 +191,7 @@ fn a_capture_and_a_monitored_run_are_told_apart() {
     let rows = "vpp_stage,name,step,min,max\n0,fc.weight,0,-1.0,1.0\n";
     put(&workspace.path().join("monitored/param_origin_0-0.csv"), rows);
     for (target, golden, said) in [
-        ("captured", "monitored", "`monitored` is a monitor's output, the other path is none"),
+        ("captured", "monitored", "`monitored` is a monitor's output, the other path is not"),
         ("monitored", "captured", "`captured` is not a monitored run: it contains dumps"),
     ] {
         let found = trainmon(workspace.path(), &["compare", target, golden]);

@@ -74,13 +74,13 @@ fn what_one_side_lacks_is_said_to_be_absent_there() {
     }
     let compare = |target: &str, golden: &str| trainmon(directory.path(), &["compare", target, golden]).out;
     for (target, golden, words) in [
-        ("lean", "whole", "absent in the target and 1e-05 in the golden"),
-        ("whole", "lean", "1e-05 in the target and absent in the golden"),
-        ("none", "whole", "None in the target and 1e-05 in the golden"),
-        ("whole", "none", "1e-05 in the target and None in the golden"),
+        ("lean", "whole", "absent (baseline: 1e-05)"),
+        ("whole", "lean", "1e-05 (baseline: absent)"),
+        ("none", "whole", "None (baseline: 1e-05)"),
+        ("whole", "none", "1e-05 (baseline: None)"),
     ] {
         let said = compare(target, golden);
-        assert!(said.contains(&format!("normalized_shape is {words}")), "{said}");
+        assert!(said.contains(&format!("`normalized_shape` is {words}")), "{said}");
     }
 }
 
@@ -96,7 +96,7 @@ fn fail_on_says_when_a_script_stops() {
     assert_eq!((code("eps", "error"), code("eps", "never")), (Some(1), Some(0)));
     assert_eq!((code("one_step", "error"), code("one_step", "warning")), (Some(0), Some(1)));
     let said = trainmon(directory.path(), &["compare", "one_step", "golden"]).out;
-    assert!(said.contains("the golden alone has them: step 1"), "{said}");
+    assert!(said.contains("only in the baseline: step 1"), "{said}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn thresholds_are_a_file_and_its_mistakes_are_named() {
     assert_eq!(misspelt.code, Some(2));
     assert!(misspelt.err.contains("grwth") && misspelt.err.contains("line 1"), "{}", misspelt.err);
     let negative = compare("growth = -1.0\n");
-    assert!(negative.err.contains("`growth`: expected a number from 1 on, found -1"), "{}", negative.err);
+    assert!(negative.err.contains("`growth`: expected a number of at least 1, found -1"), "{}", negative.err);
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn structures_are_compared_by_calls_and_modules() {
         let said = trainmon(directory.path(), &["compare", target, "golden", "-o", "out", "--fail-on", "warning"]);
         (said.code, said.out.lines().next().unwrap().to_owned())
     };
-    assert_eq!(compare("same"), (Some(0), "No divergence: 3 operators agree in all that was captured.".to_owned()));
-    let less = "No value differs, but the calls do: only the golden has Torch.relu.0.forward (step 0, rank 0).";
+    assert_eq!(compare("same"), (Some(0), "No divergence: 3 operators agree in every captured value".to_owned()));
+    let less = "No divergence, but the calls differ: only the baseline has `Torch.relu.0.forward` (step 0, rank 0)";
     assert_eq!(compare("less"), (Some(1), less.to_owned()));
-    let moved = "They diverge in step 0, rank 0, at Functional.linear.0.forward: it is called otherwise: the argument \
-                 parent is None, not Module.a.Linear.forward.0.";
+    let moved = "First divergence: step 0, rank 0, `Functional.linear.0.forward`: argument `parent` is None (baseline: \
+                 Module.a.Linear.forward.0)";
     assert_eq!(compare("moved"), (Some(1), moved.to_owned()));
 }
 
@@ -254,7 +254,7 @@ fn the_first_error_of_the_table_is_where_the_answer_says_that_they_part() {
     write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("weight"), 0, 0, &dump(1.1, 1e-5, 3.3));
     let said = trainmon(directory.path(), &["compare", "weight", "golden", "-o", "out", "--format", "csv"]);
-    assert!(said.out.contains("a parameter differs"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("The parameter differs"), "{}{}", said.out, said.err);
     let tables = files(&directory.path().join("out"));
     let mut table = csv::Reader::from_path(directory.path().join("out").join(&tables[0])).unwrap();
     let headers = table.headers().unwrap().clone();
@@ -262,7 +262,7 @@ fn the_first_error_of_the_table_is_where_the_answer_says_that_they_part() {
     let records: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
     let first = records.iter().find(|record| &record[column("Result")] == "error").unwrap();
     assert_eq!(&first[column("NPU Name")], "Functional.linear.0.forward.input.1");
-    assert!(first[column("Err_message")].contains("here the runs part first"), "{first:?}");
+    assert!(first[column("Err_message")].contains("first divergence"), "{first:?}");
 }
 
 #[test]

@@ -289,7 +289,7 @@ fn errors_of(case: &Path) -> (Option<i32>, Vec<String>, usize) {
     for file in files(out.path()) {
         let table = std::fs::read_to_string(&file).unwrap();
         tables += usize::from(table.contains("Bench Name"));
-        residues += table.lines().filter(|row| row.contains("all of it is rounding")).count();
+        residues += table.lines().filter(|row| row.contains("only rounding error")).count();
         let rows = table.lines().filter(|row| row.contains(",error,"));
         errors.extend(rows.map(|row| format!("{}: {row}", case.file_name().unwrap().display())));
     }
@@ -312,7 +312,7 @@ fn tables_of_parting_pairs_have_an_error_where_they_part_and_few_besides() {
             assert_eq!(errors, Vec::<String>::new());
             continue;
         }
-        let here = errors.iter().filter(|row| row.contains("here the runs part first")).count();
+        let here = errors.iter().filter(|row| row.contains("first divergence")).count();
         assert!(here > 0, "{}: {errors:#?}", case.display());
         counts.push(errors.len() - here);
     }

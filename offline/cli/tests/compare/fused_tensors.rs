@@ -305,7 +305,7 @@ fn checksums_of_parts_say_nothing_of_the_whole() {
         let is_input = name.ends_with("forward.input.0") || name.ends_with("forward.0.input.0");
         let is_told = matched != "fused" || is_input;
         assert_eq!(result, if is_told { "pass" } else { "warning" }, "{name} {message}");
-        assert_eq!(message.contains("put together out of parts"), !is_told, "{name} {message}");
+        assert_eq!(message.contains("joined from parts"), !is_told, "{name} {message}");
     }
     let (code, found) = answer(workspace.path(), "fused", "split");
     assert_eq!(

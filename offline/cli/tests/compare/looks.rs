@@ -46,8 +46,8 @@ fn causes_that_leave_a_mark_are_named() {
         ("mask", "Tensor.masked_fill.0.forward", "the masks differ"),
         ("labels", "Functional.cross_entropy.0.forward", "the labels differ"),
         ("order", "Functional.cross_entropy.0.forward", "rows of one are in another order"),
-        ("scale", "Functional.cross_entropy.0.backward", "it is 2 times the golden's throughout"),
-        ("state", "Tensor.lerp_.0.forward", "an optimizer's state that was not loaded"),
+        ("scale", "Functional.cross_entropy.0.backward", "2 times the baseline throughout"),
+        ("state", "Tensor.lerp_.0.forward", "an optimizer state that was not loaded"),
     ] {
         let (code, answer) = answer_of(&step(change), &golden);
         assert_eq!((code, answer["operator"].as_str()), (Some(1), Some(operator)), "{change}: {answer:#}");
@@ -62,7 +62,7 @@ fn a_call_of_an_optimizer_names_the_parameter_that_it_updates() {
     let (_, answer) = answer_of(&step("state"), &step(""));
     assert_eq!(answer["parameter"], "head.weight", "{answer:#}");
     assert!(
-        answer["sentence"].as_str().is_some_and(|said| said.contains("in the update of head.weight")),
+        answer["sentence"].as_str().is_some_and(|said| said.contains("in the update of `head.weight`")),
         "{answer:#}"
     );
 }

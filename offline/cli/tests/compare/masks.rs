@@ -27,5 +27,5 @@ fn another_mask_is_named_where_it_is_counted_and_where_not_nothing_is_said_of_ro
     let (code, answer) = answer_of(&fill(&mask(None), 0.75), &fill(&mask(None), 0.7));
     let details = answer["details"].to_string();
     assert_eq!((code, answer["kind"].as_str()), (Some(1), Some("operator")), "{answer:#}");
-    assert!(details.contains("input.1 is a tensor of bools") && !details.contains("rows"), "{details}");
+    assert!(details.contains("input.1` is a bool tensor") && !details.contains("rows"), "{details}");
 }

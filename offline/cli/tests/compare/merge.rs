@@ -151,7 +151,7 @@ fn what_compare_writes_of_several_ranks_merges_and_what_is_wrong_is_told() {
     put(&workspace.path().join("merge.yaml"), "apis: [a]");
     refused(&["in", "-config", "merge.yaml"], "`merge.yaml` is not YAML of the form");
     put(&workspace.path().join("in/compare_result_rank1_20000101000000.csv"), "NPU Name\n");
-    refused(&["in"], "are both of rank 1");
+    refused(&["in"], "have the same rank, 1");
     fs::remove_file(workspace.path().join("in/compare_result_rank1_20000101000000.csv")).unwrap();
     put(&workspace.path().join("in/compare_result_rank2_20000101000000.xlsx"), "no archive");
     refused(&["in"], "compare_result_rank2_20000101000000.xlsx`");

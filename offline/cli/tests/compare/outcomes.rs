@@ -154,7 +154,7 @@ fn what_a_step_does_not_show_is_no_part_of_it() {
 #[test]
 fn gradients_that_one_side_lacks_are_told_whatever_else_is_written_otherwise() {
     let (_, said) = judged(Step { has_gradient: false, ..TARGET }, GOLDEN);
-    assert!(said.contains("only the golden has Module.l.Linear.parameters_grad.0"), "{said}");
+    assert!(said.contains("only the baseline has `Module.l.Linear.parameters_grad.0`"), "{said}");
 }
 
 #[test]

@@ -142,8 +142,8 @@ fn the_report_says_what_is_printed_and_asks_nobody() {
     let page = std::fs::read_to_string(report).unwrap();
     assert_self_contained(&page);
     assert_eq!(unescaped(between(&page, "<h1>", "</h1>")), sentence);
-    assert!(sentence.starts_with("They diverge in "), "{sentence}");
-    for part in ["<h2>What differs there</h2>", "<h2>The chain</h2>", "<h2>How far values are apart</h2>"] {
+    assert!(sentence.starts_with("First divergence: "), "{sentence}");
+    for part in ["<h2>Differing values</h2>", "<h2>Chain</h2>", "<h2>Size of differences</h2>"] {
         assert!(page.contains(part), "{part}");
     }
     let data = data(&page);
@@ -226,7 +226,7 @@ fn frames_of_packages_are_folded_and_the_line_that_differs_is_marked() {
     assert_eq!(stacks.matches("<tr class=\"folded\">").count(), 1, "{stacks}");
     assert_eq!(stacks.matches("<mark>").count(), 2, "the own line, on both sides: {stacks}");
     assert!(stacks.contains("<td>File /home/me/train.py, line 30, in main</td>"), "{stacks}");
-    assert!(page.contains("The stacks differ in a line."));
+    assert!(page.contains("The stacks differ in 1 line."));
 }
 
 #[test]

@@ -44,13 +44,13 @@ fn the_answers_first_line_has_its_colour_on_a_terminal_and_none_in_a_pipe_or_wit
     dump(&workspace.path().join("a/dump.json"), 2.0);
     dump(&workspace.path().join("b/dump.json"), 3.0);
     let parting = shown(workspace.path(), &["compare", "b", "a"], &[]);
-    assert!(parting.starts_with(&format!("{RED}They diverge")), "{parting:?}");
+    assert!(parting.starts_with(&format!("{RED}First divergence: ")), "{parting:?}");
     let same = shown(workspace.path(), &["compare", "a", "a"], &[]);
     assert!(same.starts_with(&format!("{GREEN}No divergence")), "{same:?}");
     let plain = shown(workspace.path(), &["compare", "b", "a"], &[("NO_COLOR", "1")]);
-    assert!(plain.starts_with("They diverge") && !plain.contains('\u{1b}'), "{plain:?}");
+    assert!(plain.starts_with("First divergence: ") && !plain.contains('\u{1b}'), "{plain:?}");
     let piped = trainmon(workspace.path(), &["compare", "b", "a"]);
-    assert!(piped.out.starts_with("They diverge") && !piped.out.contains('\u{1b}'), "{piped:?}");
+    assert!(piped.out.starts_with("First divergence: ") && !piped.out.contains('\u{1b}'), "{piped:?}");
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn slips_get_the_sentence_that_mends_them() {
     dump(&workspace.path().join("a/dump.json"), 2.0);
     put(&workspace.path().join("file"), "text");
     let said = trainmon(workspace.path(), &["compare", "a", "a", "-o", "file"]);
-    let sentence = "error: `file` is a file, expected a directory for the tables\n\
-                    hint: name another path after -o: the directory is made if it is not there\n";
+    let sentence = "error: `file` is a file, not a directory\n\
+                    hint: pass a directory to `-o`; trainmon creates it if it does not exist\n";
     assert_eq!((said.code, &*said.err), (Some(2), sentence));
     let said = trainmon(workspace.path(), &["comapre", "a", "a"]);
     assert_eq!(said.code, Some(2));

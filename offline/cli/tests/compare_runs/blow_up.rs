@@ -10,8 +10,8 @@ fn trainings_that_blow_up_together_do_not_part_and_an_earlier_fault_is_found() {
         let (found, code) = workspace.json(&[target, "blow_up"]);
         let (answer, sentence) = (&found["verdict"]["answer"], found["verdict"]["sentence"].as_str());
         let expected = format!(
-            "cannot tell {steps}, since the training itself blows up: in both runs gradients are 23 times as large at step 11 \
-             as at first; no divergence beyond noise before"
+            "Cannot tell {steps}: the training itself blows up (in both runs gradients are 23 times as large at step 11 \
+             as at first); no divergence beyond noise before"
         );
         assert_eq!((answer, sentence, code), (&"cannot_tell".into(), Some(expected.as_str()), Some(1)), "{found:#}");
         assert!(found["parted"].as_array().is_some_and(Vec::is_empty), "{found:#}");

@@ -11,13 +11,13 @@ fn steps_in_common_are_compared_and_the_others_told() {
     workspace.make("golden", &exact);
     workspace.make("later", &Made { first: 25, ..exact });
     let said = workspace.compare(&["later", "golden"]);
-    assert!(said.out.starts_with("no divergence: all 720 values of steps 25 to 39 are equal"), "{}", said.out);
-    assert!(said.out.contains("25 steps that only the target has (it has steps 25 to 64)"), "{}", said.out);
+    assert!(said.out.starts_with("No divergence: all 720 values of steps 25 to 39 are equal"), "{}", said.out);
+    assert!(said.out.contains("25 steps only in the target (its steps: 25 to 64)"), "{}", said.out);
     assert_eq!(said.code, Some(0));
     assert_eq!(workspace.compare(&["later", "golden", "--fail-on", "warning"]).code, Some(1));
     workspace.make("apart", &Made { first: 100, ..exact });
     let said = workspace.compare(&["apart", "golden"]);
-    let expected = "cannot tell: no step in common: the target has 100 to 139, the golden run 0 to 39\n";
+    let expected = "Cannot tell: no step in common (target: 100 to 139, baseline: 0 to 39)\n";
     assert!(said.out.starts_with(expected), "{}", said.out);
     assert_eq!(said.code, Some(1));
 }
@@ -36,7 +36,7 @@ fn nan_on_one_side_is_a_divergence_and_on_both_is_none() {
     assert_eq!(workspace.first("good", &["good"]), no_divergence());
     assert_eq!(workspace.first("bad", &["good"]), part(1, "grad_reduced", "a"));
     let said = workspace.compare(&["bad", "good"]);
-    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm NaN against 2.5\n"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm NaN (baseline 2.5)\n"), "{}", said.out);
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn ranks_are_paired_by_number_and_the_unpaired_named() {
         workspace.write(&format!("{path}/grad_reduced_0-0.csv"), &row(value));
     }
     let said = workspace.compare(&["target", "golden"]);
-    assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 against 2.5"), "{}", said.out);
-    assert!(said.out.contains("note: ranks that only the golden run has: 2\n"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 (baseline 2.5)"), "{}", said.out);
+    assert!(said.out.contains("note: ranks only in the baseline: 2\n"), "{}", said.out);
     workspace.write("golden/Nov20_17-00-00-rank1-00000000/grad_reduced_0-0.csv", &row("1.25"));
     // Of several runs of a rank the newest is taken, by the time in its name, and that is said.
     let said = workspace.compare(&["target", "golden"]);
     assert_eq!(said.err, "`golden` holds 2 runs: comparing the newest, Nov20_17-00-00-rank1-00000000\n");
-    assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 against 1.25,"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 (baseline 1.25),"), "{}", said.out);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
     workspace.write("out/never/rank_0/control.json", "{}");
     let said = workspace.compare(&["out", "out/train"]);
     assert_eq!(said.err, "`out` holds 3 runs: comparing the newest, train-2\n");
-    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 against 1.51235"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 (baseline 1.512)"), "{}", said.out);
     let (found, _) = workspace.json(&["out", "out/train"]);
     assert_eq!(found["newest"], serde_json::json!([{"directory": "out", "runs": 3, "taken": "out/train-2"}]));
     assert_eq!(found["ranks"][1]["target"], "out/train-2/rank_1");
@@ -106,8 +106,8 @@ fn tensors_of_one_side_and_other_shapes_are_told() {
         &of("0,x,0,1.5123456789012345,[2],torch.float32\n0,old,0,1.5123456789012345,[2],torch.float32\n"),
     );
     let said = workspace.compare(&["a", "b"]);
-    assert!(said.out.contains("grad_reduced that only the target has: `new`"), "{}", said.out);
-    assert!(said.out.contains("grad_reduced that only the golden run has: `old`"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced only in the target: `new`"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced only in the baseline: `old`"), "{}", said.out);
     assert_eq!(said.code, Some(0));
     workspace
         .write(&format!("c/{RUN}/grad_reduced_0-0.csv"), &of("0,x,0,1.5123456789012345,\"[1, 2]\",torch.float32\n"));
@@ -134,7 +134,7 @@ fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
             "stopped",
             "golden",
             vec![
-                "rank 0: 80 rows of grad_reduced are missing in the target, in steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
+                "rank 0: 80 rows of grad_reduced missing in the target, steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
                  `layers.2.weight`, `layers.3.weight`, `layers.4.weight` and 3 more",
             ],
         ),
@@ -142,17 +142,14 @@ fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
             "golden",
             "stopped",
             vec![
-                "rank 0: 80 rows of grad_reduced are missing in the golden run, in steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
+                "rank 0: 80 rows of grad_reduced missing in the baseline, steps 30 to 39: `layers.0.weight`, `layers.1.weight`, \
                  `layers.2.weight`, `layers.3.weight`, `layers.4.weight` and 3 more",
             ],
         ),
         (
             "other",
             "golden",
-            vec![
-                "rank 0: min of grad_reduced is measured in the target only",
-                "rank 0: max of grad_reduced is measured in the golden run only",
-            ],
+            vec!["rank 0: min of grad_reduced only in the target", "rank 0: max of grad_reduced only in the baseline"],
         ),
     ] {
         let (found, code) = workspace.json(&[target, golden, "--fail-on", "warning"]);

@@ -16,9 +16,9 @@ pub enum Cell {
     Word(&'static str),
     /// A number as the dump has it.
     Number(Plain),
-    /// A text: that of a number.
+    /// The text of a number.
     Printed(f64),
-    /// A text: that of a number, and a per cent sign.
+    /// The text of a number with a per cent sign.
     Percent(f64),
     /// A boolean.
     Bool(bool),
@@ -26,21 +26,21 @@ pub enum Cell {
     Texts(Arc<Texts>),
 }
 
-/// A list of texts that many cells may share: a call stack, say.
+/// A list of texts that many cells may share, such as a call stack.
 #[derive(Debug)]
 pub struct Texts {
     texts: Box<[Box<str>]>,
-    /// As Python prints it: rendered once, a stack of twenty frames is the longest text of a row by far.
+    /// The text as Python prints it, rendered once: a stack of twenty frames is by far the longest text of a row.
     rendered: OnceLock<String>,
 }
 
 impl Texts {
-    /// A list of these.
+    /// Creates a list.
     pub fn new(texts: impl IntoIterator<Item = Box<str>>) -> Arc<Self> {
         Arc::new(Self { texts: texts.into_iter().collect(), rendered: OnceLock::new() })
     }
 
-    /// Its texts.
+    /// The texts.
     pub fn texts(&self) -> &[Box<str>] {
         &self.texts
     }
@@ -57,10 +57,10 @@ impl PartialEq for Texts {
 }
 
 impl Cell {
-    /// Not there.
+    /// An absent value.
     pub const NONE: Self = Self::Word("N/A");
 
-    /// The text in a CSV file. A number that is infinite gets a blank in front there, NaN is `Nan`.
+    /// The text in a CSV file, where infinite numbers start with a blank and NaN is `Nan`.
     pub fn csv(&self) -> Cow<'_, str> {
         match self {
             Self::Number(Plain::Float(value)) if value.is_nan() => "Nan".into(),
@@ -69,7 +69,7 @@ impl Cell {
         }
     }
 
-    /// The text it is, without what files add.
+    /// The text without the additions of files.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => (&**text).into(),
@@ -82,7 +82,7 @@ impl Cell {
         }
     }
 
-    /// Shows [`Self::csv`]. A number needs no memory of its own: it is put into `room`.
+    /// Passes [`Self::csv`] to `see`; formats numbers into `room` without an allocation.
     pub(crate) fn with_csv<R>(&self, room: &mut String, see: impl FnOnce(&str) -> R) -> R {
         match self {
             Self::Number(Plain::Float(value)) if !value.is_finite() => see(&self.csv()),
@@ -90,7 +90,7 @@ impl Cell {
         }
     }
 
-    /// Shows [`Self::text`] in the same way.
+    /// Passes [`Self::text`] to `see` in the same way.
     pub(crate) fn with_text<R>(&self, room: &mut String, see: impl FnOnce(&str) -> R) -> R {
         room.clear();
         match self {
@@ -105,7 +105,7 @@ impl Cell {
         see(room)
     }
 
-    /// Whether nothing is there.
+    /// Whether the value is absent.
     pub fn is_none(&self) -> bool {
         matches!(self, Self::Word("N/A"))
     }

@@ -1,6 +1,6 @@
 //! msprobe's columns.
 
-/// What of the tensors is compared.
+/// What is compared of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Max, min, mean and norm.

@@ -49,6 +49,6 @@ fn decimals_of(value: f64, places: i32) -> f64 {
 
 fn decimals(value: f64, places: i32) -> Cell {
     let rounded = decimals_of(value, places);
-    // Large numbers lose nothing by staying as they are.
+    // Large numbers lose nothing if they are not rounded.
     Cell::Number(Plain::Float(if rounded.is_finite() { rounded } else { value }))
 }

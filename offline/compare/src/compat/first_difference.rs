@@ -1,5 +1,5 @@
-//! msprobe's search for the first difference (`-da`), and the files it leaves. It takes an operator for different if an output's
-//! statistic is off by more than half of itself; where that is wrong, [`first`](crate::first) is right.
+//! msprobe's search for the first difference (`-da`), and its files. It treats an operator as different if a statistic of an
+//! output differs by more than half; [`first`](crate::first) is right where this is wrong.
 
 use trainmon_capture_files::{Json, Plain, Section};
 
@@ -16,7 +16,7 @@ const RELATIVE: std::ops::Range<usize> = 4..8;
 const ALLOWED: f64 = 0.5;
 const IGNORED: [&str; 3] = ["Torch.empty", "Torch.fill", "Tensor.__setitem__"];
 
-/// A rank's operators and which of them differ.
+/// A rank's operators, and which of them differ.
 #[derive(Debug)]
 pub struct RankDifferences {
     /// The rank.
@@ -32,7 +32,7 @@ struct Judged {
     stack: Option<Vec<Box<str>>>,
 }
 
-/// Judges a rank's table: of statistics also where tensors were captured, or of checksums.
+/// Judges a rank's table: by statistics, even if tensors were captured, or by checksums.
 pub fn differences(rank: u64, table: Table, target: &Capture) -> (RankDifferences, Json) {
     let mode = table.mode;
     let headers = table.headers;
@@ -68,7 +68,7 @@ fn is_different(row: &Row, mode: Mode) -> bool {
     }
 }
 
-/// The state of a random generator, which a fused attention gives out.
+/// Whether a row is the state of a random generator, which a fused attention returns.
 fn is_seed(row: &Row) -> bool {
     let name = row.basic[0].text();
     name.contains("npu_fusion_attention") && (name.ends_with(".output.4") || name.ends_with(".output.5"))
@@ -105,11 +105,11 @@ fn state(section: Section) -> &'static str {
     }
 }
 
-/// msprobe's answer over all ranks; `None` if it finds nothing, where it writes no file.
+/// msprobe's answer for all ranks; `None` if it finds nothing and writes no file.
 ///
-/// Before the first communication every rank's first differing operator counts. If there is none, the communication that comes
-/// first (by its number on its rank) and has a difference in itself or in what ran since the one before; else the first
-/// difference after the last communication.
+/// Before the first communication, the first differing operator of every rank counts. If there is none, it is the first
+/// communication (by its number on its rank) that differs itself or after the preceding one; else the first difference after
+/// the last communication.
 pub fn analyze(ranks: &[RankDifferences]) -> Option<Json> {
     let operators = ranks.iter().map(|rank| (rank.rank, &rank.operators[..]));
     let mut found =
@@ -122,8 +122,8 @@ pub fn analyze(ranks: &[RankDifferences]) -> Option<Json> {
     (!ranks.is_empty()).then_some(Json::Object(ranks))
 }
 
-/// The operators that msprobe's search stops at, by rank: the first of each rank that is one, in the first part of the run between
-/// communications in which any rank has one.
+/// The operators at which msprobe's search stops, by rank: the first of each rank, in the first section between communications
+/// in which any rank has one.
 pub(crate) fn search<'a, R: Copy, T>(
     ranks: impl Iterator<Item = (R, &'a [T])>,
     name: impl Fn(&T) -> &str,
@@ -145,7 +145,7 @@ fn is_ignored(name: &str) -> bool {
     OperatorName::parse(name).is_some_and(|name| IGNORED.contains(&name.callee))
 }
 
-/// What ran before the first communication; then each communication with what ran before the next.
+/// The operators before the first communication; then each communication with the operators up to the next.
 fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &str) -> Vec<&[T]> {
     let is_communication =
         |operator: &T| OperatorName::parse(name(operator)).is_some_and(|name| name.is_communication());

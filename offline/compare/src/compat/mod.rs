@@ -1,7 +1,7 @@
-//! msprobe's own tables, cell for cell: its columns, formulas, texts and verdicts.
+//! msprobe's own tables, cell for cell: its columns, formulas, texts and results.
 //!
-//! Where its answer is wrong the default table is right; this room is for scripts that read the old one.
-//! `docs/compare.md` lists what differs between the two and why.
+//! The default table is right where this one is wrong; this module is for scripts that read msprobe's tables. `docs/compare.md`
+//! lists the differences and their reasons.
 
 mod cell;
 mod columns;

@@ -5,32 +5,32 @@ use trainmon_capture_files::Section;
 use super::cell::Cell;
 use trainmon_distance::Distance;
 
-/// One value's row.
+/// The row of a value.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The target's operator, by index; the golden's, if it alone has the value.
+    /// The index of the target's operator; the baseline's, if only it has the value.
     pub operator: u32,
-    /// Whether the value goes in or comes out.
+    /// Whether the value is an input or an output.
     pub section: Section,
     /// Names, dtypes, shapes and `requires_grad`, the target's first in each pair.
     pub basic: [Cell; 8],
-    /// What the mode measures: eight differences, six distances or two checksums.
+    /// The measures of the mode: eight differences, six distances or two checksums.
     pub measured: Vec<Cell>,
-    /// Max, min, mean and norm, four of each side; none between checksums.
+    /// Max, min, mean and norm of each side; empty for checksums.
     pub statistics: Vec<Cell>,
-    /// Whether both or neither takes part in differentiation.
+    /// Whether `requires_grad` is equal on both sides.
     pub is_requires_grad_consistent: bool,
-    /// The rules' messages.
+    /// The messages of the rules.
     pub messages: Vec<&'static str>,
-    /// The stack, with an operator's first value.
+    /// The stack, at an operator's first value.
     pub stack: Option<Cell>,
-    /// The two files.
+    /// The names of the two files.
     pub data_names: Option<Cell>,
-    /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair.
+    /// For a send or receive in a batch: its kind and the other rank, the target's first in each pair.
     pub peers: Option<Box<[Cell; 4]>>,
-    /// What was measured between both tensors.
+    /// The measured distance of both tensors.
     pub distance: Option<Box<Distance>>,
-    /// Why a tensor could not be read.
+    /// The reason why a tensor could not be read.
     pub trouble: Option<String>,
 }
 
@@ -47,14 +47,14 @@ impl Row {
         }
     }
 
-    /// Its cells in the order of the columns.
+    /// The cells in the order of the columns.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::with_capacity(32);
         self.visit(&mut |cell| cells.push(cell.clone()));
         cells
     }
 
-    /// Shows its cells in the order of the columns.
+    /// Passes the cells to `see` in the order of the columns.
     pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
         self.measurements().for_each(&mut *see);
         see(&Cell::Bool(self.is_requires_grad_consistent));
@@ -68,7 +68,7 @@ impl Row {
         self.stack.iter().chain(&self.data_names).for_each(see);
     }
 
-    /// The cells before the verdict.
+    /// The cells before the result.
     pub fn measurements(&self) -> impl Iterator<Item = &Cell> {
         self.basic.iter().chain(&self.measured).chain(&self.statistics)
     }

@@ -4,7 +4,7 @@ use trainmon_capture_files::Plain;
 
 use super::cell::Cell;
 
-/// One statistic's difference and relative difference, as texts.
+/// The difference and relative difference of a statistic, as texts.
 pub(super) fn difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
     if target.is_none() || golden.is_none() {
         return [Cell::NONE, Cell::NONE];
@@ -22,7 +22,7 @@ pub(super) fn difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
     }
 }
 
-/// Whether both have the same text: NaN has one, either zero its own.
+/// Whether both have the same text; NaN has one, each zero its own.
 fn is_same(target: &Cell, golden: &Cell) -> bool {
     match (target, golden) {
         (Cell::Number(Plain::Float(a)), Cell::Number(Plain::Float(b))) => {

@@ -21,16 +21,16 @@ use crate::python;
 /// A rank's table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What was compared.
+    /// The mode of the comparison.
     pub mode: Mode,
-    /// Its columns.
+    /// The columns.
     pub headers: Vec<&'static str>,
-    /// Its rows: the target's values in their order.
+    /// The rows: the target's values in order.
     pub rows: Vec<Row>,
 }
 
 impl Row {
-    /// A value that only the golden has, its half of the cells filled. msprobe leaves such values out.
+    /// The row of a value that only the baseline has, its half of the cells filled. msprobe omits such values.
     pub fn of_golden(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Self {
         let mut row = Self { operator: address.operator, ..row(golden.at(address), None, mode, None) };
         for pair in row.basic.chunks_exact_mut(2) {
@@ -50,7 +50,7 @@ impl Row {
     }
 }
 
-/// Builds the table out of matched values. What only the golden has is not in it, as in msprobe's.
+/// Builds the table from matched values. Values that only the baseline has are omitted, as in msprobe's.
 pub fn table(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Table {
     let (target, golden) = (sides.target, sides.golden);
     let make = |pair: &Pair| -> Option<Row> {
@@ -72,7 +72,7 @@ pub fn table(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Table 
     Table { mode, headers: headers(mode, target.has_stacks), rows }
 }
 
-/// The first value of an operator has its stack; operators called from one place share it.
+/// Adds the stack to the first value of each operator; operators called from one place share it.
 fn add_stacks(rows: &mut [Row], target: &Capture) {
     let mut shared: HashMap<*const Box<str>, Arc<Texts>> = HashMap::new();
     for rows in rows.chunk_by_mut(|one, next| one.operator == next.operator) {
@@ -87,7 +87,7 @@ fn add_stacks(rows: &mut [Row], target: &Capture) {
     }
 }
 
-/// Values whose dtypes are of different families are not compared; any two of the half and single floats are.
+/// Whether two values are comparable: dtypes of different families are not, except for any two half and single floats.
 fn passes(target: Item<'_>, golden: Item<'_>) -> bool {
     let (target, golden) = (dtype(target), dtype(golden));
     let (target, golden) = (target.text(), golden.text());
@@ -161,7 +161,7 @@ fn peers(item: Item<'_>, other: Option<Item<'_>>) -> Option<Box<[Cell; 4]>> {
     Some(Box::new([operation, golden_operation, rank, golden_rank]))
 }
 
-/// Between tensors a value that has a file is called after it.
+/// The name of a value; with tensors, that of its file, if it has one.
 fn name(item: Item<'_>, mode: Mode) -> Box<str> {
     let file = item.tensor().and_then(|tensor| tensor.data_name.as_deref()).filter(|_| mode == Mode::Tensor);
     match file.and_then(|file| file.rsplit_once('.')) {
@@ -170,7 +170,7 @@ fn name(item: Item<'_>, mode: Mode) -> Box<str> {
     }
 }
 
-/// An argument that names a rank is shown by its type, unlike other integers.
+/// Whether an argument is a rank, which is shown by its type, unlike other integers.
 fn is_rank(item: Item<'_>) -> bool {
     let place = item.value.place.rsplit('.').next().unwrap_or("");
     matches!(place, "src" | "dst" | "group_src" | "group_dst")
@@ -253,7 +253,7 @@ fn digest(item: Item<'_>) -> Cell {
     }
 }
 
-/// What msprobe calls MD5.
+/// The checksum that msprobe calls MD5.
 fn crc32(text: &str) -> Box<str> {
     format!("{:08x}", crc32fast::hash(text.as_bytes())).into()
 }

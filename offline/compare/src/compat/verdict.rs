@@ -10,7 +10,7 @@ use crate::name::OperatorName;
 
 const INF_NAN: &str = "error: There is nan/inf/-inf in the maximum or minimum value of NPU.";
 const RELATIVE: &str = "error: The NormRelativeErr of output is greater than 0.5.";
-/// The text says 0.6; the rule is 0.1.
+/// The text has 0.6; the rule is 0.1.
 const THOUSANDTH: &str = "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6.";
 const REQUIRES_GRAD: &str = "error: The Required_Grad of NPU and Bench are inconsistent";
 const PARAMETERS: &str = "error: The scalar parameters of NPU and Bench are inconsistent.";
@@ -21,7 +21,7 @@ const SHAPE: &str = "error: The shape of NPU and Bench are inconsistent.";
 const TEN_TIMES: &str = "warning: The norm relative error of output is 10 times that of input.";
 const COSINE: &str = "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1";
 
-/// What these give is uninitialised or not computed.
+/// Functions whose results are uninitialised or not computed.
 const IGNORED: [&str; 9] = [
     "empty",
     "empty_like",
@@ -33,7 +33,7 @@ const IGNORED: [&str; 9] = [
     "new_empty",
     "empty_strided",
 ];
-/// What goes into these is a buffer to be written.
+/// Functions whose input is a buffer to write into.
 const INPUT_IGNORED: [&str; 4] = ["_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"];
 
 /// Columns of [`Row::measured`].
@@ -55,7 +55,7 @@ pub(super) fn judge(rows: &mut [Row], target: &Capture, mode: Mode) {
     }
 }
 
-/// Gradients of parameters are judged value by value only.
+/// Whether a section is an output; parameter gradients are only judged value by value.
 fn is_output(section: Section) -> bool {
     matches!(section, Section::Output | Section::Saved)
 }
@@ -124,12 +124,12 @@ fn is_scalar_different(row: &Row) -> bool {
         && row.statistics.first().map(Cell::text) != row.statistics.get(4).map(Cell::text)
 }
 
-/// What the rules that look at a whole operator need.
+/// The values for rules about a whole operator.
 struct Across {
     mode: Mode,
-    /// Largest relative difference of a norm among what went in; smallest share of close elements between tensors.
+    /// The largest relative difference of a norm among the inputs; with tensors, the smallest share of close elements.
     input: f64,
-    /// The same of what came out.
+    /// The same for the outputs.
     output: f64,
     input_cosine: f64,
     output_cosine: f64,

@@ -1,4 +1,4 @@
-//! Whether results of code that was written otherwise agree.
+//! Whether results of rewritten code agree.
 
 use trainmon_capture_files::{Leaf, Operator, Plain};
 use trainmon_noise::SINGLE;
@@ -14,27 +14,26 @@ use crate::judge::coarse;
 use crate::name::OperatorName;
 use crate::rounding::coarsest;
 
-/// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
+/// The difference up to which results agree for certain: float32 rounding. (Not enough for half precision.)
 pub(super) const SURE: f64 = 1.5e-5;
 
-/// Max and min of half precision agree if they are apart by no more units of round-off: one for each operator that the other code
-/// has more of, about.
+/// The tolerance of max and min in half precision, in units of round-off: about one for each additional operator.
 const UNITS_OF_ELEMENTS: f64 = 4.0;
 
-/// Norm and mean of n elements that round by themselves are apart by a unit / √n (1σ); by so many of them at most.
+/// The tolerance of norm and mean in units / √n, for n elements that round independently (1σ).
 const UNITS_OF_AVERAGES: f64 = 8.0;
 
-/// Elements that round together, as those that one rounded factor is in, have a norm and a mean that are apart by a part of a unit
-/// (0.36 were measured of a GELU written out).
+/// The part of a unit by which norm and mean differ if all elements round together, as with a common rounded factor (0.36 was
+/// measured for a GELU written out).
 const UNITS_OF_BIAS: f64 = 0.5;
 
-/// Results that are apart by no more units are the same that are wrong by a little, and no others.
+/// The difference in units of round-off up to which results are the same but slightly wrong.
 const UNITS_OF_A_FAULT: f64 = 16.0;
 
 impl<'c> Bounds<'_, 'c> {
-    /// How far results of code that was written otherwise may be apart.
+    /// The tolerance for results of rewritten code.
     pub(super) fn results_agree_to(&self, operator: &Operator) -> f64 {
-        // An update is no sum that another code could round otherwise.
+        // An update is not a sum that other code could round differently.
         if self.is_update(OperatorName::parse(&operator.name)) {
             return coarse(operator);
         }
@@ -43,13 +42,13 @@ impl<'c> Bounds<'_, 'c> {
         self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
     }
 
-    /// Whether a value, which comes of such code, agrees.
+    /// Whether a value that results from such code agrees.
     pub(super) fn agrees(&self, operator: &Operator, value: &Compared<'_>) -> bool {
         value.deviation.relative <= self.results_agree_to(operator) && are_near(value)
     }
 
-    /// Whether a call is made otherwise and gives the same all the same: with another switch, the tensors that both sides give agree. A
-    /// number, as an epsilon, may matter more another time.
+    /// Whether a call has another switch but the same results: the tensors of both sides agree. A number, such as an epsilon,
+    /// may matter at another time.
     pub(super) fn is_called_otherwise(&self, call: &Call<'c>) -> bool {
         let is_switch =
             |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value, .. } if matches!(value, Plain::Bool(_)));
@@ -70,8 +69,8 @@ impl<'c> Bounds<'_, 'c> {
             && given.all(|output| output.deviation.relative <= bound.max(output.spread))
     }
 
-    /// Whether a forward call is given what a call of one side alone gave, and that is nearly right, but by more than half precision
-    /// accounts for.
+    /// Whether a forward call receives the result of a one-sided call that is nearly right, but differs by more than half
+    /// precision explains.
     pub(super) fn is_nearly_given(&self, call: &Call<'_>, input: &Compared<'_>) -> bool {
         let is_forward = call.is_forward() && self.learnt.gradient.is_none();
         let most = input.item.tensor().map_or(0.0, |tensor| UNITS_OF_A_FAULT * unit(tensor));
@@ -83,9 +82,9 @@ impl<'c> Bounds<'_, 'c> {
     }
 }
 
-/// Whether statistics of half precision are apart by no more than its rounding makes of them. Others are judged as a whole.
+/// Whether statistics differ by no more than half-precision rounding. Other dtypes are judged as a whole.
 ///
-/// Elements round by a unit, their norm and mean by far less: what is two units too large in all elements is no rounding.
+/// Elements round by a unit, their norm and mean by far less: two units in all elements are not rounding.
 fn are_near(value: &Compared<'_>) -> bool {
     let twin = value.twin.and_then(|twin| twin.tensor());
     let Some((one, other)) = value.item.tensor().zip(twin).filter(|_| value.deviation.what == What::Numbers) else {
@@ -106,8 +105,8 @@ fn are_near(value: &Compared<'_>) -> bool {
             && is_near(3, of_averages * norm))
 }
 
-/// By how much two numbers are apart that are the same but for having been rounded to half precision themselves, as msprobe's statistics
-/// are; 0 if they were not.
+/// The difference of two numbers caused by rounding the numbers themselves to half precision, as msprobe does with statistics;
+/// 0 if they were not rounded.
 fn spacing(numbers: [f64; 2], unit: f64) -> f64 {
     let of = |number: f64| {
         let spacing = 2.0 * unit * number.abs().log2().floor().exp2();
@@ -117,7 +116,7 @@ fn spacing(numbers: [f64; 2], unit: f64) -> f64 {
     one.zip(other).map_or(0.0, |(one, other)| one.max(other))
 }
 
-/// Whether a call differs in the running statistics it is given: it updates them, and only an evaluation shows them.
+/// Whether a call differs in its running statistics: it updates them, and only an evaluation uses them.
 pub(super) fn keeps_statistics(call: &Call<'_>) -> bool {
     let is_norm = call
         .name
@@ -127,7 +126,7 @@ pub(super) fn keeps_statistics(call: &Call<'_>) -> bool {
     is_norm && call.inputs.iter().any(is_statistic)
 }
 
-/// Whether a tensor is another by more than other code makes of it.
+/// Whether a tensor differs by more than rewritten code explains.
 pub(super) fn is_another_tensor(value: &Compared<'_>) -> bool {
     value.item.tensor().is_some() && (value.deviation.what != What::Numbers || value.deviation.relative > SURE)
 }

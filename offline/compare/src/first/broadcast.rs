@@ -1,5 +1,5 @@
-//! Running statistics of a normalisation that one side gives all ranks alike, as `DistributedDataParallel` does with buffers, and the other
-//! keeps for each rank.
+//! Running statistics of a normalisation that one side broadcasts to all ranks, as `DistributedDataParallel` does with buffers,
+//! and the other side keeps per rank.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::item::{Address, Item};
 use crate::matching::Alignment;
 use crate::name::{Direction, Hashes, OperatorName};
 
-/// Where a normalisation that is training has the mean and the variance that it keeps: what it gives does not depend on them.
+/// The running mean and variance of a normalisation in training: its result does not depend on them.
 const KEPT: [&str; 2] = [".input.1", ".input.2"];
 
-/// Values of a rank other than the first that are the first rank's on one side, and the rank's own on the other.
+/// The values of later ranks that equal the first rank's on one side and are the rank's own on the other.
 pub(super) fn broadcast(sides: Sides<'_>, aligned: &Alignment, first: Sides<'_>) -> HashSet<Address, Hashes> {
     let mut found = HashSet::default();
     for &(one, other) in &aligned.operators {

@@ -1,4 +1,4 @@
-//! An operator of both sides, its values beside their counterparts.
+//! An operator of both sides, with its values paired.
 
 use trainmon_capture_files::Operator;
 
@@ -8,11 +8,11 @@ use crate::evaluation::Sides;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 
-/// What is looked at in one go.
+/// The values of one operator on both sides.
 pub(super) struct Call<'c> {
-    /// Its place in the order of execution.
+    /// The place in the order of execution.
     pub(super) place: usize,
-    /// Its index in the target and in the golden.
+    /// The index in the target and in the baseline.
     pub(super) at: (u32, u32),
     pub(super) operator: &'c Operator,
     pub(super) golden: &'c Operator,
@@ -27,12 +27,12 @@ impl<'c> Call<'c> {
         Self::with(comparer, place, at, comparer.compare(at.0, at.1))
     }
 
-    /// The same behind the place where the runs part, or may: no tensor is read that a table does not need.
+    /// Compares every value after the divergence or a candidate: reads only tensors that a table needs.
     pub(super) fn behind(comparer: Comparer<'c>, place: usize, at: (u32, u32)) -> Self {
         Self::with(comparer, place, at, comparer.compare_behind(at.0, at.1))
     }
 
-    /// Every operator that both sides have, from a place on.
+    /// All operators that both sides have, from a place on.
     pub(super) fn all_behind(comparer: Comparer<'c>, first: usize) -> impl Iterator<Item = Self> {
         let places = comparer.aligned.operators.iter().enumerate().skip(first);
         places.filter_map(move |(place, &(one, other))| Some(Self::behind(comparer, place, one.zip(other)?)))
@@ -44,28 +44,28 @@ impl<'c> Call<'c> {
         Self { place, at, operator, golden, name: OperatorName::parse(&operator.name), inputs, outputs }
     }
 
-    /// Whether it is fused on one side.
+    /// Whether one side has it fused.
     pub(super) fn is_joined(&self, comparer: Comparer<'c>) -> bool {
         let Sides { target, golden, .. } = comparer.sides;
         target.joined.operator(&self.operator.name).is_some() || golden.joined.operator(&self.golden.name).is_some()
     }
 
-    /// What goes in, and then what comes out.
+    /// The inputs, then the outputs.
     pub(super) fn values(&self) -> impl Iterator<Item = &Compared<'c>> + Clone {
         self.inputs.iter().chain(&self.outputs)
     }
 
-    /// The values that are apart at all.
+    /// The values that differ at all.
     pub(super) fn differing(&self) -> impl Iterator<Item = &Compared<'c>> + Clone {
         self.values().filter(|value| value.deviation.is_some())
     }
 
-    /// Whether what a forward call gives is another, and not by so little that what follows would hide it.
+    /// Whether a forward call returns clearly different values, so that later operators would not hide the difference.
     pub(super) fn has_effect(&self) -> bool {
         self.is_forward() && self.outputs.iter().any(|output| output.deviation.relative > EFFECT)
     }
 
-    /// Whether it is given tensors that are others, and not by so little that what follows would hide it: then it may be another call.
+    /// Whether it receives clearly different tensors: then it may be another call.
     pub(super) fn is_given_others(&self) -> bool {
         self.inputs.iter().any(|input| input.item.tensor().is_some() && input.deviation.relative > EFFECT)
     }
@@ -79,10 +79,10 @@ impl<'c> Call<'c> {
     }
 }
 
-/// Results that are apart by more are others, whatever rounds.
+/// The difference from which on results count as different despite all rounding.
 const EFFECT: f64 = 0.1;
 
-/// By what both sides of a value are known again.
+/// The fingerprints of a value on both sides.
 pub(super) fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
     let items = [Some(value.item), value.twin];
     items.into_iter().flatten().filter_map(|item| item.tensor()).map(Fingerprint::of).collect()

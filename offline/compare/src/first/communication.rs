@@ -1,5 +1,5 @@
-//! Which operator of one rank met which of another: collectives by function, group and order, sends and receives by both ends and
-//! order. One pass over every rank.
+//! Pairs communication operators of different ranks: collectives by function, group and order, sends and receives by both ends
+//! and order. One pass over each rank.
 
 use std::collections::HashMap;
 
@@ -8,25 +8,25 @@ use trainmon_capture_files::{Leaf, Operator, Plain, Section};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
-/// A place where ranks met.
+/// A communication in which ranks met.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Rendezvous {
-    /// Function, group, how many of the same came before.
+    /// Function, group, and number of earlier ones.
     Collective(String, String, u32),
-    /// From, to, how many came before between the two.
+    /// Sender, receiver, and number of earlier ones between the two.
     Transfer(u64, u64, u32),
 }
 
-/// Who met where.
+/// The communications of a step and their participants.
 #[derive(Debug, Default)]
 pub(crate) struct Communication {
-    /// Rank and operator index (of the target) of every participant.
+    /// The rank and operator index (in the target) of each participant.
     meetings: HashMap<Rendezvous, Vec<(u64, u32)>>,
     of: HashMap<(u64, u32), Vec<Rendezvous>>,
 }
 
 impl Communication {
-    /// Reads the target captures of a step, one of every rank.
+    /// Collects them from the target captures of a step, one per rank.
     pub(crate) fn of<'c>(ranks: impl IntoIterator<Item = (u64, &'c Capture)>) -> Self {
         let mut communication = Self::default();
         for (rank, capture) in ranks {
@@ -63,19 +63,19 @@ impl Communication {
         self.of.insert((rank, operator), meetings);
     }
 
-    /// Whether an operator is one in which ranks met.
+    /// Whether an operator is a communication.
     pub(crate) fn is_meeting(&self, rank: u64, operator: u32) -> bool {
         self.of.contains_key(&(rank, operator))
     }
 
-    /// The other ranks an operator met, and with which of theirs.
+    /// The other participants of an operator's communications: ranks and operator indexes.
     pub(crate) fn others(&self, rank: u64, operator: u32) -> Vec<(u64, u32)> {
         let meetings = self.of.get(&(rank, operator)).into_iter().flatten();
         let all = meetings.filter_map(|meeting| self.meetings.get(meeting)).flatten();
         all.copied().filter(|&(other, _)| other != rank).collect()
     }
 
-    /// How many operators before `operator` on a rank met others: the time that ranks have in common.
+    /// The number of communications before `operator` on a rank: the common time of the ranks.
     pub(crate) fn time(&self, rank: u64, operator: u32) -> usize {
         self.of.keys().filter(|&&(other, index)| other == rank && index < operator).count()
     }
@@ -89,7 +89,7 @@ fn group(operator: &Operator) -> String {
     groups.into_iter().next().unwrap_or_default()
 }
 
-/// Sender and receiver of each transfer an operator makes; none in a collective.
+/// Sender and receiver of each transfer of an operator; empty for a collective.
 fn ends(operator: &Operator, function: &str, rank: u64) -> Vec<(u64, u64)> {
     let inputs = || operator.values.iter().filter(|value| value.section == Section::Input);
     let number = |place: &str| {

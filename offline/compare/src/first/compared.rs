@@ -14,13 +14,13 @@ use crate::judge::Judge;
 use crate::matching::Alignment;
 use crate::name::Hashes;
 
-/// What an operator's values are compared with.
+/// The inputs of comparing an operator's values.
 #[derive(Clone, Copy)]
 pub(super) struct Comparer<'c> {
     pub(super) sides: Sides<'c>,
     pub(super) aligned: &'c Alignment,
     pub(super) judge: Judge<'c>,
-    /// Values that one side gives all ranks alike.
+    /// Values that one side broadcasts to all ranks.
     pub(super) broadcast: &'c HashSet<Address, Hashes>,
 }
 
@@ -40,17 +40,17 @@ impl<'c> Comparer<'c> {
         target.map(|index| self.operator(index)).or_else(|| golden.map(|index| self.golden(index)))
     }
 
-    /// What a call of one side alone gave.
+    /// The fingerprints of a one-sided call's results.
     pub(super) fn given(self, parted: &Finding) -> Vec<Fingerprint> {
         self.of_one_side([parted.target, parted.golden]).into_iter().flat_map(results).map(Fingerprint::of).collect()
     }
 
-    /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
+    /// Compares all values of an operator, in the target's order; a value that one side lacks counts as a difference.
     pub(super) fn compare(self, one: u32, other: u32) -> Vec<Compared<'c>> {
         self.compare_by(one, other, |at, twin| self.pair(at, twin))
     }
 
-    /// The same behind the place where the runs part, or may: no tensor is read that a table does not need.
+    /// Compares values after the divergence or a candidate: reads only tensors that a table needs.
     pub(super) fn compare_behind(self, one: u32, other: u32) -> Vec<Compared<'c>> {
         self.compare_by(one, other, |at, twin| self.paired(at, twin, self.sides.deviation_behind(at, twin), false))
     }
@@ -99,7 +99,7 @@ impl<'c> Comparer<'c> {
     }
 }
 
-/// Whether a result, or a parameter it comes of, has a checksum on one side only.
+/// Whether a result, or the parameter behind it, has a checksum on one side only.
 pub(super) fn lacks_a_digest(compared: &Compared<'_>) -> bool {
     let has =
         |item: Item<'_>| item.tensor().is_some_and(|tensor| tensor.digest.as_ref().is_some_and(|it| !it.is_null()));

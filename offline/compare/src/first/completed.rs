@@ -1,12 +1,12 @@
-//! The order in which operators have all of their values.
+//! The order in which operators complete.
 
 use std::collections::HashMap;
 
 use super::compared::Comparer;
 use crate::name::{Direction, OperatorName};
 
-/// The places of operators, ordered so. A capture lists the gradients of a module's parameters where the first of them comes; the last of
-/// them comes right before the module's own backward is over, and what ran in between may be why it differs.
+/// The places of operators in that order. A capture lists the parameter gradients of a module at the first of them; the last
+/// one follows right before the module's backward ends, and the operators in between may explain its difference.
 pub(super) fn as_completed(comparer: Comparer<'_>) -> Vec<usize> {
     let modules: Vec<Option<(Direction, &str)>> = comparer
         .aligned
@@ -17,7 +17,7 @@ pub(super) fn as_completed(comparer: Comparer<'_>) -> Vec<usize> {
             (!name.is_operator).then_some((name.direction, name.callee))
         })
         .collect();
-    // Backwards, so that what comes next is known: by module, where its backward is over, unless another forward begins before.
+    // Backwards, to know what follows: by module, where its backward ends, unless another forward begins earlier.
     let mut ends: HashMap<&str, usize> = HashMap::new();
     let mut moved: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut is_moved = vec![false; modules.len()];

@@ -1,4 +1,4 @@
-//! What a walk over a rank's operators can find.
+//! The findings of a walk over a rank's operators.
 
 use std::collections::HashMap;
 
@@ -10,77 +10,77 @@ use crate::judge::Bound;
 use crate::location::Location;
 use crate::python;
 
-/// What kind of place a finding is.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Its inputs agree, its outputs do not.
+    /// The inputs agree, the outputs do not.
     Operator,
-    /// It was called with another argument.
+    /// The call has another argument.
     Argument,
-    /// A parameter it uses differs, though nothing before did.
+    /// A parameter differs, although nothing before it does.
     Parameter,
-    /// It is the first to see data that nobody before it produced, and the data differs.
+    /// It is the first to receive data that no operator produced, and the data differ.
     Data,
-    /// Its input differs from what was produced before it: something that was not captured ran in between.
+    /// Its input differs from what was produced before: code that was not captured ran in between.
     Between,
-    /// Only the target ran it.
+    /// Only the target has it.
     TargetOnly,
-    /// Only the golden ran it.
+    /// Only the baseline has it.
     GoldenOnly,
 }
 
-/// A value that differs at a finding.
+/// A differing value of a finding.
 #[derive(Clone, Debug)]
 pub struct Suspect {
-    /// Its name in the target; in the golden where the target has none.
+    /// Its name in the target, or in the baseline if the target lacks it.
     pub name: String,
-    /// On which side of the operator it is.
+    /// The section of the operator that it belongs to.
     pub section: Section,
-    /// By how much.
+    /// The difference.
     pub deviation: Deviation,
-    /// How much was allowed.
+    /// The tolerance.
     pub bound: f64,
-    /// What stands in the target and in the golden, where a few words say it.
+    /// The values of target and baseline, if they fit into a few words.
     pub words: Option<[String; 2]>,
 }
 
-/// The first operator of a rank that nothing before it explains.
+/// The first operator of a rank that no earlier difference explains.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What kind of place.
+    /// The kind.
     pub kind: Kind,
-    /// The operator's name; the target's where it has it.
+    /// The operator's name; the target's if it has the operator.
     pub operator: String,
-    /// Its place in the order of execution.
+    /// The place in the order of execution.
     pub place: usize,
-    /// Where it is in the target.
+    /// The index in the target.
     pub target: Option<u32>,
-    /// Where it is in the golden.
+    /// The index in the baseline.
     pub golden: Option<u32>,
-    /// What differs there, the leading one first.
+    /// The differing values, the leading one first.
     pub suspects: Vec<Suspect>,
-    /// The largest difference among its inputs.
+    /// The largest difference among the inputs.
     pub input: f64,
-    /// Where in the model and in its code; of origins and of what is computed otherwise.
+    /// The place in the model and its code; for origins and rewritten code.
     pub location: Location,
-    /// Whether neither side has checksums: then a permutation of what goes in is not seen.
+    /// Whether neither side has checksums, so that permuted inputs are not visible.
     pub has_no_digests: bool,
-    /// Whether both sides were captured at the level that shows most.
+    /// Whether both sides were captured at the most detailed level.
     pub is_of_all_operators: bool,
-    /// A tensor of bools that it is given and of which statistics tell only whether any is true.
+    /// A bool input whose statistics show only whether any element is true.
     pub untold_mask: Option<String>,
-    /// The golden's call of the same that has the data which the target has here, if the target has this one's there.
+    /// The baseline's call of the same function that has the target's data, if the two are exchanged.
     pub permuted: Option<String>,
-    /// What it looks like, where it leaves a mark of its own.
+    /// The pattern of the difference, if it has one.
     pub looks_like: Option<String>,
-    /// The parameter whose update it is part of, where that is known.
+    /// The parameter that it updates, if known.
     pub parameter: Option<String>,
-    /// Whether it is a call that one side lacks, made after the gradients: part of an update.
+    /// Whether it is a one-sided call after the gradients: part of an update.
     pub is_update: bool,
 }
 
 impl Finding {
-    /// One of which nothing is known yet but where it is.
+    /// A finding of which only the place is known.
     pub(super) fn at(kind: Kind, operator: String, place: usize, [target, golden]: [Option<u32>; 2]) -> Self {
         Self {
             kind,
@@ -102,128 +102,128 @@ impl Finding {
     }
 }
 
-/// What makes an operator a finding, before it is known to be one.
+/// The properties that may make an operator a finding.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) kind: Kind,
-    /// What differs, the leading one first.
+    /// The differing values, the leading one first.
     pub(super) suspects: Vec<Suspect>,
-    /// The largest difference among its inputs.
+    /// The largest difference among the inputs.
     pub(super) input: f64,
 }
 
-/// A part of a rank's operators that one side computes otherwise, with results that agree.
+/// Rewritten code: a part of a rank's operators that one side computes differently, with results that agree.
 #[derive(Clone, Debug)]
 pub struct Rewritten {
-    /// Where it begins.
+    /// The first operator.
     pub finding: Finding,
-    /// The operator at which both sides are together again.
+    /// The operator at which both sides continue together.
     pub until: String,
-    /// How far the results are apart.
+    /// The difference of the results.
     pub apart: f64,
-    /// The places it takes, from its first call of one side alone on.
+    /// The places that it covers, from its first one-sided call on.
     pub places: std::ops::RangeInclusive<usize>,
 }
 
-/// What a walk over a rank found.
+/// The result of a walk over a rank.
 #[derive(Clone, Debug, Default)]
 pub struct Walked {
     /// The first unexplained difference.
     pub finding: Option<Finding>,
-    /// The first difference of the size of rounding, and its operator.
+    /// The first difference of the size of rounding, and the operator.
     pub first_rounding: Option<(String, f64)>,
-    /// Operators that differ at all, of those that were looked at on both sides before the runs part.
+    /// The number of operators that differ at all, among those compared before the divergence.
     pub differing: usize,
     /// The first of them, by place and name.
     pub first_differing: Option<(usize, String)>,
-    /// The first result that differs and is all rounding.
+    /// The first differing result that is only rounding.
     pub first_residue: Option<String>,
-    /// The largest difference put down to rounding.
+    /// The largest difference attributed to rounding.
     pub largest_rounding: f64,
-    /// Operators that were looked at on both sides.
+    /// The number of operators compared.
     pub compared: usize,
-    /// Operators with neither statistics nor checksums.
+    /// The number of operators with neither statistics nor checksums.
     pub unseen: usize,
-    /// Operators of an update of which arguments alone were judged.
+    /// Update operators of which only the arguments were compared.
     pub unjudged: usize,
-    /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
+    /// Values with equal statistics, of which at least one tensor cannot be read.
     pub unread: usize,
-    /// Values in a finer dtype than the golden's whose numbers agree.
+    /// Values in a finer dtype than the baseline's, whose numbers agree.
     pub finer: usize,
-    /// Values that are a rank's part on one side and the whole on the other: they were not compared.
+    /// Values that are a rank's part on one side and whole on the other, not compared.
     pub parts: usize,
-    /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
+    /// Whether checksums differ after a fused operator without checksums, so that the size of the difference is unknown.
     pub is_untold: bool,
-    /// Operators that differ after the finding, in order: how it spreads.
+    /// Operators that differ after the finding, in order.
     pub spread: Vec<String>,
-    /// Calls of one side alone that were passed on the way, in order.
+    /// One-sided calls before the finding, in order.
     pub one_sided: Vec<OneSidedCall>,
-    /// What is computed otherwise, with the same results.
+    /// Rewritten code with the same results.
     pub rewritten: Vec<Rewritten>,
-    /// Tensors of an optimizer that are apart by what it makes of rounding: they are no finding, and a further golden run would tell.
+    /// Optimizer tensors whose difference may be amplified rounding; another baseline would decide.
     pub unsure: Vec<String>,
-    /// What was judged of values that differ, by their place in the target: as far as the finding, or to the end.
+    /// The tolerances of differing values, by their place in the target: up to the finding, or to the end.
     pub(crate) judged: HashMap<Address, Judged>,
 }
 
 /// A call that one side lacks.
 #[derive(Clone, Debug)]
 pub struct OneSidedCall {
-    /// Its name.
+    /// The name.
     pub operator: String,
-    /// Its place in the order of execution.
+    /// The place in the order of execution.
     pub place: usize,
-    /// Whether it is the target's.
+    /// Whether the target has it.
     pub is_target: bool,
 }
 
-/// What the search allows a value that differs, and found to be no place where the runs part. Tables say the same.
+/// The search's tolerance for a differing value that is not the divergence. Tables use the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
-    /// How far it may be apart.
+    /// The tolerance.
     pub bound: Bound,
-    /// Why it may be further than that; `None` where it need not.
+    /// Why it may differ by more; `None` if it does not.
     pub excuse: Option<Excuse>,
 }
 
-/// Why a value that is beyond its bound is no place where the runs part.
+/// Why a value beyond its tolerance is not the divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excuse {
-    /// All of it is rounding on both sides, or was made of such a value.
+    /// Only rounding on both sides, or derived from such a value.
     Residue,
-    /// One side computes this part otherwise, with results that agree.
+    /// Part of rewritten code with results that agree.
     Rewritten,
-    /// One side has parameters fused: which call updates which nobody can tell.
+    /// One side has fused parameters, so it is unknown which call updates which one.
     Unassigned,
     /// The checksum of a fused operator does not follow from those of its parts.
     Untold,
-    /// One side gives all ranks the first rank's running statistics, the other keeps each rank's own.
+    /// One side broadcasts the first rank's running statistics, the other keeps them per rank.
     Broadcast,
-    /// It is in a buffer of which a part may not be written yet.
+    /// In a buffer that may be partly unwritten.
     Unwritten,
 }
 
 impl Excuse {
-    /// The words for it in tables.
+    /// The text for tables.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Residue => "all of it is rounding, what is left of a sum that cancels",
-            Self::Rewritten => "one side computes this part otherwise",
-            Self::Unassigned => "one side has parameters fused: it is not known which call updates which",
+            Self::Residue => "only rounding error: the rest of a sum that cancels",
+            Self::Rewritten => "one side computes this with other code",
+            Self::Unassigned => "one side has fused parameters: it is unknown which call updates which one",
             Self::Untold => "the checksum of a fused operator does not follow from those of its parts",
-            Self::Broadcast => "one side gives all ranks these running statistics, the other keeps each rank's own",
-            Self::Unwritten => "a buffer that may not be written yet: judged where an operator computes with it",
+            Self::Broadcast => "one side broadcasts these running statistics, the other keeps each rank's own",
+            Self::Unwritten => "a buffer that may be unwritten: compared where an operator reads it",
         }
     }
 }
 
-/// A value, how far it is apart, and how far the golden runs are among themselves.
+/// A value, its difference, and the variation between baselines.
 pub(super) struct Compared<'c> {
     pub(super) item: Item<'c>,
-    /// Where it is in the target, which may lack it.
+    /// The address in the target, if it has the value.
     pub(super) at: Option<Address>,
     pub(super) twin: Option<Item<'c>>,
-    /// Whether the value is the golden's, and the target has none.
+    /// Whether only the baseline has the value.
     pub(super) is_golden: bool,
     pub(super) deviation: Deviation,
     pub(super) spread: f64,
@@ -241,10 +241,10 @@ pub(super) fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
     Suspect { name: item.name(), section: item.value.section, deviation, bound, words }
 }
 
-/// A side that has no such value.
+/// The text for a missing value.
 const ABSENT: &str = "absent";
 
-/// What a value is, where the other side has none or one of another sort.
+/// The kind of a value, if the other side has none or another kind.
 fn sort(item: Item<'_>) -> String {
     match &item.value.leaf {
         Leaf::Nothing => "None".to_owned(),
@@ -254,7 +254,7 @@ fn sort(item: Item<'_>) -> String {
     }
 }
 
-/// What two values have of what they differ in.
+/// The texts of the differing property on both sides.
 fn words(what: What, item: Item<'_>, twin: Item<'_>) -> Option<[String; 2]> {
     let of = |item: Item<'_>| {
         Some(match (what, &item.value.leaf) {

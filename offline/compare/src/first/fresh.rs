@@ -1,4 +1,4 @@
-//! What an operator is given: whether it is as it was made, and what kind of thing it is where it is not.
+//! Classifies the inputs of an operator: produced by earlier operators, or new, and of which kind.
 
 use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts};
 use trainmon_noise::SINGLE;
@@ -16,24 +16,24 @@ use super::magnitude::{Magnitude, is_product, takes_weights, unit};
 use super::noise::Produced;
 use crate::fingerprint::Fingerprint;
 
-/// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
+/// The tolerance for identifying a value with an earlier output, as a multiple of that output's difference.
 pub(super) const SAME_AS_PRODUCED: f64 = 4.0;
 
-/// Numbers that are made of float32 may be apart by a few of its units.
+/// The tolerance of numbers computed in float32, in its units.
 const UNITS_OF_AN_ARGUMENT: f64 = 4.0;
 
-/// What an operator is given that nothing before it accounts for.
+/// Inputs of an operator that nothing before it explains.
 pub(super) struct Fresh<'v, 'c> {
-    /// What makes it a finding.
+    /// The candidate for a finding.
     pub(super) candidate: Candidate,
-    /// In the operator's order.
+    /// The values in the operator's order.
     pub(super) values: Vec<&'v Compared<'c>>,
-    /// By what both sides of them are known again.
+    /// The fingerprints of both sides.
     pub(super) fingerprints: Vec<Fingerprint>,
 }
 
 impl<'c> Bounds<'_, 'c> {
-    /// Inputs that differ without anything before them having differed, or by far more.
+    /// Returns inputs that differ although nothing before them did, or did so by far less.
     pub(super) fn fresh<'v>(&self, call: &'v Call<'c>) -> Option<Fresh<'v, 'c>> {
         let is_fresh = |input: &&Compared<'c>| self.is_fresh(call, input) && another_order(call, input) == 0.0;
         let values: Vec<&Compared<'c>> = call.inputs.iter().filter(is_fresh).collect();
@@ -44,8 +44,8 @@ impl<'c> Bounds<'_, 'c> {
         Some(Fresh { candidate: self.fresh_candidate(call, values.clone()), values, fingerprints })
     }
 
-    /// The same of inputs that may have their elements in another order, as far as statistics tell: no finding by itself, for a product
-    /// whose factors are both reordered is the same. If something comes of it, it is where that began.
+    /// Returns inputs whose elements may be in another order, as far as statistics show. This is no finding by itself, because
+    /// a product of two reordered factors is the same. If something differs because of it, it is the origin.
     pub(super) fn reordered(&self, call: &Call<'c>) -> Option<Candidate> {
         let is_reordered = |input: &&Compared<'c>| another_order(call, input) > 0.0 && self.is_fresh(call, input);
         let values: Vec<&Compared<'c>> = call.inputs.iter().filter(is_reordered).collect();
@@ -82,7 +82,7 @@ impl<'c> Bounds<'_, 'c> {
         if input.deviation.relative <= self.input_bound(call, input).max(input.spread) {
             return false;
         }
-        // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
+        // An earlier output looks the same and has the same difference.
         let is_made = |producer: Produced| {
             let unit = if self.learnt.rounding.is_seen { producer.unit } else { 0.0 };
             input.deviation.relative <= producer.deviation.max(unit) * SAME_AS_PRODUCED
@@ -93,9 +93,9 @@ impl<'c> Bounds<'_, 'c> {
             && !self.is_left_of_gradients(call, input)
     }
 
-    /// Whether a gradient is what is left of a sum that cancels, on both sides: rounding of terms of the size of other gradients of its
-    /// shape. The gradients of several uses of a value are added up where nobody records it. A maximum that is subtracted again, so that
-    /// an exponential stays small, has such a gradient.
+    /// Whether a gradient is the rest of a sum that cancels, on both sides: rounding of terms of the size of other gradients of
+    /// its shape. The gradients of several uses of a value are added up without being captured. A maximum that is subtracted
+    /// again, to keep an exponential small, has such a gradient.
     pub(super) fn is_left_of_gradients(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
         let is_sum = call.goes(Direction::Backward) && input.deviation.what == What::Numbers;
         let tensors = input.item.tensor().zip(input.twin.and_then(|twin| twin.tensor())).filter(|_| is_sum);
@@ -109,7 +109,7 @@ impl<'c> Bounds<'_, 'c> {
         })
     }
 
-    /// How far an input may be apart that no earlier operator gave.
+    /// The tolerance of an input that no earlier operator produced.
     pub(super) fn allowed_input(&self, call: &Call<'c>, input: &Compared<'c>) -> Bound {
         let (bound, source) = match input.deviation.what {
             What::Argument => (self.argument_bound(input), Source::Exact),
@@ -118,7 +118,7 @@ impl<'c> Bounds<'_, 'c> {
         Bound { bound, source }.or_spread(input.spread)
     }
 
-    /// The earlier output that an input is, also where that is all rounding and was scaled unseen.
+    /// The earlier output that an input is, even if it is only rounding and was scaled without being captured.
     pub(super) fn producer(&self, input: &Compared<'_>) -> Option<Produced> {
         let tensor = input.item.tensor()?;
         self.learnt.rounding.producer(tensor).or_else(|| {
@@ -127,8 +127,8 @@ impl<'c> Bounds<'_, 'c> {
         })
     }
 
-    /// How far an input that nobody gave may be apart. What a call of one side alone did to a parameter or a moment is no rounding,
-    /// however little it is.
+    /// The tolerance of an input that no operator produced. A change of a parameter or moment by a one-sided call is never
+    /// rounding, however small.
     fn input_bound(&self, call: &Call<'c>, input: &Compared<'_>) -> f64 {
         let operator = call.operator;
         let usual = self.fresh_bound(operator);
@@ -137,8 +137,8 @@ impl<'c> Bounds<'_, 'c> {
         if self.learnt.rounding.is_seen && is_changed() {
             return usual.min(coarse(operator));
         }
-        // A gradient that no recorded operator gave was computed all the same, and so rounds as a result does.
-        // So does a part of a result, as a third of fused projections, in the last bit of its mean.
+        // A gradient that no captured operator produced was computed nevertheless, and rounds like a result. So does a part of
+        // a result, such as a third of fused projections, in the last bit of its mean.
         let is_unrecorded = !self.was_produced_before(input)
             && input.item.tensor().is_some_and(|tensor| self.learnt.rounding.of_this_step(tensor).is_none());
         let is_backward = call.goes(Direction::Backward);
@@ -150,20 +150,20 @@ impl<'c> Bounds<'_, 'c> {
         }
     }
 
-    /// Whether an operator is part of an update: it runs forward, behind gradients.
+    /// Whether an operator is part of an update: it runs forward, after gradients.
     pub(super) fn is_update(&self, name: Option<OperatorName<'_>>) -> bool {
         self.learnt.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward)
     }
 
     pub(super) fn fresh_bound(&self, operator: &Operator) -> f64 {
         let ceiling = self.comparer.judge.thresholds.ceiling.max(self.learnt.rounding.coarse).max(coarse(operator));
-        // What statistics show of noise can be less than the last bit of a value.
+        // The noise that statistics show can be less than the last bit of a value.
         let noise = (self.learnt.rounding.largest * self.comparer.judge.thresholds.growth).max(coarse(operator));
         if self.learnt.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
     }
 
-    /// How far an argument may be apart: a few units of float32, if anything rounded. Only a number that no one wrote down, and so
-    /// has all its digits on both sides, may come of a tensor of one element, and be apart by what such a tensor was.
+    /// The tolerance of an argument: a few units of float32 if anything rounded. Only a number with all its digits on both
+    /// sides may come from a tensor of one element, and differ as that tensor did.
     fn argument_bound(&self, input: &Compared<'_>) -> f64 {
         if !self.learnt.rounding.is_seen {
             return 0.0;
@@ -184,7 +184,7 @@ impl<'c> Bounds<'_, 'c> {
         if name.direction != Direction::Forward {
             return false;
         }
-        // Where modules tell of their parameters, what is none of them was computed.
+        // If modules list their parameters, any other tensor was computed.
         let known = &self.learnt.rounding.parameters.names;
         let is_weight = takes_weights(name.function())
             && &*input.item.value.place != ".input.0"
@@ -193,7 +193,7 @@ impl<'c> Bounds<'_, 'c> {
         is_weight || self.is_a_modules(call.operator, tensor)
     }
 
-    /// Whether a tensor looks like a parameter of a module that an operator runs in.
+    /// Whether a tensor looks like a parameter of a module in which an operator runs.
     fn is_a_modules(&self, operator: &Operator, tensor: &TensorFacts) -> bool {
         let looks = Fingerprint::of(tensor);
         let ancestors = self.comparer.sides.target.construct.ancestors(&operator.name);
@@ -204,14 +204,15 @@ impl<'c> Bounds<'_, 'c> {
         parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Fingerprint::of(other) == looks))
     }
 
-    /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
+    /// Whether the baseline's counterpart is an output of an earlier operator: then it changed in between.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
         let twin = input.twin.and_then(|twin| twin.tensor());
         twin.is_some_and(|tensor| self.learnt.rounding.of_this_step(tensor).is_some())
     }
 }
 
-/// How far a factor may be apart for having its elements in another order; 0 where it is further, or has others, as checksums may tell.
+/// The difference of a factor whose elements are in another order; 0 if the difference is larger, or checksums may show other
+/// elements.
 fn another_order(call: &Call<'_>, input: &Compared<'_>) -> f64 {
     let is_product = call.name.is_some_and(|name| is_product(name.operation()));
     let twin = input.twin.and_then(|twin| twin.tensor());
@@ -221,9 +222,9 @@ fn another_order(call: &Call<'_>, input: &Compared<'_>) -> f64 {
     bound.filter(|bound| input.deviation.relative <= *bound).unwrap_or(0.0)
 }
 
-/// Whether a number has more digits than anyone writes down.
+/// Whether a number has more digits than a person would write.
 fn has_all_digits(value: &Plain) -> bool {
-    /// Digits of a number that was written down, as 0.000125 or 1.0000001.
+    /// The most digits of a number that a person writes, such as 0.000125 or 1.0000001.
     const WRITTEN: usize = 8;
     let Plain::Float(value) = value else { return false };
     let text = format!("{value:e}");
@@ -231,7 +232,7 @@ fn has_all_digits(value: &Plain) -> bool {
     digits.bytes().filter(u8::is_ascii_digit).count() > WRITTEN
 }
 
-/// Whether an input is no tensor: another number or text, or one that a side leaves out.
+/// Whether an input is not a tensor: another number or text, or one that a side omits.
 fn is_argument(input: &Compared<'_>) -> bool {
     let is_plain = |item: Item<'_>| matches!(item.value.leaf, Leaf::Plain { .. } | Leaf::Nothing);
     let is_left_out = input.deviation.what == What::Presence && is_plain(input.item) && input.twin.is_none_or(is_plain);

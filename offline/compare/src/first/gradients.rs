@@ -1,11 +1,11 @@
-//! The gradients of parameters that the two sides have.
+//! The parameter gradients of both sides.
 
 use std::collections::{HashMap, HashSet};
 
 use super::compared::Comparer;
 use crate::name::{Direction, OperatorName};
 
-/// What is known of each module.
+/// The gradients of a module.
 #[derive(Default)]
 pub(super) struct Gradients<'c> {
     modules: HashMap<&'c str, Module>,
@@ -15,13 +15,13 @@ pub(super) struct Gradients<'c> {
 struct Module {
     /// Whether both sides called it.
     is_called: bool,
-    /// Places of gradients that both sides have, and that one side has.
+    /// The places of gradients that both sides have, and that one side has.
     both: Vec<usize>,
     alone: Vec<usize>,
 }
 
 impl<'c> Gradients<'c> {
-    /// Of a rank's step. Cost: one look at every operator.
+    /// Collects them from a rank's step. Cost: one look at each operator.
     pub(super) fn of(comparer: Comparer<'c>) -> Self {
         let mut gradients = Self::default();
         for (place, &(one, other)) in comparer.aligned.operators.iter().enumerate() {
@@ -43,13 +43,13 @@ impl<'c> Gradients<'c> {
         gradients
     }
 
-    /// The last gradients of each module's parameters, where both sides have as many of them: those before are of single micro-batches.
+    /// The last gradients of each module's parameters, if both sides have as many: earlier ones belong to single micro-batches.
     pub(super) fn last(&self) -> HashSet<usize> {
         let whole = self.modules.values().filter(|module| module.alone.is_empty());
         whole.filter_map(|module| module.both.last().copied()).collect()
     }
 
-    /// Gradients that one side has and the other lacks altogether, though both called the module.
+    /// Gradients that one side lacks completely, although both called the module.
     pub(super) fn lacking(&self) -> HashSet<usize> {
         let lacking = self.modules.values().filter(|module| module.is_called && module.both.is_empty());
         lacking.flat_map(|module| module.alone.iter().copied()).collect()

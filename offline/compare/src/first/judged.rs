@@ -1,4 +1,4 @@
-//! What a walk says of each value that differs, for tables: how far it may be apart, and why it is no place where the runs part.
+//! The tolerances of differing values for tables, and why such a value is not the divergence.
 
 use super::call::Call;
 use super::finding::{Compared, Excuse, Judged, Walked};
@@ -8,7 +8,7 @@ use crate::item::Address;
 use crate::judge::{Bound, Source};
 
 impl<'c> Bounds<'_, 'c> {
-    /// How far the values of an operator that differ may be apart.
+    /// The tolerances of an operator's differing values.
     pub(super) fn judged(&self, call: &Call<'c>) -> Vec<(Address, Judged)> {
         let is_apart = |value: &&Compared<'c>| value.deviation.is_some();
         let mut judged = Vec::new();
@@ -33,7 +33,7 @@ impl<'c> Bounds<'_, 'c> {
 }
 
 impl Walked {
-    /// Notes of values that differ why they are no finding, whatever their bounds.
+    /// Records why differing values are no finding, whatever their tolerances.
     pub(super) fn note_judged<'v, 'c: 'v>(&mut self, values: impl Iterator<Item = &'v Compared<'c>>, excuse: Excuse) {
         for value in values.filter(|value| value.deviation.is_some()) {
             let Some(at) = value.at else { continue };

@@ -1,5 +1,5 @@
-//! Derivatives that jump: where an activation's input is close to zero, rounding decides which of two slopes an element of the
-//! gradient is multiplied by, and that element is another altogether. A sum over few such elements shows it.
+//! Derivatives that jump: if the input of an activation is close to zero, rounding decides which of two slopes multiplies an
+//! element of the gradient, so that this element changes completely. A sum over few such elements shows it.
 
 use trainmon_capture_files::TensorFacts;
 use trainmon_noise::SINGLE;
@@ -27,20 +27,20 @@ const KINKED: [&str; 11] = [
     "clamp",
 ];
 
-/// Whether it is the backward of such an activation, operator or module.
+/// Whether it is the backward of such an activation, as an operator or a module.
 pub(super) fn is_kinked(name: OperatorName<'_>) -> bool {
     let function = name.function().replace('_', "").to_ascii_lowercase();
     name.direction == Direction::Backward && KINKED.contains(&&*function)
 }
 
 impl<'c> Bounds<'_, 'c> {
-    /// Whether a sum over positions of a gradient that comes straight from such an activation is apart by no more than the
+    /// Whether a sum over positions of a gradient that comes directly from such an activation differs by no more than the
     /// elements that jumped.
     ///
-    /// With slopes 1 and s ≥ 0 an element g that jumps is off by (1 - s) g, and its square by (1 - s²) g², which is no less than
-    /// the square of the former. So elements that jumped the same way have a norm of √|‖g'‖² - ‖g‖²| at most, and a sum of them, in
-    /// which each stands once, is apart by no more. Jumps to and fro hide each other in the norm. Where the total says on both sides
-    /// that the sum is one, it may be apart by the largest element.
+    /// With slopes 1 and s ≥ 0, an element g that jumps is off by (1 - s) g, and its square by (1 - s²) g², which is no less
+    /// than the square of the former. So the norm of elements that jumped the same way is at most √|‖g'‖² - ‖g‖²|, and a sum of
+    /// them with each element once differs by no more. Opposite jumps hide each other in the norm. If the total shows on both
+    /// sides that the sum has that form, it may differ by the largest element.
     pub(super) fn has_jumped(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
         let may_jump = self.learnt.rounding.is_seen && call.goes(Direction::Backward);
         if !may_jump || output.deviation.what != What::Numbers {
@@ -60,8 +60,8 @@ impl<'c> Bounds<'_, 'c> {
         jumps.any(|jump| apart(0) <= jump && apart(1) <= jump && apart(3) <= jump && apart(2) <= jump / count.sqrt())
     }
 
-    /// Whether it is a result that an operator gave before and that was judged there: a parameter's gradient that was known to be apart
-    /// by what jumped or cancelled, or what a module hands on of what ran inside of it.
+    /// Whether it is a result that an earlier operator produced and that was judged there: a parameter gradient that differed
+    /// by jumps or cancellation, or a module's output that an operator inside of it produced.
     pub(super) fn was_judged(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
         let Some(name) = call.name.filter(|name| !name.is_operator && output.deviation.what == What::Numbers) else {
             return false;
@@ -74,8 +74,8 @@ impl<'c> Bounds<'_, 'c> {
     }
 }
 
-/// The norm of what jumped the same way, by the norms of both sides. Those of half precision are apart by its round-off, too: of n
-/// elements by a unit / √n (1σ), and that is no jump.
+/// The norm of elements that jumped the same way, from the norms of both sides. Half-precision norms also differ by their
+/// round-off, for n elements by a unit / √n (1σ), which is not a jump.
 fn jumped(gradient: &TensorFacts, one: f64, other: f64) -> f64 {
     let count = gradient.elements().unwrap_or(1).max(1) as f64;
     let rounding =
@@ -83,8 +83,8 @@ fn jumped(gradient: &TensorFacts, one: f64, other: f64) -> f64 {
     ((one.powi(2) - other.powi(2)).abs() - rounding).max(0.0).sqrt()
 }
 
-/// Whether on both sides the elements of a sum add up to those of what it is a sum of, but for round-off of the sum. Terms are what they
-/// are, in half precision too: it is the sums that must be of single precision at least, or totals say nothing of an element.
+/// Whether, on both sides, a sum's elements have the same total as those of its source, except for its round-off. Terms may
+/// have half precision; the sums need at least single precision, or totals show nothing about an element.
 fn is_total(input: &Compared<'_>, output: &Compared<'_>) -> bool {
     let total = |value: &Compared<'_>| {
         let (tensor, [one, other]) = sides(value)?;
@@ -98,7 +98,7 @@ fn is_total(input: &Compared<'_>, output: &Compared<'_>) -> bool {
         })
 }
 
-/// A value, and its numbers on both sides.
+/// A value with its numbers on both sides.
 fn sides<'c>(compared: &Compared<'c>) -> Option<(&'c TensorFacts, [[f64; 4]; 2])> {
     let (tensor, twin) = (compared.item.tensor()?, compared.twin?.tensor()?);
     Some((tensor, [numbers(tensor)?, numbers(twin)?]))

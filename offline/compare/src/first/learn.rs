@@ -1,4 +1,4 @@
-//! What an operator that is no finding teaches of rounding.
+//! What an operator without a finding shows about rounding.
 
 use super::call::Call;
 use super::compared::{Comparer, lacks_a_digest};
@@ -13,31 +13,31 @@ use crate::fingerprint::Fingerprint;
 use crate::item::Address;
 use crate::name::Direction;
 
-/// What is made of a value that is all rounding counts as that up to this many times its difference.
+/// A value derived from pure rounding counts as such up to this multiple of its difference.
 const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
 
-/// What there is to tell of an operator from which something was learnt.
+/// The result of learning from an operator.
 #[derive(Default)]
 pub(super) struct Lesson {
-    /// How far the values that differ may be apart.
+    /// The tolerances of differing values.
     judged: Vec<(Address, Judged)>,
     /// Differences of the size of rounding.
     roundings: Vec<f64>,
-    /// Whether it has a value that differs and is all rounding.
+    /// Whether a differing value is only rounding.
     has_residue: bool,
-    /// Its results that are.
+    /// Its results of that kind.
     residues: Vec<Address>,
-    /// Tensors that are apart by what an optimizer makes of rounding.
+    /// Optimizer tensors whose difference may be amplified rounding.
     unsure: Vec<String>,
 }
 
 impl Learnt {
-    /// For the next operator.
+    /// The bounds for the next operator.
     pub(super) fn bounds<'w, 'c>(&'w self, comparer: Comparer<'c>) -> Bounds<'w, 'c> {
         Bounds { comparer, learnt: self }
     }
 
-    /// Takes in what an operator shows of rounding, and what it gave.
+    /// Learns from an operator's rounding, and keeps its outputs.
     pub(super) fn learn<'c>(&mut self, comparer: Comparer<'c>, call: &Call<'c>) -> Lesson {
         let bounds = self.bounds(comparer);
         let mut lesson = Lesson { judged: bounds.judged(call), ..Lesson::default() };
@@ -58,8 +58,8 @@ impl Learnt {
         lesson
     }
 
-    /// An operator is about to be looked at. What runs forward in a module, or takes weights, begins another forward pass: what was behind
-    /// gradients is so no more.
+    /// Starts an operator. A forward call in a module, or one with weights, begins another forward pass: later operators no
+    /// longer follow gradients.
     pub(super) fn begin(&mut self, call: &Call<'_>) {
         self.compared += 1;
         let is_of_model = call.name.is_some_and(|name| !name.is_operator || takes_weights(name.function()));
@@ -68,7 +68,7 @@ impl Learnt {
         }
     }
 
-    /// Notes how large gradients are that an operator gave.
+    /// Records the size of gradients that an operator produced.
     pub(super) fn note_gradients(&mut self, call: &Call<'_>) {
         let tensors = call.outputs.iter().filter_map(|output| output.item.tensor());
         for Magnitude { size, elements, .. } in
@@ -79,7 +79,7 @@ impl Learnt {
         }
     }
 
-    /// Gives how far inputs are apart that are all rounding.
+    /// Returns the difference of inputs that are only rounding.
     fn learn_of_inputs<'c>(&mut self, comparer: Comparer<'c>, call: &Call<'c>, lesson: &mut Lesson) -> f64 {
         let mut inherited = 0.0_f64;
         for input in &call.inputs {
@@ -143,7 +143,7 @@ impl Learnt {
         }
     }
 
-    /// Whether a result that differs is all rounding: a sum that cancels, what was made of one, or an update that was.
+    /// Whether a differing result is only rounding: a sum that cancels, or a value or update derived from one.
     fn is_residue<'c>(
         &self,
         comparer: Comparer<'c>,
@@ -158,9 +158,9 @@ impl Learnt {
         if is_updated {
             lesson.unsure.push(output.item.name());
         }
-        // What is made of rounding alone is no further apart than that was, times little.
+        // A value derived from pure rounding differs by little more than that.
         let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
-        // What jumped, or was known to where it was made, says nothing of the size of rounding if it is beyond the usual.
+        // A jump, or a known difference from an earlier operator, shows nothing about the size of rounding beyond the usual.
         let is_beyond = || deviation > comparer.judge.bound(call.operator, self.rounding.largest).bound;
         let is_gradient = call.name.is_some() && !call.is_forward();
         is_updated
@@ -185,7 +185,7 @@ impl Learnt {
 }
 
 impl Walked {
-    /// Tells what was learnt of an operator.
+    /// Adds the lesson of an operator.
     pub(super) fn take_in(&mut self, call: &Call<'_>, lesson: Lesson) {
         let name = &call.operator.name;
         self.judged.extend(lesson.judged);
@@ -200,7 +200,7 @@ impl Walked {
         self.unsure.extend(lesson.unsure);
     }
 
-    /// A difference of the size of rounding.
+    /// Records a difference of the size of rounding.
     pub(super) fn note_rounding(&mut self, operator: &str, apart: f64) {
         self.largest_rounding = self.largest_rounding.max(apart);
         self.first_rounding.get_or_insert_with(|| (operator.to_owned(), apart));

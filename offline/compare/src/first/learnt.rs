@@ -1,4 +1,4 @@
-//! What a walk has learnt on its way, and what follows for the next operator.
+//! The state of a walk, and its consequences for the next operator.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,31 +12,30 @@ use crate::fingerprint::Fingerprint;
 use crate::judge::coarse;
 use crate::rounding::coarsest;
 
-/// What is known of a rank's rounding, and of what calls of one side alone did. Judging reads it, learning changes it.
+/// What is known of a rank's rounding and of its one-sided calls. Judging reads it, learning changes it.
 #[derive(Default)]
 pub(super) struct Learnt {
     pub(super) rounding: Rounding,
-    /// The largest gradient that went into the last backward.
+    /// The largest gradient among the inputs of the last backward.
     pub(super) gradient: Option<Magnitude>,
-    /// By number of elements: the largest element of a gradient that an operator of this step gave.
+    /// By number of elements: the largest element of any gradient in this step.
     pub(super) gradients: HashMap<u64, f64>,
-    /// What calls of one side alone gave.
+    /// Results of one-sided calls.
     pub(super) given: HashSet<Fingerprint>,
-    /// What calls of one side alone made of a tensor in place, as part of an update.
+    /// Tensors that one-sided calls changed in place, as part of an update.
     pub(super) changed: HashSet<Fingerprint>,
-    /// Parameters that were told to be apart by what an optimizer makes of rounding.
+    /// Parameters already reported as possibly amplified rounding.
     pub(super) unsure: HashSet<Fingerprint>,
-    /// Operators that were looked at on both sides.
+    /// The number of operators compared.
     pub(super) compared: usize,
-    /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
-    /// checksum by rounding.
+    /// Whether a fused operator without result checksums on one side has passed: all later checksums may differ by rounding.
     pub(super) is_blind: bool,
 }
 
 impl Learnt {
-    /// Takes in a difference of the size of rounding; gives it where it tells something.
+    /// Records a difference of the size of rounding; returns it if it is informative.
     pub(super) fn note_rounding(&mut self, operator: &Operator, deviation: Deviation) -> Option<f64> {
-        // An argument that is a little apart tells what it is made of, and that is known already.
+        // A small difference of an argument comes from a value that is known already.
         if !deviation.is_some() || deviation.relative.is_infinite() || deviation.what == What::Argument {
             return None;
         }
@@ -46,8 +45,8 @@ impl Learnt {
         Some(deviation.relative)
     }
 
-    /// One large product rounds otherwise than several small ones, and statistics of a part's view otherwise than of the part
-    /// alone: what follows differs by round-off whether it is seen here or not.
+    /// Expects rounding: one large product rounds differently from several small ones, and statistics of a view differ from
+    /// those of the part alone, so later values differ by round-off even if it is not visible here.
     pub(super) fn expect_rounding(&mut self, operator: &Operator) {
         self.rounding.is_seen = true;
         self.rounding.coarse = self.rounding.coarse.max(coarse(operator));
@@ -55,7 +54,7 @@ impl Learnt {
     }
 }
 
-/// How far values may be apart by what has been learnt so far: the judge of one operator at a time. Its methods only read.
+/// The tolerances for one operator, given what has been learnt so far. Its methods only read.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds<'w, 'c> {
     pub(super) comparer: Comparer<'c>,

@@ -1,4 +1,4 @@
-//! What a forward leaves: results that no operator behind them takes.
+//! The results of a forward pass: tensors that no later operator reads.
 
 use std::ops::Range;
 
@@ -10,11 +10,12 @@ use super::operands::{inputs, results};
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 
-/// Results that are apart by no more are the same: what float32 makes of a few operators.
+/// The largest difference of equal results: float32 rounding in a few operators.
 const ALIKE: f64 = 1.5e-5;
 
-/// Whether both sides leave the same results of what runs forward at some places, as the loss that the backward begins with: the operator
-/// that gives the last of them, and how far they are apart. `None` where one leaves others, or there is none that gradients come from.
+/// Whether the forward calls at some places leave the same results on both sides, such as the loss from which the backward
+/// starts: the operator with the last result, and their difference. `None` if the results differ, or none of them requires a
+/// gradient.
 pub(super) fn left_alike(comparer: Comparer<'_>, places: Range<usize>) -> Option<(String, f64)> {
     let operators = &comparer.aligned.operators[places];
     let target = left(operators.iter().filter_map(|&(one, _)| Some(comparer.operator(one?))));
@@ -25,8 +26,8 @@ pub(super) fn left_alike(comparer: Comparer<'_>, places: Range<usize>) -> Option
     Some((until.name.to_string(), apart))
 }
 
-/// Results that gradients come from and that no later operator takes, once each, with the operators that give them. A negation is not
-/// recorded: who takes the other sign takes the same.
+/// Results that require gradients and that no later operator reads, once each, with their operators. Negations are not
+/// captured: reading the negated tensor counts.
 fn left<'c>(operators: impl Iterator<Item = &'c Operator>) -> Vec<(&'c Operator, &'c TensorFacts)> {
     let mut left: Vec<(&Operator, &TensorFacts)> = Vec::new();
     let is_forward = |operator: &&Operator| {
@@ -49,7 +50,7 @@ fn left<'c>(operators: impl Iterator<Item = &'c Operator>) -> Vec<(&'c Operator,
     left
 }
 
-/// How far two results are apart, as they are or with the other sign; `None` if they are not the same.
+/// The difference of two results, in the same or opposite sign; `None` if they are not the same.
 fn apart(one: &TensorFacts, other: &TensorFacts) -> Option<f64> {
     let (a, b) = numbers(one).zip(numbers(other)).filter(|_| one.elements() == other.elements())?;
     let negated = [-b[1], -b[0], -b[2], b[3]];

@@ -1,4 +1,4 @@
-//! What the first difference looks like: causes that leave a mark of their own in the values, in words.
+//! Patterns of the first difference: causes that are recognizable in the values.
 
 use trainmon_capture_files::{Operator, Plain, Section, TensorFacts};
 
@@ -10,9 +10,9 @@ use crate::item::Item;
 use crate::name::{Direction, OperatorName};
 use crate::text::factor;
 
-/// Ratios that agree so well are one factor.
+/// The largest difference between ratios that count as one factor.
 const SAME_FACTOR: f64 = 1e-4;
-/// Losses whose second argument are labels.
+/// Losses whose second argument contains labels.
 const LOSSES: [&str; 7] = [
     "cross_entropy",
     "nll_loss",
@@ -23,7 +23,7 @@ const LOSSES: [&str; 7] = [
     "kl_div",
 ];
 
-/// What a finding looks like; nothing where it looks like many things.
+/// The pattern of a finding; `None` if it is ambiguous.
 pub(super) fn looks_like(sides: Sides<'_>, finding: &Finding) -> Option<String> {
     let suspect = finding.suspects.first()?;
     let of_target = call_of(&sides.target.document.operators, &suspect.name)?;
@@ -31,7 +31,7 @@ pub(super) fn looks_like(sides: Sides<'_>, finding: &Finding) -> Option<String> 
         (Some(one), Some(other)) => {
             (sides.target.document.operators.get(one as usize)?, sides.golden.document.operators.get(other as usize)?)
         }
-        // What a call of one side alone does is seen where another takes it.
+        // The effect of a one-sided call shows where another call uses it.
         _ => (of_target, sides.golden.document.operators.iter().find(|other| other.name == of_target.name)?),
     };
     let place = suspect.name.strip_prefix(&*operator.name)?;
@@ -42,8 +42,8 @@ pub(super) fn looks_like(sides: Sides<'_>, finding: &Finding) -> Option<String> 
     let is_loss = LOSSES.contains(&name.function()) && name.direction == Direction::Forward;
     if is_loss && finding.kind == Kind::Operator && finding.has_no_digests && suspect.section == Section::Output {
         return Some(
-            "what is predicted and the labels agree in their statistics, and the loss does not: rows of one are in another order than \
-             those of the other (a permuted batch, shifted labels)"
+            "predictions and labels agree in their statistics, but the loss differs: the rows of one are in another order (a permuted \
+             batch, shifted labels)"
                 .to_owned(),
         );
     }
@@ -52,17 +52,17 @@ pub(super) fn looks_like(sides: Sides<'_>, finding: &Finding) -> Option<String> 
     }
     let is_second = place == ".input.1" || place == ".input.target";
     if suspect.section == Section::Input && is_second && is_loss {
-        return Some("the labels differ: a shift, a mask of their own or rows in another order".to_owned());
+        return Some("the labels differ: a shift, another mask or rows in another order".to_owned());
     }
     (suspect.deviation.what == What::Numbers).then(|| of_numbers(tensors, finding)).flatten()
 }
 
-/// The call whose value has this name.
+/// The call that a value belongs to.
 fn call_of<'o>(operators: &'o [Operator], value: &str) -> Option<&'o Operator> {
     operators.iter().find(|operator| value.strip_prefix(&*operator.name).is_some_and(|place| place.starts_with('.')))
 }
 
-/// A tensor of bools among what an operator is given that has neither a mean nor a checksum on both sides: another mask would not show.
+/// A bool input with neither a mean nor a checksum on both sides: another mask would not show.
 pub(super) fn untold_mask(sides: Sides<'_>, finding: &Finding) -> Option<String> {
     let operator = sides.target.document.operators.get(finding.target? as usize)?;
     let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
@@ -79,9 +79,9 @@ pub(super) fn untold_mask(sides: Sides<'_>, finding: &Finding) -> Option<String>
 fn of_numbers((one, other): (&TensorFacts, &TensorFacts), finding: &Finding) -> Option<String> {
     let (a, b) = (numbers(one)?, numbers(other)?);
     if finding.parameter.is_some() && finding.kind != Kind::Operator && (a[3] == 0.0) != (b[3] == 0.0) {
-        let (zero, full) = if a[3] == 0.0 { ("target", "golden") } else { ("golden", "target") };
+        let (zero, full) = if a[3] == 0.0 { ("target", "baseline") } else { ("baseline", "target") };
         return Some(format!(
-            "it is all zeros in the {zero} and not in the {full}: an optimizer's state that was not loaded, or has just begun"
+            "all zeros in the {zero}, but not in the {full}: an optimizer state that was not loaded or has just begun"
         ));
     }
     let ratios = a.iter().zip(&b).filter(|(a, b)| **a != 0.0 && **b != 0.0).map(|(a, b)| a / b);
@@ -90,7 +90,7 @@ fn of_numbers((one, other): (&TensorFacts, &TensorFacts), finding: &Finding) -> 
     let is_one = ratios.len() >= 3 && ratios.iter().all(|ratio| (ratio / first - 1.0).abs() < SAME_FACTOR);
     let inverse = 1.0 / first;
     let is_whole = |ratio: f64| ratio >= 2.0 && (ratio.round() / ratio - 1.0).abs() < SAME_FACTOR / 100.0;
-    // Two numbers are always one factor apart.
+    // Two numbers always have a common factor.
     let is_telling = one.elements().is_some_and(|count| count > 1) || is_whole(first) || is_whole(inverse);
     (is_one && (first - 1.0).abs() > SAME_FACTOR && is_telling).then(|| {
         let times = if first.abs() < 1.0 && (inverse.round() / inverse - 1.0).abs() < SAME_FACTOR {
@@ -98,11 +98,11 @@ fn of_numbers((one, other): (&TensorFacts, &TensorFacts), finding: &Finding) -> 
         } else {
             format!("{} times", factor(first))
         };
-        format!("it is {times} the golden's throughout: look for a scale")
+        format!("{times} the baseline throughout; look for a scale")
     })
 }
 
-/// Whether a tensor is a mask: of bools, of minus infinity and zero, or called so.
+/// Whether a tensor is a mask: of bools, of minus infinity and zero, or by its name.
 fn is_mask(tensor: &TensorFacts, place: &str) -> bool {
     let is_bool = matches!(&*tensor.dtype, Plain::Text(dtype) if dtype.ends_with("bool"));
     let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number());

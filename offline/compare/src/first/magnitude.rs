@@ -1,4 +1,4 @@
-//! How large a tensor is, and what kind of function takes it: what there is to go by without its elements.
+//! The size of a tensor and the kind of its function, for judging without elements.
 
 use trainmon_capture_files::{Operator, TensorFacts};
 
@@ -7,14 +7,14 @@ use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
-/// Functions whose backward subtracts a mean, so that what is left may be rounding alone.
+/// Whether the backward of a function subtracts a mean, so that the rest may be only rounding.
 pub(super) fn cancels(name: OperatorName<'_>) -> bool {
     let takes_mean = ["softmax", "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"];
     name.direction == Direction::Backward && takes_mean.contains(&name.function())
 }
 
-/// Functions that give the elements they are given in another order or place, or some of them: statistics hardly show what they do, and
-/// nothing is computed by them that could be computed otherwise. Their in-place forms end in `_`.
+/// Functions that only move or select elements: statistics hardly show their effect, and they compute nothing that could be
+/// computed differently. Their in-place forms end in `_`.
 const MOVERS: [&str; 29] = [
     "__getitem__",
     "contiguous",
@@ -47,7 +47,7 @@ const MOVERS: [&str; 29] = [
     "view",
 ];
 
-/// Those of them that put elements in another order without any need of shape or layout.
+/// Those of them that change the order of elements without changing the shape or layout.
 const REORDER: [&str; 13] = [
     "__getitem__",
     "flip",
@@ -64,8 +64,8 @@ const REORDER: [&str; 13] = [
     "take_along_dim",
 ];
 
-/// Whether a call gives all that it is given in another order, as far as statistics tell. An index that is no tensor picks a part or
-/// everything as it is.
+/// Whether a call returns all its input in another order, as far as statistics show. An index that is not a tensor selects a
+/// part or leaves everything unchanged.
 pub(super) fn reorders(name: OperatorName<'_>, operator: &Operator) -> bool {
     let function = name.operation();
     let is_one = |other: &str| other == function || function.strip_suffix('_') == Some(other);
@@ -78,7 +78,7 @@ pub(super) fn reorders(name: OperatorName<'_>, operator: &Operator) -> bool {
         && (function != "__getitem__" || given.next().is_some())
 }
 
-/// Whether a call makes a tensor of no other tensor's elements: what it gives tells nothing of a computation.
+/// Whether a call creates a tensor from no other tensor: its result shows nothing about a computation.
 pub(super) fn makes_of_nothing(name: OperatorName<'_>) -> bool {
     let made = ["arange", "empty", "eye", "full", "ones", "tensor", "zeros"];
     let operation = name.operation().trim_start_matches("new_");
@@ -92,15 +92,15 @@ pub(super) fn only_moves(name: OperatorName<'_>) -> bool {
         && (MOVERS.contains(&function) || function.strip_suffix('_').is_some_and(|function| MOVERS.contains(&function)))
 }
 
-/// Whether a function sums products of two tensors' elements: in whichever order both have them.
+/// Whether a function sums products of the elements of two tensors, so that a common order does not matter.
 pub(super) fn is_product(operation: &str) -> bool {
     PRODUCTS.contains(&operation) || matches!(operation, "linear" | "addmm" | "conv1d" | "conv2d" | "conv3d")
 }
 
-/// Functions that make scores of queries and keys.
+/// Functions that compute scores from queries and keys.
 pub(super) const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
 
-/// Whether a function's inputs behind the first are weights.
+/// Whether a function's inputs after the first are weights.
 pub(super) fn takes_weights(function: &str) -> bool {
     matches!(
         function,
@@ -117,12 +117,12 @@ pub(super) fn takes_weights(function: &str) -> bool {
     )
 }
 
-/// How large a tensor's numbers are, and how many there are.
+/// The magnitude and the number of a tensor's elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Magnitude {
     pub(super) size: f64,
     pub(super) elements: u64,
-    /// Units of round-off of their dtype.
+    /// The unit round-off of their dtype.
     pub(super) unit: f64,
 }
 
@@ -138,7 +138,7 @@ impl Magnitude {
     }
 }
 
-/// Units of round-off of a tensor's dtype; 0 where it has none.
+/// The unit round-off of a tensor's dtype; 0 if it has none.
 pub(super) fn unit(tensor: &TensorFacts) -> f64 {
     tensor.dtype.text().and_then(unit_roundoff).unwrap_or(0.0)
 }

@@ -1,5 +1,5 @@
-//! What is remembered of parameters from step to step, for optimizers that were not captured: an adaptive one makes a full update of
-//! a gradient that is rounding alone.
+//! The state of parameters across steps, for optimizers that were not captured: an adaptive optimizer makes a full update of a
+//! gradient that is only rounding.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,13 +18,13 @@ use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
-/// A parameter: its module without the number of a call, and its name there.
+/// The name of a parameter: its module without the call number, and its name there.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// Statistics made in another order are apart by no more units of round-off than that.
+/// The largest difference of statistics that were summed in another order, in units of round-off.
 const LAST_BITS: f64 = 4.0;
 
-/// Functions whose inputs are three projections, of which the key's bias changes nothing.
+/// Functions with three projections as inputs, of which the key's bias has no effect.
 pub(super) const ATTENTIONS: [&str; 5] = [
     "scaled_dot_product_attention",
     "softmax",
@@ -33,43 +33,42 @@ pub(super) const ATTENTIONS: [&str; 5] = [
     "flash_attn_varlen_func",
 ];
 
-/// Parameters by name, from step to step.
+/// Parameters by name, across steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
     known: HashMap<Key, Moved>,
-    /// Whose gradient was rounding alone in some step.
+    /// Parameters whose gradient was only rounding in some step.
     residues: HashSet<Key>,
-    /// How far gradients were apart at most, of all steps.
+    /// The largest difference of each gradient so far.
     gradients: HashMap<Key, f64>,
-    /// By what a parameter of this step is known where an operator uses it.
+    /// The parameters of this step by the fingerprint that operators see.
     pub(super) names: HashMap<Fingerprint, Key>,
-    /// The same of the golden's, whose own may be another.
+    /// The same for the baseline, which may differ.
     golden: HashMap<Fingerprint, Key>,
-    /// The same of what an update has made of parameters so far, in place.
+    /// The same for parameters after in-place changes of an update.
     changed: HashMap<Fingerprint, Key>,
-    /// Modules whose bias the keys of an attention have, all of it or a part.
+    /// Modules with a bias that belongs to attention keys, completely or in part.
     keys: HashSet<Box<str>>,
-    /// Biases of this step that are apart by updates made of rounding. What they are added to is apart by as much, until something takes
-    /// the mean away again.
+    /// Biases of this step that differ by updates made of rounding. Their sums differ by as much, until the mean is subtracted.
     pub(super) shifts: Vec<Shift>,
-    /// By the module around: how far results of this step may be apart in single elements.
+    /// By surrounding module: the possible difference of single elements of results in this step.
     unseen: Vec<(Box<str>, f64)>,
 }
 
-/// A bias that is apart by updates made of rounding.
+/// A bias that differs by updates made of rounding.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
-    /// The module around the bias' own.
+    /// The module around the bias's own module.
     pub(super) parent: Box<str>,
     pub(super) elements: u64,
-    /// By how much at most.
+    /// The largest difference.
     pub(super) by: f64,
-    /// Whether no softmax has taken it away yet, as far as the module around it has run.
+    /// Whether no softmax has removed it yet, as far as the surrounding module has run.
     pub(super) is_open: bool,
 }
 
 impl Parameters {
-    /// Takes in a step's parameters as it begins with them.
+    /// Adds the parameters of a step.
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
         self.golden.clear();
@@ -101,47 +100,47 @@ impl Parameters {
         self.known.entry(key).and_modify(|known| known.step(numbers)).or_insert_with(|| Moved::begin(numbers));
     }
 
-    /// Notes that a call of an update changes a tensor in place: what was a parameter stays that one.
+    /// Records that an update changes a tensor in place: it stays the same parameter.
     pub(super) fn note_change(&mut self, before: &TensorFacts, after: &TensorFacts) {
         if let Some(key) = self.name(before).cloned() {
             self.changed.insert(Fingerprint::of(after), key);
         }
     }
 
-    /// Whether a tensor of the golden is the same parameter, as far as it is known for one.
+    /// Whether a tensor of the baseline is the same parameter, if known.
     pub(super) fn is_golden(&self, key: &Key, twin: &TensorFacts) -> bool {
         self.golden.get(&Fingerprint::of(twin)).is_none_or(|other| other == key)
     }
 
-    /// The parameter that a tensor is, as the step begins or as an update has changed it.
+    /// The parameter that a tensor is, at the start of the step or after an update changed it.
     pub(super) fn name(&self, tensor: &TensorFacts) -> Option<&Key> {
         let looks = Fingerprint::of(tensor);
         self.names.get(&looks).or_else(|| self.changed.get(&looks))
     }
 
-    /// By what parameters of this step are known where an operator uses them, in the target and in the golden.
+    /// The parameters of this step by fingerprint, in the target and the baseline.
     pub(super) fn both(&self) -> [&HashMap<Fingerprint, Key>; 2] {
         [&self.names, &self.golden]
     }
 
-    /// Whether a parameter's gradient was rounding alone: so is its update.
+    /// Whether a parameter's gradient was only rounding: so is its update.
     pub(super) fn is_rounding(&self, key: &Key) -> bool {
         self.residues.contains(key)
     }
 
-    /// Notes a gradient that is all rounding.
+    /// Records a gradient that is only rounding.
     pub(super) fn note_residue(&mut self, name: OperatorName<'_>, place: &str) {
         self.residues.extend(key(name.callee, place));
     }
 
-    /// Notes how far a gradient was apart.
+    /// Records the difference of a gradient.
     pub(super) fn note_gradient(&mut self, name: OperatorName<'_>, place: &str, deviation: f64) {
         let Some(key) = key(name.callee, place).filter(|_| deviation.is_finite()) else { return };
         let known = self.gradients.entry(key).or_default();
         *known = known.max(deviation);
     }
 
-    /// Notes a bias that is apart by updates made of rounding.
+    /// Records a bias that differs by updates made of rounding.
     pub(super) fn note_shift(&mut self, input: &Compared<'_>) {
         let Some(tensor) = input.item.tensor() else { return };
         let Some(key) = self.names.get(&Fingerprint::of(tensor)) else { return };
@@ -152,70 +151,71 @@ impl Parameters {
         }
     }
 
-    /// A softmax ran in a module: what a key's bias adds to scores is gone behind it.
+    /// Records a softmax in a module: it removes the effect of a key's bias on scores.
     pub(super) fn close_shifts(&mut self, module: &str) {
         for shift in self.shifts.iter_mut().filter(|shift| is_inside(module, &shift.parent)) {
             shift.is_open = false;
         }
     }
 
-    /// Whether what a parameter is apart may be updates made of rounding.
+    /// Whether updates made of rounding may explain a parameter's difference.
     pub(super) fn explains(&self, key: &Key) -> bool {
         let is_residue = self.residues.contains(key) || self.is_bias_of_keys(key);
         is_residue && self.known.get(key).is_some_and(Moved::explains)
     }
 
-    /// Whether a parameter is apart by what its gradients were, as a part of what they moved it.
+    /// Whether a parameter differs as its gradients did, relative to its updates.
     pub(super) fn follows_gradients(&self, key: &Key, count: f64) -> bool {
         let known = self.known.get(key).zip(self.gradients.get(key));
         known.is_some_and(|(known, &gradient)| known.follows(gradient, count))
     }
 
-    /// By how much a single element of a parameter of `count` elements may be apart, if the means are apart by that element alone; by no
-    /// more than updates moved it on both sides.
+    /// The possible difference of a single element of a parameter of `count` elements, if that element alone changes the mean;
+    /// at most the updates of both sides.
     pub(super) fn single_element(&self, key: &Key, count: f64) -> f64 {
         self.known.get(key).map_or(0.0, |known| known.single_element(count))
     }
 
-    /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
+    /// Whether a few of the `count` elements of a parameter, moved by an update in the opposite direction, account for its
+    /// mean.
     pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
         let gradient = self.gradients.get(key).copied();
         self.known.get(key).is_some_and(|known| known.is_few_elements(count, gradient))
     }
 
-    /// Notes by how much of its size a result may be apart in single elements, since parameters of a module are; the statistics of the
-    /// result need not show it, and those of what the module around makes of it may.
+    /// Records the relative difference that single elements of a result may have because of a module's parameters. The
+    /// statistics of the result may not show it, but those of later results in the surrounding module may.
     pub(super) fn note_unseen(&mut self, module: &str, apart: f64) {
         if apart > 0.0 && apart.is_finite() {
             self.unseen.push((around(module).into(), apart));
         }
     }
 
-    /// How far what an operator in a module makes of such results may be apart.
+    /// The possible difference of an operator's results in a module because of such results.
     pub(super) fn unseen(&self, module: &str) -> f64 {
         let of_module = self.unseen.iter().filter(|(around, _)| !around.is_empty() && **around == *module);
         of_module.map(|(_, apart)| *apart).fold(0.0, f64::max)
     }
 
-    /// Whether it is the bias of a projection that gives an attention its keys: it changes nothing, and a fused one in part.
+    /// Whether it is the bias of a projection to attention keys: it has no effect, or in part, if the projection is fused.
     fn is_bias_of_keys(&self, key: &Key) -> bool {
-        // Where operators were recorded what a projection is for is known: its shape alone says less.
+        // With captured operators, the purpose of a projection is known; its shape alone shows less.
         let (module, name) = key;
         (&**name == "bias" && self.keys.contains(module)) || may_hold_keys(&format!("{module}.{name}"), 0.0, None)
     }
 }
 
-/// What ran so far in a module.
+/// What ran in a module so far.
 #[derive(Default)]
 struct Before<'c> {
-    /// Its children, and what they gave.
+    /// Its children and their results.
     children: Vec<(&'c str, Vec<Fingerprint>)>,
-    /// Whether a product was made since.
+    /// Whether a product followed.
     has_product: bool,
 }
 
-/// Modules that an attention may have its keys of: those beside it that ran before, unless what they give is known to be its queries or
-/// values. Of an attention written out a softmax of products is known.
+/// Modules that may project attention keys: siblings that ran before, unless their results are known to be queries or values.
+/// In attention written out, a softmax of products identifies them.
 fn keys(capture: &Capture) -> HashSet<Box<str>> {
     let mut keys = HashSet::new();
     let mut before: HashMap<&str, Before<'_>> = HashMap::new();
@@ -251,7 +251,7 @@ fn keys(capture: &Capture) -> HashSet<Box<str>> {
     keys
 }
 
-/// Whether a module is another one, or inside of it.
+/// Whether a module is another one or inside of it.
 pub(super) fn is_inside(module: &str, other: &str) -> bool {
     module.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -261,8 +261,8 @@ pub(super) fn around(module: &str) -> &str {
     module.rsplit_once('.').map_or("", |(around, _)| around)
 }
 
-/// Tensors that nobody computed, parameters and what the first operator is given: all of them, and those that are apart in no more than
-/// their last bits.
+/// Tensors that no operator computed, parameters and the inputs of the first operator: all of them, and those that differ only
+/// in their last bits.
 pub(super) fn uncomputed(sides: Sides<'_>, aligned: &Alignment) -> [HashSet<Fingerprint>; 2] {
     let unit = LAST_BITS * unit_roundoff("float32").unwrap_or_default();
     let mut found: [HashSet<Fingerprint>; 2] = Default::default();

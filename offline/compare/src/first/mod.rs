@@ -1,7 +1,7 @@
-//! Where two runs first part.
+//! Finds the first divergence of two runs.
 //!
-//! The method: find the first operator whose inputs agree and whose outputs do not. Inside a rank "first" is the order of
-//! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
+//! The method: find the first operator whose inputs agree and whose outputs do not. In a rank, "first" is the order of
+//! execution ([`walk`]); between ranks, the order that communication enforces ([`first_divergence`]); steps follow each other.
 
 mod agreement;
 mod broadcast;

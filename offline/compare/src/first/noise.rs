@@ -1,4 +1,4 @@
-//! What a walk has learnt of a rank's rounding, kept from step to step.
+//! A rank's rounding, kept across steps.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,38 +9,39 @@ use crate::fingerprint::Fingerprint;
 use crate::name::Hashes;
 use crate::rounding::unit_roundoff;
 
-/// Rounding so far.
+/// The rounding so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounding {
-    /// The largest difference put down to rounding, of values that are more than rounding.
+    /// The largest difference attributed to rounding, of values that are not only rounding.
     pub(super) largest: f64,
-    /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
+    /// A few units of round-off of the coarsest dtype that differed: values derived from it keep that error in a finer dtype.
     pub(super) coarse: f64,
     /// Whether anything differed.
     pub(super) is_seen: bool,
-    /// The largest difference of a tensor of one element that an operator of this step gave.
+    /// The largest difference of a one-element result of this step.
     pub(super) scalars: f64,
-    /// What this step's operators gave.
+    /// The outputs of this step.
     produced: HashMap<Fingerprint, Produced, Hashes>,
-    /// What the golden's gave.
+    /// The baseline's outputs.
     golden: HashSet<Fingerprint, Hashes>,
-    /// What the step before gave: parameters and moments stay as it left them.
+    /// The outputs of the previous step: parameters and moments keep their values.
     before: HashMap<Fingerprint, Produced, Hashes>,
-    /// What of this step is all rounding, and what of the step before.
+    /// Values that are only rounding, in this step and the previous one.
     residues: [Vec<Residue>; 2],
-    /// This step's gradients of parameters, which may be scaled unseen: a loss' scale is undone, a norm is clipped.
+    /// The parameter gradients of this step, which may be scaled without being captured: unscaling of the loss, clipping of the
+    /// norm.
     gradients: Vec<Residue>,
-    /// What is known of parameters.
+    /// The state of parameters.
     pub(super) parameters: Parameters,
-    /// Whether gradients were added up in another order in some step: only their sums are compared.
+    /// Whether gradients were summed in another order in any step: only their sums are compared.
     pub(super) is_accumulated: bool,
 }
 
-/// Sums that cancel are of one size on all ranks, but for so much.
+/// The size ratio between ranks up to which sums that cancel count as alike.
 const GROWTH_OF_AVERAGES: f64 = 4.0;
 
-/// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
-/// or an average that was not recorded.
+/// The rest of a sum that cancels, on both sides: max, min and norm. It is recognizable after scaling by a clipped norm or an
+/// average that was not captured.
 #[derive(Clone, Debug)]
 struct Residue {
     elements: u64,
@@ -53,7 +54,8 @@ impl Residue {
         Some(Self { elements: tensor.elements()?, sizes: [sizes(tensor)?, sizes(twin)?], produced })
     }
 
-    /// Whether another pair is no larger than this one, on both sides: what is left of such sums was averaged over ranks, unseen.
+    /// Whether another pair is no larger than this one, on both sides: such rests were averaged over ranks without being
+    /// captured.
     fn is_averaged(&self, other: &Self) -> bool {
         let largest =
             |sizes: &[[f64; 3]; 2]| sizes.iter().flat_map(|side| &side[..2]).fold(0.0_f64, |one, it| one.max(it.abs()));
@@ -62,7 +64,7 @@ impl Residue {
             && largest(&other.sizes) <= GROWTH_OF_AVERAGES * largest(&self.sizes)
     }
 
-    /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
+    /// Whether all numbers of another pair are this one's times one factor, within `tolerance`.
     fn is_scaled(&self, other: &Self, tolerance: f64) -> bool {
         let pairs = self.sizes.iter().flatten().zip(other.sizes.iter().flatten());
         let mut factors = pairs.filter(|(one, other)| **one != 0.0 || **other != 0.0).map(|(one, other)| other / one);
@@ -76,23 +78,23 @@ fn sizes(tensor: &TensorFacts) -> Option<[f64; 3]> {
     Some([max?, min?, norm?])
 }
 
-/// An output that was looked at.
+/// An output that was compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Produced {
-    /// How far it was apart.
+    /// Its difference.
     pub(super) deviation: f64,
-    /// Whether it is all rounding: a sum that cancels, or what was made of one. How far that is apart says nothing.
+    /// Whether it is only rounding: a sum that cancels, or derived from one. The size of its difference has no meaning.
     pub(super) is_all_rounding: bool,
-    /// Units of round-off of its dtype: statistics of it show no less, those of what it is cast to do.
+    /// The unit round-off of its dtype: its statistics show no less, those after a cast do.
     pub(super) unit: f64,
     /// Whether it is a gradient.
     pub(super) is_gradient: bool,
-    /// Whether it comes straight from an activation whose derivative jumps.
+    /// Whether it comes directly from an activation whose derivative jumps.
     pub(super) is_kinked: bool,
 }
 
 impl Rounding {
-    /// Begins another step.
+    /// Starts the next step.
     #[must_use]
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
@@ -107,7 +109,7 @@ impl Rounding {
         }
     }
 
-    /// Knows before anything is looked at that the other machine rounds otherwise.
+    /// Expects rounding from the start, because the other machine rounds differently.
     pub(super) fn expect(&mut self) {
         let unit = unit_roundoff("float32").unwrap_or_default();
         self.is_seen = true;
@@ -115,7 +117,7 @@ impl Rounding {
         self.coarse = self.coarse.max(8.0 * unit);
     }
 
-    /// Keeps an output. `is_parameters`: the gradient of a parameter.
+    /// Keeps an output. `is_parameters`: it is a parameter gradient.
     pub(super) fn keep(
         &mut self,
         tensor: &TensorFacts,
@@ -123,7 +125,7 @@ impl Rounding {
         produced: Produced,
         is_parameters: bool,
     ) {
-        // How far what is all rounding is apart says nothing of a number that is made of a value.
+        // The difference of pure rounding shows nothing about a number derived from a value.
         if tensor.elements() == Some(1) && produced.deviation.is_finite() && !produced.is_all_rounding {
             self.scalars = self.scalars.max(produced.deviation);
         }
@@ -137,7 +139,8 @@ impl Rounding {
         self.golden.extend(twin.map(Fingerprint::of));
     }
 
-    /// What is all rounding, or a parameter's gradient, and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
+    /// A value that is only rounding, or a parameter gradient, and equals this pair after scaling both sides by the same
+    /// factor, within `tolerance`.
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let count = tensor.elements();
         let of_this_size = |residue: &&Residue| Some(residue.elements) == count;
@@ -154,23 +157,23 @@ impl Rounding {
         averaged.map(|residue| residue.produced).max_by(|one, other| one.deviation.total_cmp(&other.deviation))
     }
 
-    /// The operator's output that a value looks like.
+    /// The operator output that a value looks like.
     pub(super) fn producer(&self, tensor: &TensorFacts) -> Option<Produced> {
         let looks = Fingerprint::of(tensor);
         self.produced.get(&looks).or_else(|| self.before.get(&looks)).copied()
     }
 
-    /// The output of this step that looks like it.
+    /// The output of this step that a value looks like.
     pub(super) fn of_this_step(&self, tensor: &TensorFacts) -> Option<Produced> {
         self.produced.get(&Fingerprint::of(tensor)).copied()
     }
 
-    /// Whether both sides' values are results of this step that were looked at: where they differ, each side takes another one.
+    /// Whether the values of both sides are compared results of this step: if they differ, the sides read different ones.
     pub(super) fn have_both(&self, tensor: &TensorFacts, twin: &TensorFacts) -> bool {
         self.of_this_step(tensor).is_some() && self.golden.contains(&Fingerprint::of(twin))
     }
 
-    /// The largest difference put down to rounding.
+    /// The largest difference attributed to rounding.
     pub(crate) fn largest(&self) -> f64 {
         self.largest
     }

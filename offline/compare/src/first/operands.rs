@@ -1,4 +1,4 @@
-//! An operator's tensors, of one side.
+//! The tensors of an operator, on one side.
 
 use trainmon_capture_files::{Operator, Section, TensorFacts};
 

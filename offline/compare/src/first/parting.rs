@@ -1,4 +1,4 @@
-//! What an operator gives: whether its results are apart by more than what went in and rounding account for.
+//! Whether the results of an operator differ by more than its inputs and rounding explain.
 
 use trainmon_capture_files::{Section, TensorFacts};
 use trainmon_noise::SINGLE;
@@ -16,12 +16,12 @@ use super::learnt::Bounds;
 use super::magnitude::{Magnitude, cancels};
 use super::update::quotient_bound;
 
-/// Sums that a gradient is made of have at least so many terms as this squared: what of it is smaller than that many units of
-/// round-off is rounding alone.
+/// The square root of the number of terms in the sums behind a gradient: smaller parts, in units of round-off, are only
+/// rounding.
 const TERMS_OF_A_GRADIENT: f64 = 8.0;
 
 impl<'c> Bounds<'_, 'c> {
-    /// Outputs that differ by more than the inputs and rounding account for.
+    /// Returns the outputs that differ by more than the inputs and rounding explain.
     pub(super) fn parting(&self, call: &Call<'c>) -> Option<Candidate> {
         let Call { name, ref inputs, ref outputs, .. } = *call;
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
@@ -47,27 +47,27 @@ impl<'c> Bounds<'_, 'c> {
         (!suspects.is_empty()).then_some(Candidate { kind: Kind::Operator, suspects, input })
     }
 
-    /// How far the outputs of an operator may be apart for what went into it.
+    /// The tolerance of an operator's outputs, given its inputs.
     pub(super) fn output_bound(&self, call: &Call<'c>) -> Bound {
         let Call { operator, name, ref inputs, .. } = *call;
         let (arguments, tensors): (Vec<_>, Vec<_>) =
             inputs.iter().partition(|input| input.deviation.what == What::Argument);
         let apart = |values: &[&Compared<'_>]| values.iter().map(|value| value.deviation.relative).fold(0.0, f64::max);
         let (argument, input) = (apart(&arguments), apart(&tensors));
-        // A backward also uses what its forward saw, and a communication what other ranks did.
+        // A backward also uses the inputs of its forward, and a communication those of other ranks.
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         let is_of_others = name.is_some_and(|name| name.is_communication());
         let from = if is_backward || is_of_others { input.max(self.learnt.rounding.largest) } else { input };
         let usual = self.comparer.judge.bound(operator, from);
-        // A factor does to a result what it is apart itself; it does not round on the way.
+        // A factor passes its own difference on to the result; it does not round on the way.
         let unseen = self.unseen_bound(call).max(argument * SAME_AS_PRODUCED);
-        // What runs inside of a module may round to a coarser dtype than what it gives, and not be recorded, as in a recomputation.
+        // Operators inside a module may round to a coarser dtype than its output without being captured, as in a recomputation.
         let is_module = call.is_forward() && name.is_some_and(|name| !name.is_operator);
         let unseen = if is_module { unseen.max(self.learnt.rounding.coarse) } else { unseen };
         Bound { bound: usual.bound.max(unseen), ..usual }
     }
 
-    /// Whether an output is what an adaptive optimizer makes of rounding, and apart by no more than that.
+    /// Whether an output differs by no more than an adaptive optimizer makes of rounding.
     pub(super) fn is_updated(&self, call: &Call<'c>, output: &Compared<'c>) -> bool {
         let Call { operator, ref inputs, .. } = *call;
         if !self.learnt.rounding.is_seen || output.deviation.what != What::Numbers {
@@ -87,7 +87,7 @@ impl<'c> Bounds<'_, 'c> {
         bound.is_some_and(|bound| output.deviation.relative <= bound + input)
     }
 
-    /// Whether an output is what is left of a sum that cancels: all of it is rounding, on both sides.
+    /// Whether an output is the rest of a sum that cancels: only rounding, on both sides.
     pub(super) fn is_cancelled(&self, call: &Call<'c>, output: &Compared<'_>) -> bool {
         let operator = call.operator;
         let Some(name) = call.name.filter(|_| output.deviation.what == What::Numbers) else { return false };
@@ -105,7 +105,7 @@ impl<'c> Bounds<'_, 'c> {
         source.is_some_and(|source| {
             let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
             let sums = (is_sum(name, terms) && (has_both_signs || !is_forward)) || cancels(name);
-            // Each term has its own round-off; the sums on the way, of which there are as many, have that of float32 at least.
+            // Each term has its own round-off; the partial sums, as many as terms, have at least that of float32.
             let of_terms = coarsest(operator).max(source.unit) * terms.max(1.0).sqrt();
             let of_sum = source.size * of_terms.max(SINGLE * terms);
             let rounding = if is_forward && is_mean(name) { of_sum / terms.max(1.0) } else { of_sum };
@@ -114,8 +114,8 @@ impl<'c> Bounds<'_, 'c> {
     }
 }
 
-/// Whether what an operator gives may be a sum of what it is given, of so many terms: a gradient, or a sum or mean itself. Other results,
-/// as a loss or a product with a weight, have terms that their inputs do not show.
+/// Whether an operator's result may be a sum of its inputs with this number of terms: a gradient, or a sum or mean itself.
+/// Other results, such as a loss or a product with a weight, have terms that their inputs do not show.
 fn is_sum(name: OperatorName<'_>, terms: f64) -> bool {
     let is_plain = is_mean(name) || matches!(name.function(), "sum" | "nansum");
     terms > 1.0 && (is_plain || name.direction != Direction::Forward)
@@ -125,15 +125,15 @@ fn is_mean(name: OperatorName<'_>) -> bool {
     matches!(name.function(), "mean" | "nanmean")
 }
 
-/// Whether terms can take each other away.
+/// Whether terms can cancel.
 fn has_both_signs(tensor: &TensorFacts) -> bool {
     let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number());
     max.zip(min).is_none_or(|(max, min)| max > 0.0 && min < 0.0)
 }
 
-/// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
-/// operator that computes in double casts its result, and what is recorded is the backward of the cast; another kernel ends in
-/// another product. Nothing can be held against that, but for outputs that are of one shape all the same.
+/// Whether a backward captured another node of the graph than the baseline's: in a finer dtype or other shapes, with other
+/// outputs. An operator that computes in double casts its result, so the captured backward is that of the cast; another kernel
+/// ends in another product. Such nodes are not comparable, except for outputs with equal shapes.
 pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
     let is_other = |output: &Compared<'_>| {
         let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
@@ -148,8 +148,8 @@ pub(super) fn is_of_one_shape(output: &Compared<'_>) -> bool {
     !matches!(output.deviation.what, What::Shape | What::Dtype | What::Presence)
 }
 
-/// Whether a result has the same elements in another shape, and its statistics, which do not depend on that, are further apart: then it
-/// is another tensor, and whoever is given it is given something else.
+/// Whether a result has the same number of elements in another shape, and its statistics, which do not depend on the shape,
+/// differ by more than the bound: then it is another tensor.
 pub(super) fn is_another_tensor(output: &Compared<'_>, bound: f64) -> bool {
     let twin = output.twin.and_then(|twin| twin.tensor());
     let apart = output.item.tensor().zip(twin).and_then(|(one, other)| numbers(one, other));

@@ -1,4 +1,4 @@
-//! Across ranks: who parted by himself, and who was handed something that had parted already.
+//! Divergences across ranks: ranks that diverge on their own, and ranks that received a difference.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,39 +24,38 @@ use crate::name::OperatorName;
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
 
-/// One rank of a step on both sides.
+/// The captures of a rank and step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankCapture<'c> {
-    /// Its number.
+    /// The rank number.
     pub rank: u64,
-    /// The run in question, and the run it is held against.
+    /// The captures of target and baseline.
     pub sides: Sides<'c>,
-    /// Which operators ran at the same place.
+    /// The operators that ran at the same place.
     pub aligned: &'c Alignment,
-    /// How far several golden runs are apart, if there are several.
+    /// The variation between several baselines.
     pub spreads: Option<&'c GoldenSpreads>,
 }
 
-/// A rank that was handed a difference: its number, the operator it got it in, and the ranks it can be from.
+/// A rank that received a difference: its number, the receiving operator, and the possible senders.
 type Received = (u64, String, Vec<u64>);
 
-/// What a step's ranks say together.
+/// The combined findings of all ranks of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Divergence {
-    /// Where it began: rank and finding, several if ranks parted without hearing of each other (the same fault everywhere). The
-    /// earliest first.
+    /// The origins: rank and finding, several if ranks diverged without communication (the same fault everywhere). The earliest
+    /// comes first.
     pub origins: Vec<(u64, Finding)>,
-    /// Ranks that were handed a difference: rank, the operator they got it in, and the ranks it can be from.
+    /// Ranks that received a difference: rank, receiving operator, and possible senders.
     pub received: Vec<(u64, String, Vec<u64>)>,
-    /// What every rank's walk found.
+    /// The result of each rank's walk.
     pub walked: Vec<(u64, Walked)>,
 }
 
-/// By rank: what earlier steps showed of rounding.
+/// By rank: the rounding in earlier steps.
 pub(crate) type Noise = HashMap<u64, Rounding>;
 
-/// Looks for the first divergence of a step. `noise` holds what earlier steps showed of each rank's rounding, and is brought up to
-/// date.
+/// Finds the first divergence of a step. `noise` has each rank's rounding in earlier steps, and is updated.
 pub(crate) fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.sides.target)));
     let places: HashMap<u64, Vec<usize>> =
@@ -67,7 +66,7 @@ pub(crate) fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut Noise, thr
     Divergence { origins, received, walked }
 }
 
-/// Every rank's walk. `noise` is brought up to date.
+/// Walks every rank and updates `noise`.
 fn walk_all(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Vec<(u64, Walked)> {
     let is_other_machine = is_other_machine(ranks);
     let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
@@ -89,7 +88,7 @@ fn walk_all(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Threshold
     located.collect()
 }
 
-/// Says of findings where in the model and its code they are.
+/// Adds the location in the model and its code to findings.
 fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
     let Some(RankCapture { sides, .. }) = ranks.iter().find(|captures| captures.rank == rank) else { return walked };
     let rewritten = walked.rewritten.iter_mut().map(|one| &mut one.finding);
@@ -108,8 +107,8 @@ fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
     walked
 }
 
-/// The golden's call that has, at the same place, what the target has at a finding, if the target has there what the golden has here:
-/// micro-batches in another order.
+/// The baseline's call with the target's data, if the target has the baseline's data at that call: micro-batches in another
+/// order.
 fn permuted(sides: Sides<'_>, finding: &Finding) -> Option<String> {
     if !matches!(finding.kind, Kind::Data | Kind::Between) {
         return None;
@@ -138,7 +137,7 @@ fn permuted(sides: Sides<'_>, finding: &Finding) -> Option<String> {
     has(target, here[1]).and(has(golden, here[0]))
 }
 
-/// By operator of the target: its place among those of both sides.
+/// By operator of the target: its place in the alignment.
 fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
     let mut places = vec![usize::MAX; target.document.operators.len()];
     for (place, &(one, _)) in aligned.operators.iter().enumerate() {
@@ -149,10 +148,10 @@ fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
     places
 }
 
-/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors and of a good part of them: random
-/// numbers and statistics of another machine. A few alone may be permuted ones, on several ranks the same.
+/// Whether data and parameters differ in the last bits of many tensors: random numbers and statistics of another machine. A few
+/// alone may be permuted ones, the same on several ranks.
 fn is_other_machine(ranks: &[RankCapture<'_>]) -> bool {
-    /// Of so many tensors one at least: those of one value, as norms begin with, differ on no machine.
+    /// The smallest share, one in this number of tensors: constant tensors, such as initial norms, differ on no machine.
     const PART: usize = 8;
     let of_ranks: Vec<_> = ranks.par_iter().map(|rank| uncomputed(rank.sides, rank.aligned)).collect();
     let count = |at: usize| of_ranks.iter().flat_map(|found| &found[at]).collect::<HashSet<_>>().len();
@@ -160,7 +159,7 @@ fn is_other_machine(ranks: &[RankCapture<'_>]) -> bool {
     apart > 1 && apart * PART >= count(0)
 }
 
-/// Who met whom, and who had parted before.
+/// The communications, and the earlier divergences.
 struct Meetings<'w> {
     walked: &'w [(u64, Walked)],
     communication: &'w Communication,
@@ -178,7 +177,7 @@ impl Meetings<'_> {
         (0..).zip(places).find(|(_, at)| **at >= place && **at != usize::MAX).map(|(operator, _)| operator)
     }
 
-    /// Who parted by himself, the earliest first, and who was handed what had parted.
+    /// Returns the ranks that diverged on their own, the earliest first, and those that received a difference.
     fn origins(&self) -> (Vec<(u64, Finding)>, Vec<Received>) {
         let (mut origins, mut received) = (Vec::new(), Vec::new());
         let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();
@@ -194,13 +193,13 @@ impl Meetings<'_> {
                 None => origins.push((*rank, finding.clone())),
             }
         }
-        // A call of one side alone, whose difference first shows where another rank gets it, is more than another number of calls.
+        // A one-sided call whose difference first shows on another rank is more than a different number of calls.
         for (rank, finding) in origins.iter_mut().filter(|(_, finding)| finding.suspects.is_empty()) {
             finding.suspects = taken.remove(rank).unwrap_or_default();
         }
         let time = |(rank, finding): &(u64, Finding)| {
             let at = finding.target.or_else(|| self.target_at(*rank, finding.place));
-            // Calls that nothing depends on are no beginning of what differs elsewhere.
+            // Calls that nothing depends on cannot be the origin of a difference elsewhere.
             let time = at.map_or(usize::MAX, |at| self.communication.time(*rank, at));
             (finding.suspects.is_empty(), time, finding.place, *rank)
         };
@@ -208,8 +207,8 @@ impl Meetings<'_> {
         (origins, received)
     }
 
-    /// The ranks that account for a finding: it is what a communication gave, and another rank had parted before it took part: in its
-    /// values, or by a call that one side lacks.
+    /// The ranks that explain a finding: it is the result of a communication, and another rank had diverged before taking part,
+    /// in its values or by a one-sided call.
     fn givers(&self, rank: u64, finding: &Finding) -> Option<Vec<u64>> {
         let operator = finding.target?;
         let is_output = finding.suspects.iter().all(|suspect| suspect.section == Section::Output);
@@ -230,7 +229,7 @@ impl Meetings<'_> {
     }
 }
 
-/// Whether a finding is in what an operator gave out.
+/// Whether a finding is in an operator's output.
 fn is_given(finding: &Finding) -> bool {
     !finding.suspects.is_empty() && finding.suspects.iter().all(|suspect| suspect.section == Section::Output)
 }

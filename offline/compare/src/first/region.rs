@@ -1,4 +1,4 @@
-//! How far a part reaches that one side computes otherwise: from where it differs to where both are together again.
+//! The extent of rewritten code: from the first difference to the operator at which both sides continue together.
 
 use std::collections::HashSet;
 
@@ -17,35 +17,36 @@ use crate::deviation::What;
 use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 
-/// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
+/// The distance, in operators, up to which earlier one-sided calls count as part of rewritten code.
 pub(super) const NEAR: usize = 48;
 
-/// A part that is computed otherwise.
+/// A region of rewritten code.
 pub(super) struct Region {
-    /// Of its operators, in the order of execution.
+    /// Its places, in the order of execution.
     pub(super) places: Vec<usize>,
-    /// The operator at which both sides are together again.
+    /// The operator at which both sides continue together.
     pub(super) until: String,
-    /// How far the results are apart.
+    /// The difference of the results.
     pub(super) apart: f64,
     /// Whether a parameter has another shape.
     pub(super) is_reshaped: bool,
 }
 
-/// What an operator is to the part computed otherwise.
+/// The relation of an operator to rewritten code.
 enum Passed {
-    /// Nothing to do with it.
+    /// Unrelated.
     Same,
-    /// It takes what comes of it, and that agrees but for so much.
+    /// It reads the result of the region, which agrees within this difference.
     Together(f64),
-    /// It belongs to it; whether a parameter has another shape, and whether each side takes another of the results that both have, or one negated.
+    /// It belongs to the region. Also whether a parameter has another shape, and whether each side reads another common result
+    /// or a negated one.
     Inside { is_reshaped: bool, is_rewired: bool },
     /// It differs for another reason.
     Apart,
 }
 
-/// Where the sum of gradients is used and agrees, if what differs are gradients on the way to it: micro-batches that were added up in
-/// another order.
+/// The operator at which the sum of gradients is used and agrees, if only gradients on the way to it differ: micro-batches were
+/// added in another order.
 pub(super) fn accumulated(bounds: Bounds<'_, '_>, finding: &Finding) -> Option<String> {
     let name = OperatorName::parse(&finding.operator)?;
     if name.direction != Direction::ParameterGradient || name.call == 0 {
@@ -69,10 +70,10 @@ pub(super) fn accumulated(bounds: Bounds<'_, '_>, finding: &Finding) -> Option<S
     until
 }
 
-/// Follows what differs from a finding on, as long as it goes the same way, forward or backward. It is a part computed otherwise
-/// if one side has calls of its own in it (`alone`, those that went before and compute anything) or its parameters another shape, and
-/// an operator behind it takes agreeing results of it, after which nothing of it differs any more. `known`: places of such parts that
-/// were found before.
+/// Follows the differences from a finding on, as long as they run in the same direction, forward or backward. They are
+/// rewritten code if one side has calls of its own (`alone`, the earlier ones that compute anything) or its parameters another
+/// shape, a later operator reads agreeing results, and nothing derived from them differs any more. `known`: places of such
+/// regions that were found before.
 pub(super) fn region(
     bounds: Bounds<'_, '_>,
     (alone, known): (&[&Finding], &HashSet<usize>),
@@ -105,11 +106,11 @@ pub(super) fn region(
             continue;
         }
         if matches!(passed, Passed::Apart) {
-            // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
+            // If results agree only within the limits of a coarse dtype, later differences speak against rewritten code.
             if followed.region.until.is_empty() || followed.region.apart > SURE {
                 return None;
             }
-            // Another thing, behind this one: the search comes to it. Statistics of a result may agree that is another one.
+            // A later, separate difference: the search will reach it. Statistics of another result may agree.
             followed.has_rewired = false;
             followed.end = End::Apart;
             break;
@@ -119,26 +120,26 @@ pub(super) fn region(
     followed.explained(bounds, finding)
 }
 
-/// What a part computed otherwise is known to be so far.
+/// The state of following a region.
 struct Followed {
     region: Region,
-    /// By what its values are known.
+    /// The fingerprints of its values.
     inside: HashSet<Fingerprint>,
-    /// Whether calls of one side alone have to do with it: one gave what differs, or takes what differs further on.
+    /// Whether one-sided calls are involved: one produced what differs, or reads it later.
     is_one_sided: bool,
     has_own_parameters: bool,
     has_rewired: bool,
     end: End,
 }
 
-/// How a part ends.
+/// How a region ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Operators take what comes of it, and nothing else differs.
+    /// Operators read its results, and nothing else differs.
     Taken,
-    /// Behind it, something else differs.
+    /// Something else differs after it.
     Apart,
-    /// The forward leaves what comes of it.
+    /// The forward pass ends with its results.
     Left,
 }
 
@@ -158,8 +159,8 @@ impl Followed {
         }
     }
 
-    /// The forward ends behind these places, and nothing that comes of the part was taken by an operator of both sides: a loss that each
-    /// side computes in its own way. Both are together if all that they leave is the same.
+    /// Handles a forward pass that ends after these places without a common operator reading the results: a loss that each side
+    /// computes in its own way. The sides agree if all their remaining results do.
     fn end_together(&mut self, comparer: Comparer<'_>, places: std::ops::Range<usize>) {
         if self.region.until.is_empty()
             && let Some((until, apart)) = left_alike(comparer, places)
@@ -169,8 +170,8 @@ impl Followed {
         }
     }
 
-    /// Whether a call behind such a part is given another result of what was not recorded: optimizers decompose a matrix for each
-    /// parameter.
+    /// Whether a call after such a region receives another result of code that was not captured: optimizers decompose a matrix
+    /// for each parameter.
     fn is_again(&self, bounds: Bounds<'_, '_>, finding: &Finding, call: &Call<'_>) -> bool {
         let mut given = call.inputs.iter().filter(|input| !agrees(bounds, finding, call, input)).peekable();
         finding.kind == Kind::Between
@@ -182,7 +183,7 @@ impl Followed {
             && given.all(|input| input.deviation.what == What::Numbers && bounds.is_fresh(call, input))
     }
 
-    /// A call that one side makes alone.
+    /// A one-sided call.
     fn alone(&mut self, operator: &Operator) {
         let is_computed = !OperatorName::parse(&operator.name).is_some_and(only_moves);
         let mut given = inputs(operator).map(Fingerprint::of);
@@ -214,13 +215,14 @@ impl Followed {
 
     fn explained(self, bounds: Bounds<'_, '_>, finding: &Finding) -> Option<Region> {
         let Self { region, is_one_sided, has_own_parameters, has_rewired, end, .. } = self;
-        // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
+        // Data and parameters are not computed and cannot be rewritten, except for a parameter with another shape or on one
+        // side only.
         let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
         let is_sure = region.apart <= SURE;
         let is_update = bounds.is_update(OperatorName::parse(&finding.operator));
         let is_written_otherwise =
             (is_one_sided || (has_rewired && is_sure)) && (!is_uncomputed || has_own_parameters) && !is_update;
-        // What was not recorded may have another right result, as the vectors of equal eigenvalues.
+        // Code that was not captured may have another correct result, such as vectors of equal eigenvalues.
         let is_unrecorded = finding.kind == Kind::Between && end == End::Taken && is_sure;
         let is_explained = region.is_reshaped || is_written_otherwise || is_unrecorded;
         (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
@@ -270,14 +272,14 @@ fn passes<'c>(bounds: Bounds<'_, 'c>, call: &Call<'c>, inside: &HashSet<Fingerpr
     Passed::Apart
 }
 
-/// Whether a value agrees behind a part computed otherwise. Where that was not recorded, an update rounds as any other code does.
+/// Whether a value agrees after rewritten code. If that code was not captured, an update rounds like any other code.
 fn agrees(bounds: Bounds<'_, '_>, finding: &Finding, call: &Call<'_>, value: &Compared<'_>) -> bool {
     let is_rounding = || value.deviation.relative <= bounds.fresh_bound(call.operator);
     bounds.agrees(call.operator, value)
         || (finding.kind == Kind::Between && bounds.is_update(call.name) && is_rounding())
 }
 
-/// Whether one side has the other's numbers with the other sign: a negation is not recorded, and goes through a sum.
+/// Whether one side has the other's numbers negated: a negation is not captured, and passes through a sum.
 fn is_negated(input: &Compared<'_>) -> bool {
     if let (Leaf::Plain { value, .. }, Some(twin)) = (&input.item.value.leaf, input.twin) {
         let other = if let Leaf::Plain { value, .. } = &twin.value.leaf { value.number() } else { None };

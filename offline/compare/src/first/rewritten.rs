@@ -1,4 +1,4 @@
-//! Code that was written otherwise: calls of one side alone, and what comes out of them agrees.
+//! Rewritten code: one-sided calls whose results agree.
 
 use std::collections::HashSet;
 
@@ -20,41 +20,42 @@ use super::settled::settled;
 use crate::fingerprint::Fingerprint;
 use crate::unwritten::gives_view;
 
-/// Calls of one side alone, and the parts that are computed otherwise because of them.
+/// One-sided calls, and the rewritten code that contains them.
 pub(super) struct Parts {
-    /// Whether the sides update other parameters, since one has some of them fused: which call is whose nobody can tell.
+    /// Whether the sides update different parameters, because one has some of them fused: it is unknown which call belongs to
+    /// which.
     is_uneven: bool,
-    /// Calls of one side alone, not yet known to matter.
+    /// One-sided calls without a known effect so far.
     pub(super) parted: Vec<Finding>,
-    /// Operators that are given something in another order, and what of it is no finding by itself.
+    /// Operators with inputs in another order, which is no finding by itself.
     pub(super) reordered: Vec<Finding>,
-    /// Places of operators in a part that is computed otherwise, with the same results.
+    /// Places of operators in rewritten code with the same results.
     pub(super) places: HashSet<usize>,
-    /// What is computed otherwise, with the same results.
+    /// Rewritten code with the same results.
     pub(super) rewritten: Vec<Rewritten>,
-    /// Forward calls in such parts, by callee and number: their backward is another, too.
+    /// Forward calls in rewritten code, by callee and number: their backward differs too.
     calls: HashSet<(String, u32)>,
-    /// Forward calls that ran in them, or gave what they take.
+    /// Forward calls in rewritten code, or calls that produced its inputs.
     upstream: HashSet<(String, u32)>,
     /// Whether a parameter has another shape: so have its gradient and its moments.
     is_reshaped: bool,
-    /// What differs inside of them.
+    /// The values that differ inside of rewritten code.
     inside: HashSet<Fingerprint>,
 }
 
-/// Whether a finding is the beginning of a part that is computed otherwise.
+/// Whether a finding starts rewritten code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// It is not.
+    /// No.
     No,
-    /// It is: the operators of the part are passed from now on.
+    /// Yes: the operators of the region are skipped from now on.
     Part,
-    /// Gradients were added up in another order: only their sums are compared from now on.
+    /// Gradients were summed in another order: only their sums are compared from now on.
     Accumulation,
 }
 
 impl Parts {
-    /// Of a rank that is looked at from its beginning.
+    /// The state at the start of a rank.
     pub(super) fn of(comparer: Comparer<'_>) -> Self {
         Self {
             is_uneven: is_uneven(comparer),
@@ -69,12 +70,12 @@ impl Parts {
         }
     }
 
-    /// Calls of one side alone that compute anything: what only moves values computes nothing otherwise.
+    /// One-sided calls that compute anything: calls that only move values cannot be rewritten.
     pub(super) fn computed(&self) -> impl Iterator<Item = &Finding> {
         self.parted.iter().filter(|call| !OperatorName::parse(&call.operator).is_some_and(only_moves))
     }
 
-    /// Among calls that one side alone made: the one that gave what is missed here, else the first of the last ones together.
+    /// The one-sided call that produced what is missing here; otherwise the first of the last consecutive ones.
     pub(super) fn missing_producer(&mut self, comparer: Comparer<'_>, missed: &[Fingerprint]) -> Option<Finding> {
         let gives = |parted: &Finding| comparer.given(parted).iter().any(|given| missed.contains(given));
         if let Some(found) = self.parted.iter().position(gives) {
@@ -87,7 +88,7 @@ impl Parts {
         Some(parted)
     }
 
-    /// The first call of one side alone that ran inside of a module, where what goes into the module agrees and what comes out of it does not.
+    /// The first one-sided call inside of a module whose inputs agree and whose outputs do not.
     pub(super) fn inside_of(&mut self, comparer: Comparer<'_>, call: &Call<'_>) -> Option<Finding> {
         call.name.filter(|name| !name.is_operator && name.direction == Direction::Forward)?;
         let is_inside = |parted: &Finding| {
@@ -104,9 +105,9 @@ impl Parts {
         Some(self.parted.remove(found))
     }
 
-    /// What put in another order that an operator is given, directly or by way of others: statistics of that agree, and what the operator
-    /// gives may not. The last call of one side alone that does so, or the one operator that is given something in another order: where
-    /// many are, code is written otherwise.
+    /// The call that reordered an operator's input, directly or through others: statistics of the input agree, those of the
+    /// result may not. It is the last one-sided call of that kind, or the only operator with a reordered input: many of them
+    /// mean rewritten code.
     pub(super) fn reordering(&mut self, comparer: Comparer<'_>, call: &Call<'_>) -> Option<Finding> {
         let has_digest = |value: &Compared<'_>| {
             value.item.tensor().is_some_and(|tensor| tensor.digest.as_ref().is_some_and(|digest| !digest.is_null()))
@@ -126,8 +127,8 @@ impl Parts {
         leads_to(comparer, given, call).then(|| given.clone())
     }
 
-    /// Whether inputs that nobody produced are the results of calls that one side alone made, and agree: then that part is computed
-    /// otherwise, and the search goes on behind it.
+    /// Whether inputs that no operator produced are results of one-sided calls, and agree: then that region is rewritten, and
+    /// the search continues after it.
     pub(super) fn joins(&mut self, bounds: Bounds<'_, '_>, call: &Call<'_>, fresh: &Fresh<'_, '_>) -> bool {
         let Fresh { values, fingerprints, .. } = fresh;
         let comparer = bounds.comparer;
@@ -138,11 +139,11 @@ impl Parts {
         let is_given =
             self.computed().any(|parted| comparer.given(parted).iter().any(|given| fingerprints.contains(given)));
         let is_inside = fingerprints.iter().any(|looks| self.inside.contains(looks));
-        // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
+        // In a backward, most captured tensors are views that nothing reads directly: the forward must have been rewritten.
         let name = call.name.filter(|_| call.goes(Direction::Backward));
         let is_behind = name.is_some_and(|name| self.led_into_part(name))
             && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= call.place);
-        // A call that nobody recorded may stand between: both sides must have calls of their own before it.
+        // A call that was not captured may be in between: both sides must have one-sided calls before it.
         let has_near = |kind: Kind| self.computed().any(|one| one.kind == kind && one.place + NEAR >= call.place);
         let is_between = call.is_forward()
             && [Kind::TargetOnly, Kind::GoldenOnly].into_iter().all(has_near)
@@ -161,8 +162,7 @@ impl Parts {
         true
     }
 
-    /// Whether a finding is the beginning of a part that is computed otherwise, with results that agree; then its operators are
-    /// passed from now on.
+    /// Whether a finding starts rewritten code with results that agree; if so, its operators are skipped from now on.
     pub(super) fn enter(&mut self, bounds: Bounds<'_, '_>, finding: &Finding, fingerprints: &[Fingerprint]) -> Entered {
         let comparer = bounds.comparer;
         if let Some(until) = accumulated(bounds, finding) {
@@ -191,7 +191,7 @@ impl Parts {
         Entered::Part
     }
 
-    /// Notes a call that is made otherwise, and gives the same.
+    /// Records a call with other arguments and the same results.
     pub(super) fn note_call(&mut self, comparer: Comparer<'_>, finding: Finding) {
         let (until, place) = (finding.operator.clone(), finding.place);
         let name = OperatorName::parse(&finding.operator);
@@ -199,8 +199,8 @@ impl Parts {
         self.add(comparer, Rewritten { finding, until, apart: 0.0, places: place..=place });
     }
 
-    /// Notes a part that is computed otherwise, and the forward calls that ran in it, or gave what a call of one side alone takes there
-    /// or what the operator directly before the part gave: a part of a result, as a third of fused projections, is not recorded.
+    /// Records rewritten code with its forward calls, and the calls that produced the inputs of its one-sided calls or of which
+    /// the operator directly before it is part: a part of a result, such as a third of fused projections, is not captured.
     fn add(&mut self, comparer: Comparer<'_>, part: Rewritten) {
         let operators = &comparer.aligned.operators;
         let (first, last) = (*part.places.start(), *part.places.end());
@@ -220,13 +220,13 @@ impl Parts {
         self.rewritten.push(part);
     }
 
-    /// Whether the forward of a backward call ran in such a part, or led into one: its gradient is what the backward of that part gives.
+    /// Whether the forward of a backward call ran in rewritten code or led into it: its gradient is a result of the backward of
+    /// that region.
     fn led_into_part(&self, name: OperatorName<'_>) -> bool {
         self.upstream.contains(&(name.callee.to_owned(), name.call))
     }
 
-    /// Whether an operator is in a part that is computed otherwise, is the backward of one, or has to do with a parameter of another
-    /// shape.
+    /// Whether an operator is in rewritten code, is the backward of such an operator, or uses a parameter of another shape.
     pub(super) fn have(&self, bounds: Bounds<'_, '_>, call: &Call<'_>) -> bool {
         if self.places.contains(&call.place) {
             return true;
@@ -247,21 +247,21 @@ impl Parts {
         name.direction == Direction::Backward && self.calls.contains(&(name.callee.to_owned(), name.call))
     }
 
-    /// Passes an operator inside of such a part.
+    /// Skips an operator in rewritten code.
     pub(super) fn pass(&mut self, call: &Call<'_>) {
         self.inside.extend(call.differing().flat_map(looks));
     }
 
-    /// Whether an operator is part of an update of parameters that one side has fused: which call is whose nobody can tell.
+    /// Whether an operator updates parameters that one side has fused: it is unknown which call belongs to which.
     pub(super) fn is_unassigned(&self, bounds: Bounds<'_, '_>, call: &Call<'_>) -> bool {
-        // Another micro-batch runs in modules; an update in none, or in `optimizer`.
+        // Another micro-batch runs in modules; an update runs in none, or in `optimizer`.
         let parent = bounds.comparer.sides.target.parent(&call.operator.name).and_then(|parent| parent.name.as_deref());
         self.is_uneven && bounds.is_update(call.name) && parent.and_then(OperatorName::parse).is_none()
     }
 }
 
 impl<'c> Comparer<'c> {
-    /// A number or text that no call of this function has in the golden's update: whichever call is whose.
+    /// A number or text that no call of this function has in the baseline's update.
     pub(super) fn other_argument(self, call: &Call<'c>) -> Option<Candidate> {
         let callee = call.name?.callee;
         let is_same = |golden: &&Operator| OperatorName::parse(&golden.name).is_some_and(|name| name.callee == callee);
@@ -278,7 +278,7 @@ impl<'c> Comparer<'c> {
     }
 }
 
-/// Whether one side has parameters fused, and calls of its own among the updates.
+/// Whether one side has fused parameters and one-sided calls in its updates.
 fn is_uneven(comparer: Comparer<'_>) -> bool {
     if comparer.sides.target.joined.is_empty() && comparer.sides.golden.joined.is_empty() {
         return false;
@@ -292,9 +292,9 @@ fn is_uneven(comparer: Comparer<'_>) -> bool {
     })
 }
 
-/// Whether what comes of an operator, or its backward, is what another one is given.
+/// Whether the results of an operator, or of its backward, are inputs of another one.
 fn leads_to(comparer: Comparer<'_>, finding: &Finding, call: &Call<'_>) -> bool {
-    // A gradient that a module lists early may be looked at after what ran behind its place.
+    // A gradient that a module lists early may be compared after operators that follow its place.
     let operators = comparer.aligned.operators.get(finding.place..call.place).unwrap_or_default();
     let mut led: HashSet<Fingerprint> = comparer.given(finding).into_iter().collect();
     let mut calls: HashSet<(&str, u32)> = HashSet::new();

@@ -1,7 +1,7 @@
-//! Whether all that comes of a step is the same, though code in it was written otherwise: its gradients, its loss and its updates.
+//! Whether all results of a step are the same despite rewritten code: its gradients, its loss and its updates.
 //!
-//! [`region`](super::region) follows what differs from call to call. It loses the trail where each side takes apart what the other puts
-//! together, and where calls of one name do different things. What a step is for tells then.
+//! [`region`](super::region) follows differences from call to call. It loses the trail if one side splits what the other joins,
+//! or if calls of one name do different things. The results of the step decide then.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,25 +25,25 @@ use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 use crate::unwritten::gives_view;
 
-/// What a module gives is the same if it is apart by no more: a few dozen units of float32. A residual stream may hide as much of a fault as
-/// other code may make of all that comes of a step.
+/// The largest difference of equal module outputs: a few dozen units of float32. A residual stream may hide as much of a fault
+/// as other code adds to all results of a step.
 const OF_A_MODULE: f64 = 2e-6;
 
-/// A part of a step.
+/// A phase of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Forward,
-    /// Gradients, and what calls of `torch.autograd.Function.backward` compute.
+    /// Gradients, and the computations of `torch.autograd.Function.backward`.
     Backward,
-    /// What comes behind the last gradient.
+    /// The operators after the last gradient.
     Update,
 }
 
-/// What differs behind a finding in its own phase, if what comes of it agrees: what the module around it gives, or all that comes of the
-/// step. One side must have calls of its own that compute anything, or the data be in another order.
+/// Returns the differences after a finding in its own phase, if their results agree: the outputs of the surrounding module, or
+/// all results of the step. One side must have computing calls of its own, or the data be in another order.
 ///
-/// `None` where something differs that none of this shows: what was written in place, a result that nothing takes and that has no gradient,
-/// a number that somebody wrote down. `is_rearranged`: the data of this step is known to be in another order or form.
+/// `None` if a difference has no effect on these results: values written in place, a result that nothing reads and that has no
+/// gradient, a number from a config. `is_rearranged`: the data of this step are known to be in another order or form.
 pub(super) fn settled(
     bounds: Bounds<'_, '_>,
     (alone, is_rearranged): (&[&Finding], bool),
@@ -69,7 +69,7 @@ pub(super) fn settled(
     }
 }
 
-/// A rank's step, and what is known of it from its beginning to its end.
+/// A rank's step, with what is known of it from beginning to end.
 struct Step<'w, 'c> {
     bounds: Bounds<'w, 'c>,
     phases: Phases,
@@ -80,13 +80,15 @@ struct Step<'w, 'c> {
 }
 
 impl Step<'_, '_> {
-    /// Whether what the call gives is apart as well: data in another order or form. Statistics may hide what comes of other data.
+    /// Whether the results of the call differ as well: data in another order or form. Statistics may hide the effect of other
+    /// data.
     fn has_effect(&self, finding: &Finding) -> bool {
         let first = Call::all_behind(self.bounds.comparer, finding.place).next();
         first.is_some_and(|call| call.outputs.iter().any(|output| output.deviation.relative > SURE))
     }
 
-    /// The same if a module's call gives the same, in the phase of the finding: forward, or backward with the gradients in it.
+    /// Returns the differences if a call of a surrounding module has the same results in the phase of the finding: forward, or
+    /// backward including its gradients.
     fn inside(&self, finding: &Finding, end: usize) -> Option<Region> {
         let comparer = self.bounds.comparer;
         let mut settled = Settled { places: vec![finding.place], ..Settled::default() };
@@ -108,8 +110,9 @@ impl Step<'_, '_> {
         Some(settled.region(finding))
     }
 
-    /// The same if all that comes of the step agrees: the last gradients of every parameter, the last result of the forward, and what the
-    /// update writes. At least one of the gradients or updates must be behind the finding, where a step has gradients.
+    /// Returns the differences if all results of the step agree: the last gradients of every parameter, the last result of the
+    /// forward, and the tensors that the update writes. If the step has gradients, at least one gradient or update must follow
+    /// the finding.
     fn whole(&self, finding: &Finding) -> Option<Region> {
         let Self { bounds, phases, .. } = self;
         let comparer = bounds.comparer;
@@ -155,14 +158,14 @@ impl Step<'_, '_> {
         (outcomes > 0).then(|| settled.region(finding))
     }
 
-    /// Whether what each side takes for its loss is none, or that of another micro-batch: each side has both, or the other batch has another
-    /// size and the updates agree.
+    /// Whether a side's apparent loss is none, or that of another micro-batch: each side has both, or the other batch has
+    /// another size and the updates agree.
     fn is_of_another_batch(&self, call: &Call<'_>, updated: Option<bool>) -> bool {
         let is_sized = call.inputs.iter().any(|input| input.deviation.what == What::Shape);
         self.known.have_both(call) || (is_sized && updated == Some(true))
     }
 
-    /// Whether an update is given a parameter, or what a backward gave.
+    /// Whether an update reads a parameter, or the result of a backward.
     fn is_given_gradients(&self, call: &Call<'_>) -> bool {
         let is_gradient = |input: &Compared<'_>| {
             input.item.tensor().is_some_and(|tensor| self.known.gradients.contains(&Fingerprint::of(tensor)))
@@ -170,14 +173,14 @@ impl Step<'_, '_> {
         call.inputs.iter().any(|input| self.bounds.parameter(input.item).is_some() || is_gradient(input))
     }
 
-    /// Whether gradients, the loss and updates would be others if a call that differs gave anything else than the golden's.
+    /// Whether gradients, the loss and updates would differ if a differing call had another result than the baseline's.
     fn is_shown(&self, call: &Call<'_>, phase: Phase, updated: Option<bool>) -> bool {
         if is_called_otherwise(call) || keeps_statistics(call) {
             return false;
         }
         let is_in_place = call.name.is_some_and(is_in_place);
         let is_compared_by_name = updated.is_some() && phase == Phase::Update && is_in_place;
-        // What a backward computes gives gradients, if those of parameters are known.
+        // The results of a backward become gradients, if those of parameters are known.
         let is_of_backward = phase == Phase::Backward && !is_in_place && !has_gradients_of_its_own(call);
         let by_gradients = phase != Phase::Update && self.phases.last_gradient.is_some();
         call.goes(Direction::ParameterGradient)
@@ -187,20 +190,20 @@ impl Step<'_, '_> {
     }
 }
 
-/// Whether a forward call gives anything that has a gradient: what a backward computes has none.
+/// Whether a forward call has results with gradients: those of a backward have none.
 fn has_gradients_of_its_own(call: &Call<'_>) -> bool {
     call.is_forward() && [call.operator, call.golden].into_iter().flat_map(results).any(has_gradient)
 }
 
 #[derive(Default)]
 struct Settled {
-    /// Of calls that differ, in the finding's phase.
+    /// The places of differing calls in the finding's phase.
     places: Vec<usize>,
-    /// The first call behind them that agrees.
+    /// The first agreeing call after them.
     until: Option<String>,
-    /// How far those are apart that agree behind them.
+    /// The difference of the values that agree after them.
     apart: f64,
-    /// What calls of both sides gave behind the finding, and how far it was apart.
+    /// The results of common calls after the finding, with their differences.
     given: HashMap<Fingerprint, f64>,
 }
 
@@ -210,8 +213,8 @@ impl Settled {
         self.given.extend(tensors.map(|(tensor, apart)| (Fingerprint::of(tensor), apart)));
     }
 
-    /// Whether values of a call are apart by more than other code makes of them. A step is a small part of a parameter, which shows little of
-    /// what is wrong with it: what an update writes in place is held against round-off, and against what else the call is given.
+    /// Whether values of a call differ by more than rewritten code explains. An update is a small part of a parameter, which
+    /// shows little of an error: in-place results are compared within round-off, and with the other inputs of the call.
     fn is_apart(&self, bounds: Bounds<'_, '_>, call: &Call<'_>, phase: Phase) -> bool {
         let written = call.inputs.first().filter(|_| phase == Phase::Update && call.name.is_some_and(is_in_place));
         let most = |value: &Compared<'_>| {
@@ -249,7 +252,7 @@ impl Settled {
     }
 }
 
-/// Where a step's phases are, as places in the order of execution.
+/// The phases of a step, as places in the order of execution.
 struct Phases {
     forward: std::ops::Range<usize>,
     last_gradient: Option<usize>,
@@ -279,19 +282,19 @@ impl Phases {
     }
 }
 
-/// What becomes of results, by what tensors are known.
+/// The uses of results, by the fingerprints of tensors.
 #[derive(Default)]
 struct Known {
     target: OfSide,
     golden: OfSide,
-    /// What backwards of the target gave.
+    /// Results of the target's backward calls.
     gradients: HashSet<Fingerprint>,
 }
 
-/// What one side's calls take and give.
+/// The inputs and results of one side's calls.
 #[derive(Default)]
 struct OfSide {
-    /// The last place where a call takes it.
+    /// The last place at which a call reads it.
     taken: HashMap<Fingerprint, usize>,
     given: HashSet<Fingerprint>,
 }
@@ -312,7 +315,7 @@ impl Known {
         known
     }
 
-    /// Whether what comes of a call would be another if it gave anything else than the golden's. `by_gradients`: gradients tell.
+    /// Whether later results would differ if a call had another result than the baseline's. `by_gradients`: gradients show it.
     fn is_shown(&self, call: &Call<'_>, by_gradients: bool) -> bool {
         !call.name.is_some_and(is_in_place)
             && self.target.leads_on((call.place, call.operator), &self.golden, by_gradients)
@@ -321,7 +324,7 @@ impl Known {
 }
 
 impl Known {
-    /// Whether what each side's call gives is a result of the other side too: another micro-batch's loss.
+    /// Whether the results of each side's call are results of the other side too: another micro-batch's loss.
     fn have_both(&self, call: &Call<'_>) -> bool {
         let are_known = |operator: &Operator, other: &OfSide| {
             results(operator).all(|tensor| other.given.contains(&Fingerprint::of(tensor)))
@@ -337,8 +340,8 @@ impl OfSide {
         self.given.extend(operator.into_iter().flat_map(results).map(of));
     }
 
-    /// Whether all results of a call of this side are taken later, are results of the other side too, or have gradients that tell. A call
-    /// without results leads to nothing.
+    /// Whether all results of a call are read later, are results of the other side too, or have gradients that show a
+    /// difference. A call without results has no effect.
     fn leads_on(&self, (place, operator): (usize, &Operator), other: &Self, by_gradients: bool) -> bool {
         let is_later = |looks: Fingerprint| self.taken.get(&looks).is_some_and(|&last| last > place);
         let is_known = |tensor: &TensorFacts| {
@@ -356,8 +359,8 @@ fn has_gradient(tensor: &TensorFacts) -> bool {
     tensor.requires_grad == Some(true)
 }
 
-/// Whether a call has another parameter, or does the same to the same tensors with another number that has a fraction, as an epsilon: it may
-/// matter more another time.
+/// Whether a call has another parameter, or the same tensors and another fractional number, such as an epsilon, which may
+/// matter at another time.
 fn is_called_otherwise(call: &Call<'_>) -> bool {
     let is_number = |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value: Plain::Float(_), .. });
     let is_another_number = |value: &Compared<'_>| is_number(value.item) && value.twin.is_some_and(is_number);
@@ -372,13 +375,13 @@ fn largest(call: &Call<'_>) -> f64 {
     apart.filter(|apart| *apart <= SURE).fold(0.0, f64::max)
 }
 
-/// What an operator gives, gradients of parameters too.
+/// The results of an operator, including parameter gradients.
 fn every_result(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
     let values = operator.values.iter().filter(|value| !value.section.is_input());
     values.filter_map(move |value| Item { operator, value }.tensor())
 }
 
-/// The places where calls of the modules around an operator are over, the innermost first, as both sides have them.
+/// The places at which calls of the modules around an operator end, the innermost first, for modules on both sides.
 fn modules_around(comparer: Comparer<'_>, place: usize) -> Vec<usize> {
     let operators = &comparer.aligned.operators;
     let Some(Some(one)) = operators.get(place).map(|pair| pair.0) else { return Vec::new() };
@@ -394,7 +397,7 @@ fn modules_around(comparer: Comparer<'_>, place: usize) -> Vec<usize> {
     around
 }
 
-/// Whether one side makes a call at some places that computes anything, and the other does not.
+/// Whether only one side has computing calls at some places.
 fn computes_alone(comparer: Comparer<'_>, places: std::ops::Range<usize>) -> bool {
     let operators = comparer.aligned.operators.get(places.start..).unwrap_or_default();
     let mut alone = operators.iter().take(places.len()).filter(|(one, other)| one.is_none() != other.is_none());

@@ -1,5 +1,5 @@
-//! Updates by a quotient: an adaptive optimizer divides a moment by its own size, so that what of a gradient is rounding alone
-//! becomes a full update.
+//! Updates by a quotient: an adaptive optimizer divides a moment by its own size, so the rounding part of a gradient becomes a
+//! full update.
 
 use trainmon_capture_files::{Leaf, Operator, Section, TensorFacts};
 use trainmon_noise::SPREAD_OF_QUOTIENTS;
@@ -7,11 +7,11 @@ use trainmon_noise::SPREAD_OF_QUOTIENTS;
 use super::call::Call;
 use super::finding::Compared;
 
-/// How far the result of `self + value * numerator / denominator` may be apart, as a part of its own size, if each operand may be
-/// off by `rounding` of its own size or by what it is apart; `None` for other operators.
+/// The tolerance of the result of `self + value * numerator / denominator`, relative to its size, if each operand may be off by
+/// `rounding` of its own size or by its difference; `None` for other operators.
 ///
 /// With `δa` and `δb` the absolute errors of numerator and denominator, `q` the largest quotient and `b` the least denominator,
-/// the quotient is off by at most `(δa + q δb) / b`, and by no more than `2 q`: then even its sign is another.
+/// the quotient is off by at most `(δa + q δb) / b`, and by no more than `2 q`: then even its sign differs.
 pub(super) fn quotient_bound(call: &Call<'_>, output: &Compared<'_>, rounding: f64) -> Option<f64> {
     let function = call.name?.function();
     if !matches!(function, "addcdiv_" | "addcdiv") {
@@ -53,7 +53,7 @@ fn least(tensor: &TensorFacts) -> Option<f64> {
     tensor.statistics[1].number()
 }
 
-/// The root mean square of a tensor's elements: what a mean is held against. Max and min are held against more.
+/// The root mean square of a tensor's elements, to which a mean is relative. Max and min are relative to more.
 fn typical(tensor: &TensorFacts) -> Option<f64> {
     let count = tensor.elements().filter(|&count| count > 0)? as f64;
     Some(tensor.statistics[3].number()? / count.sqrt())

@@ -1,4 +1,4 @@
-//! Whether what an operator is given is apart by what an optimizer that was not captured made of rounding.
+//! Whether an input differs by what an uncaptured optimizer made of rounding.
 
 use trainmon_capture_files::{Operator, Section};
 
@@ -14,7 +14,7 @@ use super::memory::{Shift, is_inside, key, numbers, path};
 use crate::fingerprint::Fingerprint;
 
 impl<'c> Bounds<'_, 'c> {
-    /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
+    /// Whether a parameter differs by what an uncaptured optimizer made of rounding.
     pub(super) fn is_updated_by_rounding(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
         if !self.learnt.rounding.is_seen || input.deviation.what != What::Numbers || !call.is_forward() {
             return false;
@@ -35,8 +35,8 @@ impl<'c> Bounds<'_, 'c> {
         })
     }
 
-    /// Whether an input is apart by what a bias is that an optimizer made of rounding, and nothing comes of it: the mean that a
-    /// batch norm keeps of what it takes away, the keys of an attention.
+    /// Whether an input differs as a bias that an optimizer made of rounding, without further effect: the running mean of a
+    /// batch norm, the keys of an attention.
     pub(super) fn is_shifted(&self, call: &Call<'c>, input: &Compared<'c>) -> bool {
         let (Some(name), Some(tensor), Some(twin)) =
             (call.name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
@@ -49,7 +49,8 @@ impl<'c> Bounds<'_, 'c> {
         let is_second = &*input.item.value.place == ".input.1";
         let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
         let is_fused = name.function() == "scaled_dot_product_attention";
-        // Scores written out, or what is made of keys on the way to them: views of a projection's result are not recorded.
+        // Attention scores written out, or tensors derived from keys on the way to them: views of a projection's result are not
+        // captured.
         let is_parameter = self.learnt.rounding.parameters.names.contains_key(&Fingerprint::of(tensor))
             || tensor.sizes().is_none_or(|sizes| sizes.len() < 2);
         let is_unrecorded =
@@ -68,18 +69,18 @@ impl<'c> Bounds<'_, 'c> {
         self.learnt.rounding.parameters.shifts.iter().any(accounts)
     }
 
-    /// The module that an operator runs in, as parameters are named; the model itself where that was not recorded.
+    /// The module in which an operator runs, as parameters are named; the model itself if it was not captured.
     pub(super) fn module_around(&self, operator: &Operator) -> &'c str {
         let parent = self.comparer.sides.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
         parent.and_then(OperatorName::parse).map_or("Module", |parent| path(parent.callee))
     }
 
-    /// How far results may be apart by what statistics of the inputs do not show: elements of half precision, which an update in a finer
-    /// dtype is made of, and single elements of a parameter.
+    /// The possible difference of results that the statistics of the inputs do not show: elements of half precision behind an
+    /// update in a finer dtype, and single elements of a parameter.
     ///
-    /// A gradient's element that is nearly zero is off by much of itself, and an adaptive update makes that much of a step. Max, min and
-    /// norm of the parameter hardly show it, its mean does. Where the parameter is a factor, one term of a sum is off by that times the
-    /// other factor.
+    /// An element of a gradient that is nearly zero has a large relative error, and an adaptive update scales it to a full
+    /// step. Max, min and norm of the parameter hardly show it, the mean does. If the parameter is a factor, one term of a sum
+    /// is off by that times the other factor.
     pub(super) fn unseen_bound(&self, call: &Call<'c>) -> f64 {
         let Call { operator, name, ref inputs, ref outputs, .. } = *call;
         let Some(name) = name.filter(|name| self.learnt.rounding.is_seen && name.direction == Direction::Forward)

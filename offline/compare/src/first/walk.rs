@@ -1,8 +1,8 @@
-//! One rank's operators in the order they ran, up to the first that is not explained by what came before.
+//! Walks through one rank's operators in their order, up to the first that earlier ones do not explain.
 //!
-//! Each goes through the same stages. Its values are compared ([`Call`]). It may be passed, if something says that its values prove
-//! nothing ([`Passed`]). What it is given is judged ([`Fresh`](super::fresh::Fresh)), then what it gives ([`Candidate`]). A candidate may
-//! begin a part that is computed otherwise ([`Parts`]), or be the finding. What is neither teaches of rounding
+//! Each operator passes the same stages. Its values are compared ([`Call`]). It is skipped if its values prove nothing
+//! ([`Passed`]). Its inputs are judged ([`Fresh`](super::fresh::Fresh)), then its outputs ([`Candidate`]). A candidate may
+//! start rewritten code ([`Parts`]), or be the finding. All other operators show the size of rounding
 //! ([`Lesson`](super::learn::Lesson)).
 
 use trainmon_capture_files::Operator;
@@ -21,7 +21,8 @@ use crate::deviation::{Deviation, What};
 use crate::fingerprint::Fingerprint;
 use crate::name::OperatorName;
 
-/// Looks at a rank's operators of a step in order. `rounding` is what earlier steps had, and is given back with this one's.
+/// Walks through a rank's operators of a step in order. `rounding` has the rounding of earlier steps, and is returned with this
+/// step's.
 pub(super) fn walk(comparer: Comparer<'_>, rounding: Rounding) -> (Walked, Rounding) {
     let Comparer { sides, aligned, .. } = comparer;
     let mut rounding = rounding.next_step();
@@ -44,23 +45,23 @@ pub(super) fn walk(comparer: Comparer<'_>, rounding: Rounding) -> (Walked, Round
     walker.end()
 }
 
-/// A rank on its way through its operators.
+/// The state of a walk through a rank's operators.
 struct Walker<'c> {
     comparer: Comparer<'c>,
-    /// Calls that look at memory which may not be written yet.
+    /// Calls that read memory that may be unwritten.
     buffers: Buffers,
     learnt: Learnt,
     parts: Parts,
     walked: Walked,
 }
 
-/// Why an operator is not held against bounds.
+/// Why an operator is not compared within tolerances.
 enum Passed {
-    /// It is part of an update of which nobody can tell whose it is. An argument that no such call has is a finding all the same.
+    /// It is part of an update of an unknown parameter. An argument that no such call has is a finding nevertheless.
     Unassigned(Option<Candidate>),
-    /// It belongs to a part that is computed otherwise.
+    /// It belongs to rewritten code.
     Rewritten,
-    /// It only looks at memory that may not be written yet.
+    /// It only reads memory that may be unwritten.
     Unwritten,
 }
 
@@ -153,7 +154,7 @@ impl<'c> Walker<'c> {
         }
     }
 
-    /// Whether a call that looks at a buffer, or fills one, would be a finding for what may be memory that nobody has written yet.
+    /// Whether a call that reads or fills a buffer would be a finding because of memory that may be unwritten.
     fn is_told_by_unwritten(&self, call: &Call<'c>) -> bool {
         let is_number = |what: What| matches!(what, What::Numbers | What::NotFinite | What::Digest);
         let is_content = |input: &&Compared<'_>| may_be_unwritten(input.item.value) && is_number(input.deviation.what);
@@ -164,7 +165,7 @@ impl<'c> Walker<'c> {
         parted.is_some_and(|found| found.suspects.iter().all(|suspect| is_number(suspect.deviation.what)))
     }
 
-    /// What nothing before explains: the beginning of a part that is computed otherwise, or the finding.
+    /// Handles a difference that nothing before explains: the start of rewritten code, or the finding.
     fn part(&mut self, call: &Call<'c>, found: Candidate, fingerprints: &[Fingerprint]) {
         let Candidate { kind, suspects, input } = found;
         if self.learnt.is_blind && suspects.iter().all(|suspect| suspect.deviation.what == What::Digest) {
@@ -186,7 +187,7 @@ impl<'c> Walker<'c> {
             self.excuse(call);
             return;
         }
-        // A call that only one side made accounts for an input that nobody produced, or for one in another order.
+        // A one-sided call explains an input that no operator produced, or one in another order.
         let cause = match kind {
             Kind::Between => self.parts.missing_producer(self.comparer, fingerprints),
             Kind::Operator => self.parts.inside_of(self.comparer, call),
@@ -194,7 +195,7 @@ impl<'c> Walker<'c> {
         };
         let cause = cause.or_else(|| self.parts.reordering(self.comparer, call));
         self.walked.finding = Some(match cause {
-            // What is given in another order says itself what differs.
+            // A reordered input already names what differs.
             Some(cause) if !cause.suspects.is_empty() => cause,
             Some(cause) => Finding { suspects: finding.suspects, ..cause },
             None => finding,
@@ -214,7 +215,7 @@ impl<'c> Walker<'c> {
         entered != Entered::No
     }
 
-    /// Passes an operator inside of a part that is computed otherwise.
+    /// Skips an operator in rewritten code.
     fn excuse(&mut self, call: &Call<'c>) {
         self.walked.note_judged(call.values(), Excuse::Rewritten);
         self.learnt.note_gradients(call);
@@ -227,7 +228,7 @@ impl<'c> Walker<'c> {
         }
     }
 
-    /// After the finding: who differs too.
+    /// Records the differing operators after the finding.
     fn follow(&mut self, call: &Call<'c>) {
         let bound = self.bounds().fresh_bound(call.operator);
         let bound = bound.max(self.comparer.judge.bound(call.operator, 0.0).bound);
@@ -239,7 +240,7 @@ impl<'c> Walker<'c> {
     fn end(self) -> (Walked, Rounding) {
         let Self { comparer, learnt, parts, mut walked, .. } = self;
         walked.rewritten = parts.rewritten;
-        // Gradients that one side lacks are no other way to compute the same.
+        // Gradients that one side lacks are not rewritten code.
         if walked.finding.is_none() && !walked.rewritten.is_empty() {
             let lacking = Gradients::of(comparer).lacking();
             walked.finding = parts.parted.iter().find(|call| lacking.contains(&call.place)).cloned();
@@ -251,12 +252,12 @@ impl<'c> Walker<'c> {
         let last = parts.parted.last().map_or(0, |call| call.place);
         let first = parts.parted.into_iter().next();
         match (first, walked.first_differing.clone()) {
-            // Rounding begins with calls of one side alone: they compute the same otherwise.
+            // If rounding starts with one-sided calls, these are rewritten code.
             (Some(finding), Some((place, until))) if place > finding.place => {
                 let (apart, places) = (walked.largest_rounding, finding.place..=last.max(place));
                 walked.rewritten.push(Rewritten { finding, until, apart, places });
             }
-            // Nothing differs in value, but the calls do: the first of them is all there is to say.
+            // No value differs, only the calls: the first of them is the answer.
             (first, _) => walked.finding = first,
         }
         (walked, learnt.rounding)
@@ -264,7 +265,7 @@ impl<'c> Walker<'c> {
 }
 
 impl Walked {
-    /// Counts an operator that both sides have, and what of it can be seen.
+    /// Counts a common operator and its visible properties.
     fn count(&mut self, call: &Call<'_>, is_joined: bool) {
         let is = |value: &Compared<'_>, what: What| value.deviation.what == what;
         let is_finer = |value: &&Compared<'_>| is(value, What::Dtype) && value.deviation.relative.is_finite();

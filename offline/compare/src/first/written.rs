@@ -1,4 +1,4 @@
-//! What an update leaves behind, whichever way it was written: parameters by name, and what else it wrote in place.
+//! The results of an update, however it was written: parameters by name, and other tensors written in place.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,19 +12,19 @@ use crate::fingerprint::Fingerprint;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
-/// Operators of Python that write into what they are given first.
+/// Python operators that write into their first operand.
 const IN_PLACE: [&str; 6] = ["__iadd__", "__iand__", "__imul__", "__ior__", "__isub__", "__itruediv__"];
 
-/// A parameter that was updated by the same step is apart by no more units of round-off.
+/// The largest difference of a parameter after the same update, in units of round-off.
 const UNITS: f64 = 8.0;
 
-/// Whether both sides leave the same behind an update that begins at a place. `None` where no parameter can be followed.
+/// Whether both sides have the same results after an update that begins at a place. `None` if no parameter is traceable.
 pub(super) fn is_updated_alike(comparer: Comparer<'_>, parameters: &Parameters, first: usize) -> Option<bool> {
     let operators = comparer.aligned.operators.get(first..).unwrap_or_default();
     let [of_target, of_golden] = parameters.both();
     let target = Written::by(operators.iter().filter_map(|&(one, _)| Some(comparer.operator(one?))), of_target);
     let golden = Written::by(operators.iter().filter_map(|&(_, other)| Some(comparer.golden(other?))), of_golden);
-    // A step that is too small to be seen proves nothing.
+    // A step that is too small to be visible proves nothing.
     let is_moved = |written: &Written<'_>| written.parameters.values().any(Updated::is_moved);
     if !is_moved(&target) || !is_moved(&golden) {
         return None;
@@ -38,21 +38,21 @@ pub(super) fn is_updated_alike(comparer: Comparer<'_>, parameters: &Parameters, 
                 .is_some_and(|(one, other)| one.agrees(other))
     };
     let keys: HashSet<&Key> = target.parameters.keys().chain(golden.parameters.keys()).copied().collect();
-    // Other code may keep other moments beside those that both keep.
+    // Rewritten code may keep additional moments.
     let is_fewer = target.others.len() <= golden.others.len();
     let (fewer, more) = if is_fewer { (&target, &golden) } else { (&golden, &target) };
     Some(keys.iter().all(is_same) && are_alike(&fewer.others, &more.others))
 }
 
-/// What one side has written in place.
+/// The tensors that one side has written in place.
 #[derive(Default)]
 struct Written<'c> {
     parameters: HashMap<&'c Key, Updated<'c>>,
-    /// Moments and averages, as they were left.
+    /// The final moments and averages.
     others: Vec<&'c TensorFacts>,
 }
 
-/// A parameter before an update and behind it.
+/// A parameter before and after an update.
 #[derive(Clone, Copy)]
 struct Updated<'c> {
     before: &'c TensorFacts,
@@ -97,7 +97,7 @@ impl Updated<'_> {
         both.is_some_and(|(before, behind)| apart(before, behind) > UNITS * unit)
     }
 
-    /// A step is a small part of a parameter, which shows little of what is wrong with it.
+    /// Whether both updates agree. An update is a small part of a parameter, which shows little of an error.
     fn agrees(&self, other: &Self) -> bool {
         let all = [self.before, self.behind, other.before, other.behind].map(numbers);
         let [Some(before), Some(one), Some(_), Some(two)] = all else { return false };
@@ -119,7 +119,7 @@ fn are_alike(target: &[&TensorFacts], golden: &[&TensorFacts]) -> bool {
     })
 }
 
-/// How far two tensors' max, min, mean and norm are apart, as parts of the largest element and of the norm.
+/// The differences of max, min, mean and norm, relative to the largest element and to the norm.
 fn apart(one: [f64; 4], other: [f64; 4]) -> f64 {
     let size = one[..2].iter().chain(&other[..2]).fold(0.0_f64, |most, it| most.max(it.abs()));
     let part = |apart: f64, of: f64| if apart == 0.0 { 0.0 } else { apart / of };
@@ -127,7 +127,7 @@ fn apart(one: [f64; 4], other: [f64; 4]) -> f64 {
     elements.max(part((one[3] - other[3]).abs(), one[3].max(other[3])))
 }
 
-/// Whether a call writes into what it is given first.
+/// Whether a call writes into its first input.
 pub(super) fn is_in_place(name: OperatorName<'_>) -> bool {
     let operation = name.operation();
     if operation.ends_with("__") { IN_PLACE.contains(&operation) } else { operation.ends_with('_') }

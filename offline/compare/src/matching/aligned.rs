@@ -1,4 +1,4 @@
-//! Matched values as operators side by side.
+//! Pairs of values as aligned operators.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,18 +7,18 @@ use super::sequence::where_they_ran;
 use crate::input::Capture;
 use crate::item::Address;
 
-/// Operators side by side, and values that are not at the same place in both.
+/// Operators side by side, and the values that have another place on the other side.
 #[derive(Clone, Debug, Default)]
 pub struct Alignment {
     /// The operators.
     pub operators: Vec<Aligned>,
-    /// By operator of the target: its values' counterparts, where a mapping or another name moves one of them. What has none is
-    /// left out on purpose: a list does not name it.
+    /// By operator of the target: the counterparts of its values, if a mapping or another name moves one of them. Values
+    /// without one are excluded on purpose: a list omits them.
     moved: HashMap<u32, Vec<Option<Address>>>,
 }
 
 impl Alignment {
-    /// Puts values with those that they are, where operands stand the other way round.
+    /// Exchanges the counterparts of swapped operands.
     pub(super) fn exchange(&mut self, target: &Capture, golden: &Capture, exchanged: &HashMap<Address, Address>) {
         let twins: HashMap<u32, u32> = if exchanged.is_empty() {
             HashMap::new()
@@ -36,7 +36,7 @@ impl Alignment {
         }
     }
 
-    /// The counterparts of the values of an operator of the target; `None` where each is at its own place.
+    /// The counterparts of an operator's values; `None` if each has the same place.
     pub fn moved(&self, operator: u32) -> Option<&[Option<Address>]> {
         self.moved.get(&operator).map(Vec::as_slice)
     }
@@ -48,8 +48,8 @@ impl From<Vec<Aligned>> for Alignment {
     }
 }
 
-/// The operators whose values were matched, in the target's order; what only the golden has follows what ran before it there.
-/// Of several counterparts of one operator's values the first counts.
+/// The operators of paired values, in the target's order; operators of the baseline only follow those that ran before them
+/// there. If an operator has several counterparts, the first counts.
 pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Alignment {
     let mut twins: HashMap<u32, u32> = HashMap::new();
     let mut is_paired = vec![false; golden.document.operators.len()];
@@ -85,7 +85,7 @@ fn moved(
     moved
 }
 
-/// Whether a mapping holds a value against one of another place or operator.
+/// Whether a mapping pairs a value with one of another place or operator.
 fn is_moved(target: &Capture, golden: &Capture, pair: Pair, twins: &HashMap<u32, u32>) -> bool {
     let Some(one) = pair.target else { return false };
     let place = &target.at(one).value.place;

@@ -1,4 +1,4 @@
-//! By operators: which of one framework is which of another, and which of their values.
+//! By operators: pairs operators and values of different frameworks.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,15 +14,15 @@ use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
-/// Operators of `MindSpore` and their counterparts in torch. Between captures of one framework the first is the target's.
+/// Operators of `MindSpore` and their counterparts in torch. Between captures of one framework, the first is the target's.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ApiMapping {
     entries: Vec<ApiEntry>,
 }
 
-/// One operator. Lists that are left out leave the values where they are; in lists of other lengths what stands at the same
-/// place belongs together, and what a list does not name has no counterpart.
+/// One operator. Missing lists leave the values in place. In lists of other lengths, values at the same position pair, and
+/// values that a list omits have no counterpart.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApiEntry {
@@ -48,7 +48,7 @@ struct ApiEntry {
     /// Their counterparts.
     #[serde(default)]
     pt_parameters: Vec<String>,
-    /// Names of parameters with gradients; without them those of the parameters.
+    /// Names of parameters with gradients; by default, those of the parameters.
     #[serde(default)]
     ms_parameters_grad: Vec<String>,
     /// Their counterparts.
@@ -65,14 +65,14 @@ impl ApiMapping {
         read_yaml(path, "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}")
     }
 
-    /// The entry for a callee of the target, and whether its `pt` half is the target's.
+    /// The entry for a callee of the target, and whether its `pt` half belongs to the target.
     fn entry(&self, callee: &str, is_reversed: bool) -> Option<&ApiEntry> {
         self.entries.iter().find(|entry| *(if is_reversed { &entry.pt_api } else { &entry.ms_api }) == callee)
     }
 }
 
-/// Pairs operators by what they are called in torch, and by how often they ran before; values by the lists of the mapping, or
-/// by their places. Lists of arguments also hold for what a backward gives out, lists of results for what goes into it.
+/// Pairs operators by their name in torch and the number of earlier calls, and values by the lists of the mapping or by their
+/// places. Lists of arguments also apply to the results of a backward, lists of results to its inputs.
 pub(crate) fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -> Vec<Pair> {
     let matched = matched(target, golden, mapping);
     let how = |index: usize| if matched.is_mapped(index) { How::Mapping } else { How::Family };
@@ -85,12 +85,12 @@ pub(crate) fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -
     pair_by_places(&ours, &theirs, how)
 }
 
-/// What two captures' operators go by.
+/// The keys of two captures' operators.
 struct Matched<'m> {
     target: &'m Capture,
     golden: Framework,
     is_reversed: bool,
-    /// Of the target's operators: the line of the mapping, and whether the user wrote it.
+    /// For each operator of the target: its mapping entry, and whether the user wrote it.
     entries: Vec<Option<(Cow<'m, ApiEntry>, bool)>>,
     target_keys: Vec<String>,
     golden_keys: Vec<String>,
@@ -107,7 +107,7 @@ fn matched<'m>(target: &'m Capture, golden: &'m Capture, mapping: &'m ApiMapping
     };
     let entries: Vec<Option<(Cow<'_, ApiEntry>, bool)>> = target.document.operators.iter().map(entry).collect();
     let callee = |index: usize, name: OperatorName<'_>| match &entries[index] {
-        // A name out of the mapping is already in the golden's framework.
+        // The name from the mapping is already in the baseline's framework.
         Some((entry, _)) => {
             let renamed = if is_reversed { &entry.ms_api } else { &entry.pt_api };
             common_callee(renamed, frameworks[1], frameworks[0]).into_owned()
@@ -136,7 +136,7 @@ impl Matched<'_> {
     }
 }
 
-/// A capture's calls in the spelling both frameworks share.
+/// A capture's calls in the common spelling of both frameworks.
 struct Calls<'c> {
     capture: &'c Capture,
     /// `None` for names of another form.
@@ -150,8 +150,7 @@ impl<'c> Calls<'c> {
         Self { capture, callees: operators.map(spelled).collect() }
     }
 
-    /// Functions that one framework's run calls as methods of tensors where the other's does not, as often in all: their calls
-    /// count together.
+    /// Functions that only one framework calls as methods of tensors, equally often in total: their calls count together.
     fn of_one_family(&self, other: &Self) -> HashSet<String> {
         let (ours, theirs) = (self.numbers(), other.numbers());
         let none = [0, 0];
@@ -162,7 +161,7 @@ impl<'c> Calls<'c> {
         ours.keys().filter(differs).map(|function| (*function).to_owned()).collect()
     }
 
-    /// By function: forward calls as a method, and as a function.
+    /// By function: the numbers of forward calls as a method and as a function.
     fn numbers(&self) -> HashMap<&str, [usize; 2]> {
         let mut numbers: HashMap<&str, [usize; 2]> = HashMap::new();
         for (operator, callee) in self.capture.document.operators.iter().zip(&self.callees) {
@@ -176,7 +175,7 @@ impl<'c> Calls<'c> {
         numbers
     }
 
-    /// Callees with the number of calls before.
+    /// Callees with the numbers of their calls.
     fn keys(&self, one_family: &HashSet<String>) -> Vec<String> {
         let mut counts: HashMap<(&str, Direction), u32> = HashMap::new();
         let mut keys = Vec::with_capacity(self.callees.len());
@@ -201,7 +200,7 @@ impl<'c> Calls<'c> {
 }
 
 impl ApiEntry {
-    /// The line for a collective that takes its result's tensor on one side only.
+    /// The entry for a collective that takes its result tensor on one side only.
     fn collective(callee: &str, is_reversed: bool) -> Option<Self> {
         let is_meant = |(ms, pt, ..): &&(&str, &str, u32, u32)| *(if is_reversed { pt } else { ms }) == callee;
         let (ms_api, pt_api, ms, pt) = COLLECTIVES.iter().find(is_meant)?;
@@ -209,7 +208,7 @@ impl ApiEntry {
         Some(Self { ms_api, pt_api, ms_args: vec![*ms], pt_args: vec![*pt], ..Self::default() })
     }
 
-    /// Where a value of the target is in the golden; `None` where it has no counterpart.
+    /// The place of a target's value in the baseline; `None` if it has no counterpart.
     fn place<'v>(
         &self,
         operator: &Operator,
@@ -269,7 +268,7 @@ fn named<'v>(
     Some(Cow::Owned(format!("{prefix}{}", common_parameter(to, golden).unwrap_or(to))))
 }
 
-/// A place in torch's spelling: parameters of the same layers have other names in `MindSpore`.
+/// A place in torch's spelling: `MindSpore` names parameters of the same layers differently.
 fn common_place(value: &Value, framework: Framework) -> Cow<'_, str> {
     let prefix = match value.section {
         Section::Parameter => ".parameters.",

@@ -1,4 +1,4 @@
-//! By name, backward calls counted anew.
+//! By name, with backward calls renumbered.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use crate::item::Address;
 use crate::name::Hashes;
 use crate::name::{Direction, OperatorName};
 
-/// Pairs values of the same name. The number in a backward operator's name is that of its forward call, so one call more in the
-/// forward shifts all of them: they are counted in the order they ran instead, as msprobe does. The target's values come first,
-/// in its order, then what only the golden has, in its own.
+/// Pairs values of the same name. The number in a backward operator's name is that of its forward call, so one additional
+/// forward call would shift all of them: they are counted in execution order instead, as in msprobe. The target's values come
+/// first in their order, then those of the baseline only.
 pub fn exact(target: &Capture, golden: &Capture) -> Vec<Pair> {
     let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
     pair(target, &target_keys, golden, &golden_keys, |_| How::Name)
 }
 
-/// Keys without the index of a list and, if asked for, without what wrappers add.
+/// Keys without the index of a list and, on request, without the additions of wrappers.
 pub(super) fn plain_keys(capture: &Capture, is_listed: bool, is_unwrapped: bool) -> Vec<String> {
     let plain = |key: String| {
         let key = if is_unwrapped { unwrapped(&key).into_owned() } else { key };
@@ -31,7 +31,7 @@ pub(super) fn plain_keys(capture: &Capture, is_listed: bool, is_unwrapped: bool)
     keys(capture, true).into_iter().map(plain).collect()
 }
 
-/// Every operator's name, backward operators' with their own count if asked for.
+/// The names of all operators; on request, with backward operators renumbered.
 pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
     let mut calls: HashMap<&str, u32, Hashes> = HashMap::default();
     let operators = capture.document.operators.iter();
@@ -47,7 +47,7 @@ pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
                 };
                 format!("{}.{count}.backward", name.callee)
             }
-            // Calls behind parts that were put together count as on the side that has them fused.
+            // Calls after joined operators count as on the side that has them fused.
             Some(name) if renumber && name.is_operator => {
                 format!("{}.{}.forward", name.callee, capture.joined.number(name))
             }
@@ -56,7 +56,7 @@ pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
         .collect()
 }
 
-/// Pairs operators of the same key and in them values of the same place.
+/// Pairs operators with the same key, and their values by place.
 pub(crate) fn pair(
     target: &Capture,
     target_keys: &[String],
@@ -74,7 +74,7 @@ fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(&value.place))
 }
 
-/// Pairs values of the same place in operators that were put side by side. `how`: what to say of operators with another name.
+/// Pairs values of the same place in aligned operators. `how`: the way in which operators with another name were paired.
 pub(super) fn pair_aligned(
     target: &Capture,
     golden: &Capture,
@@ -91,16 +91,16 @@ pub(super) fn pair_aligned(
     pair_by_twins(&side(target), &side(golden), &twins, how)
 }
 
-/// Operators of one name. Most have it alone: that takes no memory besides.
+/// Operators with the same name. Most names are unique, which takes no additional memory.
 #[derive(Default)]
 struct SameName {
     next: Option<u32>,
-    /// The last is the next of them.
+    /// The next of them is at the end.
     later: Vec<u32>,
 }
 
 impl SameName {
-    /// Puts one before all others.
+    /// Puts an operator before all others.
     fn put(&mut self, operator: u32) {
         self.later.extend(self.next.replace(operator));
     }
@@ -114,17 +114,17 @@ impl SameName {
 
 /// One side of a pairing.
 pub(super) struct Side<'s> {
-    /// What was captured.
+    /// The capture.
     pub(super) capture: &'s Capture,
-    /// Its operators' keys.
+    /// The keys of its operators.
     pub(super) keys: &'s [String],
-    /// Where a value of an operator counts as being; `None` where it has no counterpart.
+    /// The place by which a value pairs; `None` if it has no counterpart.
     pub(super) place: &'s dyn for<'v> Fn(usize, &'v Value) -> Option<Cow<'v, str>>,
 }
 
-/// The same where values are not where their names say.
+/// Pairs values whose places may differ from their names.
 pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
-    // A name that occurs twice (a capture appended to) pairs in order.
+    // A repeated name (in a capture that was appended to) pairs in order.
     let mut places: HashMap<&str, SameName, Hashes> = HashMap::default();
     places.reserve(golden.keys.len());
     for (index, key) in golden.keys.iter().enumerate().rev() {
@@ -135,7 +135,7 @@ pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(
     pair_by_twins(target, golden, &twins, how)
 }
 
-/// Pairs values of operators whose counterparts are known: `twins` has one for each operator of the target.
+/// Pairs the values of operators with known counterparts: `twins` has one for each operator of the target.
 fn pair_by_twins(target: &Side<'_>, golden: &Side<'_>, twins: &[Option<u32>], how: impl Fn(usize) -> How) -> Vec<Pair> {
     let mut pairs = Vec::new();
     let mut twin_of = vec![None; golden.operators().len()];
@@ -175,7 +175,7 @@ impl Side<'_> {
         (self.place)(address.operator as usize, self.capture.at(address).value)
     }
 
-    /// The value of an operator that has this place; most have it at the same index.
+    /// The value of an operator at this place; usually at the same index.
     fn value_at(&self, operator: u32, index: u32, place: &str) -> Option<Address> {
         let count = self.operators()[operator as usize].values.len() as u32;
         let has_place = |value: &u32| {

@@ -1,4 +1,4 @@
-//! Operands that stand the other way round: `a * b` beside `b * a`.
+//! Swapped operands: `a * b` and `b * a`.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use crate::name::{Direction, OperatorName};
 use super::aligned::Alignment;
 use super::pair::Pair;
 
-/// Functions that give the same whichever operand stands first, without the underscores of their names.
+/// Functions whose operands are interchangeable, without the underscores of their names.
 const COMMUTATIVE: [&str; 9] = ["add", "iadd", "imul", "maximum", "minimum", "mul", "multiply", "radd", "rmul"];
 
-/// Operands that are apart by no more are the same; as they stand they must be apart by more.
+/// The largest difference of operands that count as the same; unswapped, they must differ by more.
 const EXCHANGED: f64 = 1e-3;
 
-/// Values of the target, each with the golden's that it is.
+/// Values of the target with their counterparts in the baseline.
 pub(super) type Exchanged = HashMap<Address, Address>;
 
-/// The operands of sums and products, and their gradients, that stand the other way round on the two sides.
+/// The operands of sums and products, and their gradients, that are swapped between the sides.
 pub(super) fn exchanged(target: &Capture, golden: &Capture, aligned: &Alignment) -> Exchanged {
     let pairs = aligned.operators.iter().filter_map(|&(one, other)| one.zip(other));
     pairs.filter(|(one, _)| aligned.moved(*one).is_none()).filter_map(|at| of(target, golden, at)).flatten().collect()
@@ -42,7 +42,7 @@ fn of(target: &Capture, golden: &Capture, (one, other): (u32, u32)) -> Option<[(
     (!is_straight && is_crossed).then_some([(left, their_right), (right, their_left)])
 }
 
-/// Pairs of values with the operands as they belong together.
+/// Exchanges swapped operands in pairs of values.
 pub(super) fn exchange(pairs: &mut [Pair], exchanged: &Exchanged) {
     for pair in pairs.iter_mut().filter(|_| !exchanged.is_empty()) {
         if let Some(golden) = pair.target.and_then(|target| exchanged.get(&target)) {

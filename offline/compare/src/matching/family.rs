@@ -1,20 +1,20 @@
-//! What two frameworks call the same: families of operators, functions, classes of modules, parameters.
+//! Names of the same things in two frameworks: families of operators, functions, classes of modules, parameters.
 //!
 //! Sources: `MindSpore`'s table of PyTorch's functions and its own (`note/api_mapping` in its documentation; that of 2.3 for
-//! `mindspore.ops` and `Tensor`, of 1.8 for primitives, the newest for `mindspore.mint`), its pages on single functions, and torch's
-//! documentation for what torch itself has two names of. Most names are the same; here stand those that are not, of what runs in
-//! a training.
+//! `mindspore.ops` and `Tensor`, of 1.8 for primitives, the newest for `mindspore.mint`), its pages on single functions, and
+//! torch's documentation for functions with two names. Most names are the same; these tables have the others, as far as they
+//! run in a training.
 
 use std::borrow::Cow;
 
 use trainmon_capture_files::Framework;
 
-/// `MindSpore`'s families and torch's for the same operators.
+/// `MindSpore`'s families, and torch's for the same operators.
 const FAMILIES: [(&str, &str); 4] =
     [("Mint", "Torch"), ("MintFunctional", "Functional"), ("MintDistributed", "Distributed"), ("Cell", "Module")];
 
-/// Functions of `mindspore.ops` and methods of its tensors, and torch's of the same meaning. What has none in torch though there
-/// is one of its name stands here with nothing. (`mindspore.mint` has torch's names.)
+/// Functions of `mindspore.ops` and methods of its tensors, and torch's with the same meaning; empty if torch's function of
+/// that name differs and there is no other. (`mindspore.mint` has torch's names.)
 const RENAMED: [(&str, &str); 22] = [
     ("Functional.bidense", "Functional.bilinear"),
     ("Functional.dense", "Functional.linear"),
@@ -40,7 +40,7 @@ const RENAMED: [(&str, &str); 22] = [
     ("Tensor.gather_elements", "Tensor.gather"),
 ];
 
-/// Primitives by class, and torch's functions that take the same tensors in the same order.
+/// Primitives by class, and torch's functions with the same tensors in the same order.
 const PRIMITIVES: [(&str, &str); 73] = [
     ("Abs", "abs"),
     ("Add", "add"),
@@ -117,8 +117,8 @@ const PRIMITIVES: [(&str, &str); 73] = [
     ("Unstack", "unbind"),
 ];
 
-/// Second names of one function, torch's own or `MindSpore`'s for it, operators written as such, and functions that are another
-/// one's case for some shapes or strides: ports take one for the other.
+/// Second names of a function in torch or `MindSpore`, operators written as functions, and functions that equal another one for
+/// some shapes or strides: ports exchange them.
 const ALIASES: [(&str, &str); 43] = [
     ("__add__", "add"),
     ("__and__", "bitwise_and"),
@@ -165,9 +165,9 @@ const ALIASES: [(&str, &str); 43] = [
     ("view_as", "reshape_as"),
 ];
 
-/// A callee in the spelling both frameworks share; `own` ran it, and is held against `other`. One framework's own names stay as
-/// they are. Modules are told by their path, for classes have other names (`Dense` is `Linear`); and what torch has both in
-/// `torch` and in `torch.nn.functional` is one function.
+/// A callee in the common spelling of both frameworks; `own` ran it, `other` is the counterpart's. Names of one framework only
+/// stay unchanged. Modules go by their path, because classes have other names (`Dense` is `Linear`). A function that torch has
+/// in both `torch` and `torch.nn.functional` is one function.
 pub(super) fn common_callee(callee: &str, own: Framework, other: Framework) -> Cow<'_, str> {
     if own == other {
         return Cow::Borrowed(callee);
@@ -186,7 +186,7 @@ pub(super) fn common_callee(callee: &str, own: Framework, other: Framework) -> C
     Cow::Owned(format!("{family}.{rest}"))
 }
 
-/// Family and name in torch of a function of `MindSpore`'s; `None` where torch has none.
+/// Family and name in torch of a `MindSpore` function; `None` if torch has none.
 fn of_torch(callee: &str) -> Option<(&str, &str)> {
     if let Some(primitive) = callee.strip_prefix("Primitive.") {
         let class = primitive.rsplit('.').next().unwrap_or(primitive);
@@ -196,8 +196,8 @@ fn of_torch(callee: &str) -> Option<(&str, &str)> {
     found(&RENAMED, callee).unwrap_or(callee).split_once('.')
 }
 
-/// Collectives that take a tensor for the result in torch and none in `mindspore.communication`: its name there, torch's, and
-/// which argument is which.
+/// Collectives that take a result tensor in torch but not in `mindspore.communication`: the name there, torch's, and the
+/// arguments.
 pub(super) const COLLECTIVES: [(&str, &str, u32, u32); 4] = [
     ("Distributed.all_gather_into_tensor", "Distributed.all_gather_into_tensor", 0, 1),
     ("Distributed.all_to_all_single_with_output_shape", "Distributed.all_to_all_single", 1, 1),
@@ -218,7 +218,7 @@ const PARAMETERS: [(&str, &str); 5] = [
     ("moving_variance", "running_var"),
 ];
 
-/// A parameter's name as torch spells it; `None` where it is the same.
+/// A parameter's name in torch's spelling; `None` if it is the same.
 pub(super) fn common_parameter(name: &str, framework: Framework) -> Option<&'static str> {
     found(&PARAMETERS, name).filter(|_| framework == Framework::MindSpore)
 }

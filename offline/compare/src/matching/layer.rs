@@ -1,4 +1,4 @@
-//! By module: a file says which module of the target is which of the golden; operators go with the module they ran in.
+//! By module: a file maps modules of the target to those of the baseline; operators follow the module in which they ran.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,12 +12,12 @@ use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
-/// The root of the model; `Cell` is how older files spell it.
+/// The root of the model; older files spell it `Cell`.
 const ROOTS: [&str; 2] = ["TopLayer", "Cell"];
-/// Its layers bear the numbers of their pipeline stage; both sides count them from 0.
+/// The class whose layers have the numbers of their pipeline stage; both sides count them from 0.
 const STAGE: &str = "ParallelTransformer";
 
-/// Which child of a class of modules is called what in the golden.
+/// The baseline's names of a module class's children.
 #[derive(Clone, Debug, Default)]
 pub struct LayerMapping {
     /// By class, longest path first.
@@ -31,8 +31,8 @@ struct Rule {
 }
 
 impl LayerMapping {
-    /// Reads YAML of the form `{class: {path in the target: path in the golden}}`, paths relative to a module of that class;
-    /// the class of the whole model is `TopLayer`.
+    /// Reads YAML of the form `{class: {path in the target: path in the baseline}}`, with paths relative to a module of that
+    /// class; the class of the whole model is `TopLayer`.
     ///
     /// # Errors
     /// See [`MappingError`].
@@ -41,7 +41,7 @@ impl LayerMapping {
         Ok(Self::of(classes))
     }
 
-    /// Out of classes and their paths.
+    /// Creates a mapping from classes and their paths.
     pub fn of(classes: HashMap<String, HashMap<String, String>>) -> Self {
         let rules = classes.into_iter().map(|(class, paths)| {
             let mut rules: Vec<Rule> =
@@ -60,15 +60,14 @@ impl LayerMapping {
     }
 }
 
-/// What stands behind a `(` says more of the module than its path.
+/// The segments of a path, without a `(` and the text after it.
 fn segments(path: &str) -> Vec<String> {
     let path = path.split('(').next().unwrap_or("").trim();
     path.split('.').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
 }
 
-/// Pairs modules of the same path after mapping, whatever their classes; an operator pairs with the operator of the same name
-/// that ran as often before it in the module. A backward goes where its forward went. What no `construct.json` places pairs by
-/// name.
+/// Pairs modules with the same path after mapping, whatever their classes; an operator pairs with the operator of the same name
+/// and number in the module. A backward follows its forward. Operators that no `construct.json` contains pair by name.
 pub fn by_layer(target: &Capture, golden: &Capture, mapping: &LayerMapping) -> Vec<Pair> {
     let [one, other] = [target, golden].map(|capture| capture.document.framework);
     let (ours, theirs) = (Scopes::of(target, other, Some(mapping)), Scopes::of(golden, one, None));
@@ -77,7 +76,7 @@ pub fn by_layer(target: &Capture, golden: &Capture, mapping: &LayerMapping) -> V
     pair(target, &ours.keys, golden, &theirs.keys, how)
 }
 
-/// A capture's operators, each with the key that says where in the model it ran.
+/// A capture's operators with keys for their place in the model.
 struct Scopes {
     keys: Vec<String>,
     is_mapped: Vec<bool>,
@@ -130,10 +129,10 @@ impl Scopes {
     }
 }
 
-/// The modules of a capture: their classes, and what they are called in the golden.
+/// The modules of a capture: their classes and their names in the baseline.
 struct Modules<'c> {
     classes: HashMap<&'c str, &'c str>,
-    /// The smallest number of a layer below each [`STAGE`].
+    /// The smallest layer number below each [`STAGE`].
     first_layers: HashMap<&'c str, u32>,
     mapping: Option<&'c LayerMapping>,
 }
@@ -142,7 +141,7 @@ impl<'c> Modules<'c> {
     fn of(capture: &'c Capture, mapping: Option<&'c LayerMapping>) -> Self {
         let mut classes = HashMap::new();
         for operator in &capture.document.operators {
-            // Modules that were not captured themselves are known as parents.
+            // Modules that were not captured themselves appear as parents.
             let above = capture.construct.parent(&operator.name).and_then(|parent| parent.name.as_deref());
             for name in std::iter::once(&*operator.name).chain(above) {
                 classes.extend(OperatorName::parse(name).and_then(module));
@@ -158,7 +157,7 @@ impl<'c> Modules<'c> {
         Self { classes, first_layers, mapping }
     }
 
-    /// A module's path as the golden has it.
+    /// A module's path in the baseline.
     fn mapped(&self, path: &str) -> String {
         let segments: Vec<&str> = path.split('.').filter(|segment| !segment.is_empty()).collect();
         let mut mapped: Vec<String> = Vec::with_capacity(segments.len());

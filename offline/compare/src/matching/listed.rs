@@ -1,14 +1,14 @@
-//! A list of one model beside the model itself.
+//! A capture of a list with one model beside a capture of the model itself.
 
 use std::borrow::Cow;
 
 use crate::input::Capture;
 use crate::name::OperatorName;
 
-/// What stands before every module's path when a list of one model was captured.
+/// The prefix of every module's path in a capture of a list with one model.
 const INDEX: &str = "Module.0.";
 
-/// Whether the target's, and whether the golden's modules bear the index of a list that the other side's do not.
+/// Whether only the target's, or only the baseline's, modules have the index of a list.
 pub(super) fn one_is_listed(target: &Capture, golden: &Capture) -> [bool; 2] {
     match [is_listed(target), is_listed(golden)] {
         [Some(true), Some(false)] => [true, false],
@@ -18,7 +18,7 @@ pub(super) fn one_is_listed(target: &Capture, golden: &Capture) -> [bool; 2] {
 }
 
 /// Whether every module's path begins with 0; `None` without modules. A model whose only child is called 0 looks the same, but
-/// then it does on both sides.
+/// then on both sides.
 fn is_listed(capture: &Capture) -> Option<bool> {
     let operators = capture.document.operators.iter().map(|operator| &*operator.name);
     let mut modules = operators
@@ -36,7 +36,7 @@ pub(super) fn unlisted(name: &str, is_listed: bool) -> Cow<'_, str> {
     }
 }
 
-/// The other side's name of a module as this side would have it; whether this side is listed, and whether the other is.
+/// The other side's name of a module in this side's form; whether this side is listed, and whether the other is.
 pub(super) fn relisted(name: &str, [this, other]: [bool; 2]) -> Cow<'_, str> {
     match name.strip_prefix("Module.").filter(|_| this) {
         Some(rest) => Cow::Owned(format!("{INDEX}{rest}")),

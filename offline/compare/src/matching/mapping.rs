@@ -1,4 +1,4 @@
-//! By files that say which name of the target is which of the golden.
+//! By files that map names of the target to names of the baseline.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::OperatorName;
 
-/// A mapping file cannot be used.
+/// An error of a mapping file.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MappingError {
-    /// The system refuses.
+    /// The file cannot be read.
     #[error("cannot read the mapping `{}`", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// It is not the YAML it should be.
+    /// The file is not YAML of the expected form.
     #[error("the mapping `{}` is not YAML of the form `{form}`", path.display())]
     Syntax { path: PathBuf, form: &'static str, source: Box<serde_saphyr::Error> },
 }
@@ -32,14 +32,14 @@ impl MappingError {
     }
 }
 
-/// Reads a file of YAML; `form` is what an entry of it looks like.
+/// Reads a YAML file; `form` shows an entry for the error message.
 pub(super) fn read_yaml<T: DeserializeOwned>(path: &Path, form: &'static str) -> Result<T, MappingError> {
     let text = std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })?;
     let syntax = |source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) };
     serde_saphyr::from_str(&text).map_err(syntax)
 }
 
-/// Names of the target and what they are called in the golden, in the order of the file.
+/// Names of the target and their names in the baseline, in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Mapping {
     entries: Vec<(String, String)>,
@@ -47,19 +47,19 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Reads `name in the target: name in the golden` lines of YAML.
+    /// Reads YAML lines of the form `name in the target: name in the baseline`.
     ///
     /// # Errors
     /// See [`MappingError`].
     pub fn read(path: &Path) -> Result<Self, MappingError> {
         let of: HashMap<String, String> = read_yaml(path, "name in the target: name in the golden")?;
         let mut entries: Vec<(String, String)> = of.into_iter().collect();
-        // The longest name first: a mapping of `layer.10` is not one of `layer.1`.
+        // The longest name first: a mapping of `layer.10` does not apply to `layer.1`.
         entries.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         Ok(Self::of(entries))
     }
 
-    /// Out of pairs of names.
+    /// Creates a mapping from pairs of names.
     pub fn of(entries: Vec<(String, String)>) -> Self {
         let of = entries.iter().enumerate().map(|(index, (from, _))| (from.clone(), index)).collect();
         Self { entries, of }
@@ -69,18 +69,18 @@ impl Mapping {
         self.of.get(name).and_then(|&index| self.entries.get(index)).map(|(_, to)| to.as_str())
     }
 
-    /// The first entry that occurs in `name` put in its place.
+    /// `name` with the first matching entry replaced.
     fn within(&self, name: &str) -> Option<String> {
         self.entries.iter().find(|(from, _)| name.contains(from.as_str())).map(|(from, to)| name.replacen(from, to, 1))
     }
 }
 
-/// Pairs whole names of values by a data mapping; what it does not name pairs by its own name.
+/// Pairs full names of values by a data mapping; unmapped values pair by their own name.
 ///
-/// `counts_backwards` says whether the target's backward calls are counted in the order they ran, as the golden's are. msprobe
-/// does so on the golden's side only, and thereby pairs wrong calls.
+/// `counts_backwards`: whether the target's backward calls are renumbered, as the baseline's are. msprobe only renumbers the
+/// baseline's, and pairs wrong calls because of it.
 pub fn by_data(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
-    // Names that are mapped stand for themselves on both sides; the rest goes by its operator.
+    // Mapped names pair as they are; all others follow their operator.
     let mut pairs = pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
     let names: HashMap<String, usize> = pairs
         .iter()
@@ -107,7 +107,7 @@ pub fn by_data(target: &Capture, golden: &Capture, mapping: &Mapping, counts_bac
     pairs
 }
 
-/// Pairs by names of modules (`path.Class: path.Class`), wherever they occur.
+/// Pairs by names of modules (`path.Class: path.Class`), wherever they occur in a name.
 pub fn by_cell(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
     let mut target_keys = keys(target, counts_backwards);
     let mut is_mapped = vec![false; target_keys.len()];
@@ -121,7 +121,7 @@ pub fn by_cell(target: &Capture, golden: &Capture, mapping: &Mapping, counts_bac
     pair(target, &target_keys, golden, &keys(golden, true), how)
 }
 
-/// A module's name in the golden: `Cell` is `Module` there.
+/// A module's name in the baseline: `Cell` is `Module` there.
 fn renamed(key: &str, mapping: &Mapping) -> Option<String> {
     let name = OperatorName::parse(key)?;
     if !matches!(name.family(), "Cell" | "Module") {

@@ -1,4 +1,4 @@
-//! Which value of the target belongs to which of the golden.
+//! Pairs the values of target and baseline.
 
 mod aligned;
 mod api;
@@ -28,26 +28,26 @@ use api::by_api;
 use exchanged::{exchange, exchanged};
 use sequence::align;
 
-/// The way values are to be matched.
+/// The way in which values pair.
 #[derive(Clone, Debug, Default)]
 pub enum Matching {
-    /// By name, and where calls differ in number by their sequence; as msprobe does: [`exact`].
+    /// By name and, if the numbers of calls differ, by their sequence; in compatibility mode: [`exact`].
     #[default]
     Name,
-    /// The same, also where msprobe would pair by name alone.
+    /// By sequence, even if msprobe would pair by name alone.
     Sequence,
-    /// By a mapping of whole names: [`by_data`].
+    /// By a mapping of full names: [`by_data`].
     Data(Mapping),
-    /// By a mapping of modules' names: [`by_cell`].
+    /// By a mapping of module names: [`by_cell`].
     Cell(Mapping),
-    /// By a mapping of modules, with the operators in them: [`by_layer`].
+    /// By a mapping of modules, including their operators: [`by_layer`].
     Layer(LayerMapping),
     /// By a mapping of operators between frameworks: `by_api`.
     Api(ApiMapping),
 }
 
 impl Matching {
-    /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
+    /// Pairs the values of two captures. `is_compat`: as msprobe does, including its errors.
     pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
         let mut pairs = self.unfused_pairs(target, golden, is_compat);
         if !is_compat {
@@ -73,7 +73,7 @@ impl Matching {
         match self {
             Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
             Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
-            // msprobe takes a layer mapping and makes no use of it.
+            // msprobe accepts a layer mapping without using it.
             Self::Layer(_) | Self::Name if is_compat => exact(target, golden),
             Self::Layer(mapping) => by_layer(target, golden, mapping),
             Self::Api(mapping) => by_api(target, golden, mapping),
@@ -84,8 +84,8 @@ impl Matching {
         }
     }
 
-    /// Puts the operators of two captures side by side in the order they ran. Values of operators side by side are those that
-    /// [`Self::pairs`] pairs.
+    /// Aligns the operators of two captures in execution order. The values of aligned operators are those that [`Self::pairs`]
+    /// pairs.
     pub fn align(&self, target: &Capture, golden: &Capture) -> Alignment {
         let mut aligned = self.plain_alignment(target, golden);
         let exchanged = exchanged(target, golden, &aligned);
@@ -110,7 +110,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::item::Address;
 
-    /// A capture of operators that have one input each, and the modules they ran in.
+    /// A capture of operators with one input each, and their modules.
     pub(crate) fn capture(operators: &[&str], parents: &[(&str, Option<&str>)]) -> Capture {
         let tensor = serde_json::json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0,
             "Min": 0.0, "Mean": 0.5, "Norm": 1.0, "requires_grad": false});
@@ -133,7 +133,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Pairs as operators' names.
+    /// The pairs as operator names.
     pub(crate) fn names<'c>(
         target: &'c Capture,
         golden: &'c Capture,

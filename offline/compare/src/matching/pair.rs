@@ -1,35 +1,36 @@
-//! Two values that belong together, and by what.
+//! A pair of values, and how it was found.
 
 use crate::item::Address;
 
-/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
+/// The operators of both sides by index, at least one of them. In the target's order; operators of the baseline only are where
+/// they ran.
 pub(crate) type Aligned = (Option<u32>, Option<u32>);
 
-/// By what two values were found to belong together.
+/// How two values were paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
-    /// The same name.
+    /// By the same name.
     Name,
-    /// The same name but for the number of a backward call: calls are counted in the order they ran.
+    /// By the same name after renumbering backward calls in execution order.
     Renumbered,
-    /// The same place in the sequence of calls, whatever their numbers.
+    /// By the same place in the sequence of calls, whatever their numbers.
     Sequence,
-    /// A mapping file.
+    /// By a mapping file.
     Mapping,
-    /// One side's parts were put together as the other has them fused.
+    /// One side's parts were joined as on the other side, where they are fused.
     Fused,
-    /// The same, and the fused tensors have the parts by groups (of heads, of rows), not one after another.
+    /// Joined, and the fused tensors have the parts in groups (of heads, of rows), not one after another.
     FusedInGroups,
-    /// The same operator in another framework's spelling.
+    /// By the same operator in another framework's spelling.
     Family,
-    /// The same name but for what a parallel wrapper adds to it.
+    /// By the same name without the additions of a parallel wrapper.
     Wrapped,
-    /// The same name but for the index in a list of one model, which one side was captured as.
+    /// By the same name without the index of a list of one model, as which one side was captured.
     Listed,
 }
 
 impl How {
-    /// The word for it in tables.
+    /// The text for tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -45,13 +46,13 @@ impl How {
     }
 }
 
-/// A row of the comparison: at least one side is there.
+/// A row of the comparison with a value of at least one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The run in question.
+    /// The value of the target.
     pub target: Option<Address>,
-    /// The run it is held against.
+    /// The value of the baseline.
     pub golden: Option<Address>,
-    /// By what they belong together; also told of a target without golden.
+    /// How they were paired; also set for a target without a baseline.
     pub how: How,
 }

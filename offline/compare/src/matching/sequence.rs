@@ -1,4 +1,4 @@
-//! Operators put side by side in the order they ran.
+//! Aligns operators in execution order.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -16,11 +16,11 @@ use super::pair::{Aligned, How, Pair};
 use super::unlike::are_unlike;
 use super::wrapped::{one_is_wrapped, unwrapped};
 
-/// Puts the operators of two captures side by side.
+/// Aligns the operators of two captures.
 ///
-/// Where both ran the same calls they pair by name. Else they pair by their place in the sequence of calls (a longest common
-/// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
-/// Nearly linear in time where few differ.
+/// If both ran the same calls, they pair by name. Otherwise they pair by their place in the sequence of calls (a longest common
+/// subsequence of function, module and shapes), so that one additional call does not shift all later ones. Nearly linear time
+/// if few calls differ.
 pub(super) fn align(target: &Capture, golden: &Capture) -> Sequence {
     let are_listed = one_is_listed(target, golden);
     let is_wrapped = one_is_wrapped(target, golden);
@@ -37,18 +37,18 @@ pub(super) fn align(target: &Capture, golden: &Capture) -> Sequence {
     Sequence { operators, is_by_name, other_names }
 }
 
-/// The operators of two captures side by side, and by what.
+/// The aligned operators of two captures, and how they were aligned.
 pub(super) struct Sequence {
     pub(super) operators: Vec<Aligned>,
-    /// Both ran the same calls: each is beside the one of its name.
+    /// Whether both ran the same calls, so that they pair by name.
     is_by_name: bool,
-    /// By what modules with other names were found: one side is a list of one model, or has wrappers.
+    /// How modules with other names were paired: one side is a list of one model, or has wrappers.
     other_names: Option<How>,
 }
 
 impl Sequence {
-    /// Pairs values of the same place in operators side by side. The target's values come first, in its order, then what only the
-    /// golden has, in its own.
+    /// Pairs values of the same place in aligned operators. The target's values come first in their order, then those of the
+    /// baseline only.
     pub(super) fn pairs(&self, target: &Capture, golden: &Capture) -> Vec<Pair> {
         let is_module = |operator: usize| target.document.operators[operator].name.starts_with("Module.");
         let how = |operator: usize| match (self.is_by_name, self.other_names.filter(|_| is_module(operator))) {
@@ -104,11 +104,10 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2], is_wra
     where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
 
-/// By what operators are the same: one function in one module with one set of shapes; between those whatever the shapes; and between
-/// those whatever the module.
+/// The levels of equality of operators: function, module and shapes; function and module; function alone.
 const LEVELS: usize = 3;
 
-/// Puts a range of each side's operators side by side: by the longest sequence that is the same, and what is between by the next level.
+/// Aligns a range of each side's operators: by the longest common sequence, and between its elements by the next level.
 fn side_by_side(sides: &[[Vec<u32>; LEVELS]; 2], level: usize, ranges: [Range<usize>; 2], aligned: &mut Vec<Aligned>) {
     let [target, golden] = [0, 1].map(|side| sides[side].get(level).map(|keys| &keys[ranges[side].clone()]));
     let (Some(target), Some(golden)) = (target, golden) else {
@@ -128,7 +127,8 @@ fn side_by_side(sides: &[[Vec<u32>; LEVELS]; 2], level: usize, ranges: [Range<us
     }
 }
 
-/// The operators in the target's order, by each one's counterpart; what only the golden has follows what ran before it there.
+/// The operators in the target's order with their counterparts; operators of the baseline only follow those that ran before
+/// them there.
 pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: usize) -> Vec<Aligned> {
     let paired: HashSet<u32> = twins.values().copied().collect();
     let mut followers: HashMap<Option<u32>, Vec<Aligned>> = HashMap::new();
@@ -149,8 +149,8 @@ pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: u
     operators
 }
 
-/// What is left over on both sides under one name ran at another time: gradients come in the order threads make them. Of functions' calls
-/// those in one module, with one set of shapes, as `keys` tell: names count calls, and one call more makes them those of others.
+/// Pairs remaining operators of one name that ran at another time: gradients come in the order of threads. For calls of
+/// functions, module and shapes must agree too (`keys`): names have call numbers, which one additional call would shift.
 fn pair_moved(aligned: &mut Vec<Aligned>, [target, golden]: [&Capture; 2], keys: [&[u32]; 2]) {
     let is_counted = |name: &str| OperatorName::parse(name).is_some_and(|name| name.is_operator);
     let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
@@ -171,7 +171,7 @@ fn pair_moved(aligned: &mut Vec<Aligned>, [target, golden]: [&Capture; 2], keys:
     aligned.retain(|pair| !matches!(pair, (None, Some(golden)) if taken.contains(golden)));
 }
 
-/// The backward of a function's call goes where its forward went, if that was captured: its number is the forward's.
+/// Pairs the backward of a function's call like its forward, if that was captured: it has the same number.
 fn follow_forwards(twins: &mut HashMap<u32, u32>, target: &Capture, golden: &Capture) {
     let places = |capture: &'_ Capture| -> HashMap<Box<str>, u32, Hashes> {
         capture.document.operators.iter().map(|operator| operator.name.clone()).zip(0..).collect()
@@ -199,7 +199,7 @@ fn follow_forwards(twins: &mut HashMap<u32, u32>, target: &Capture, golden: &Cap
     }
 }
 
-/// What was called, where, and with which shapes.
+/// The function, module and shapes of a call.
 struct Called {
     function: String,
     place: String,

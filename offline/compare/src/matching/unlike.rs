@@ -1,12 +1,12 @@
-//! Calls of one function that are not the same call: another number with another tensor, or complex numbers beside real ones.
+//! Calls of one function that are not the same call: another number with another tensor, or complex numbers on one side.
 
 use trainmon_capture_files::{Leaf, Operator, Plain, Section, TensorFacts};
 
-/// Tensors whose norms are apart by more are others.
+/// The relative difference of norms from which on tensors count as different.
 const OTHER: f64 = 0.25;
 
-/// Whether two calls of one function have nothing in common but its name and their shapes: one computes with complex numbers, or both a
-/// number that they are given and the first tensor are others. Where code is written otherwise, each is a call of its own.
+/// Whether two calls of one function only share its name and their shapes: one uses complex numbers, or both a number argument
+/// and the first tensor differ. In rewritten code, each is a call of its own.
 pub(super) fn are_unlike(one: &Operator, other: &Operator) -> bool {
     let Some((tensor, twin)) = one.tensors(Section::Input).next().zip(other.tensors(Section::Input).next()) else {
         return false;
@@ -18,7 +18,7 @@ fn is_complex(tensor: &TensorFacts) -> bool {
     matches!(&*tensor.dtype, Plain::Text(dtype) if dtype.contains("complex"))
 }
 
-/// Whether the larger of two norms is another number; those that are unknown are not.
+/// Whether two norms differ clearly; unknown ones do not.
 fn is_other(one: &TensorFacts, other: &TensorFacts) -> bool {
     let norm = |tensor: &TensorFacts| tensor.statistics[3].number().filter(|norm| norm.is_finite());
     norm(one).zip(norm(other)).is_some_and(|(a, b)| (a - b).abs() > OTHER * a.abs().max(b.abs()))

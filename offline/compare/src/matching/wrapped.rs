@@ -1,4 +1,4 @@
-//! Names that a parallel wrapper gives to modules: one side may have it and the other not.
+//! Names that a parallel wrapper adds to modules, possibly on one side only.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use crate::input::Capture;
 /// Parts of a path that a wrapper adds: DDP and Megatron, FSDP 1, `torch.compile`, activation checkpoints.
 const PARTS: [&str; 4] = ["module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"];
 
-/// FSDP 2 makes a class of a module's own, with this before its name.
+/// The prefix that FSDP 2 adds to the class of a module.
 const CLASS: &str = "FSDP";
 
-/// Whether modules of the target, and of the golden, bear a wrapper's names that the other side's do not.
+/// Whether only the target's, or only the baseline's, modules have the names of a wrapper.
 pub(super) fn one_is_wrapped(target: &Capture, golden: &Capture) -> bool {
     let modules = |capture: &Capture| {
         let names = capture.document.operators.iter().map(|operator| &*operator.name);
@@ -19,7 +19,7 @@ pub(super) fn one_is_wrapped(target: &Capture, golden: &Capture) -> bool {
     matches!((modules(target), modules(golden)), (Some(one), Some(other)) if one || other)
 }
 
-/// A module's name without what wrappers add to it.
+/// A module's name without the additions of wrappers.
 pub(super) fn unwrapped(name: &str) -> Cow<'_, str> {
     let Some(path) = name.strip_prefix("Module.") else { return Cow::Borrowed(name) };
     let mut parts: Vec<&str> = path.split('.').collect();

@@ -1,29 +1,29 @@
-//! Why tables cannot be merged.
+//! Errors of merging tables.
 
 use std::io;
 use std::path::PathBuf;
 use trainmon_report::Advise;
 
-/// Tables cannot be merged.
+/// An error of merging tables.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MergeError {
-    /// The system refuses, or a file is not what its name says.
+    /// A file cannot be read, or is not what its name says.
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    /// There are no tables of ranks.
-    #[error("`{}` holds no compare_result_rank*.csv or .xlsx", path.display())]
+    /// The directory has no tables of ranks.
+    #[error("`{}` has no `compare_result_rank*.csv` or `.xlsx`", path.display())]
     NoTables { path: PathBuf },
-    /// Two tables claim to be of the same rank.
-    #[error("`{}` and `{}` are both of rank {rank}", first.display(), second.display())]
+    /// Two tables have the same rank.
+    #[error("`{}` and `{}` have the same rank, {rank}", first.display(), second.display())]
     Twice { rank: u64, first: PathBuf, second: PathBuf },
-    /// A column that is asked for is not there.
+    /// A requested column does not exist.
     #[error("`{}` has no column `{column}`; it has {columns}", path.display())]
     NoSuchColumn { path: PathBuf, column: String, columns: String },
-    /// The configuration is not what it should be.
+    /// The configuration is invalid.
     #[error("`{}` is not YAML of the form `{{api: [prefixes of names], compare_index: [columns]}}`", path.display())]
     Choice { path: PathBuf, source: Box<serde_saphyr::Error> },
-    /// The system refuses.
+    /// A file cannot be written.
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -41,14 +41,14 @@ impl MergeError {
 impl Advise for MergeError {
     fn hint(&self) -> &str {
         match self {
-            Self::Read { .. } => "check the path; tables are the CSV and XLSX files `compare` writes",
+            Self::Read { .. } => "check the path; tables are the CSV and XLSX files of `compare`",
             Self::NoTables { .. } => {
-                "compare directories of several ranks with -o first, and name that directory; of several steps, one's in it (step0)"
+                "run `compare -o DIR` on directories of several ranks and pass DIR; with several steps, pass DIR/step0"
             }
-            Self::Twice { .. } => "a directory is to hold the tables of one comparison: move the others away",
+            Self::Twice { .. } => "a directory may contain the tables of one comparison only: move the others",
             Self::NoSuchColumn { .. } => "columns differ between modes: statistics, tensor, checksums",
-            Self::Choice { .. } => "for instance `api: [Distributed]` and `compare_index: [Max diff]`, a line each",
-            Self::Write { .. } => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::Choice { .. } => "for example, `api: [Distributed]` and `compare_index: [Max diff]` on two lines",
+            Self::Write { .. } => "check the free disk space and the permissions of the directory; no files were left",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tables of several ranks as one: for each column asked for, a table with a row per value and a column per rank.
+//! Merges the tables of several ranks: for each requested column, a table with a row per value and a column per rank.
 
 mod error;
 mod read;
@@ -15,14 +15,14 @@ use write::Merged;
 
 use read::{Cell, RankTable};
 
-/// What to merge, as msprobe's configuration file says it.
+/// What to merge, as in msprobe's configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// What names of values begin with; without any: all values.
+    /// Prefixes of names of values; by default, all values.
     #[serde(default)]
     pub api: Vec<String>,
-    /// Which columns; without any: those of [`COLUMNS`] the tables have.
+    /// The columns; by default, those of [`COLUMNS`] that the tables have.
     #[serde(default)]
     pub compare_index: Vec<String>,
 }
@@ -31,7 +31,7 @@ impl Choice {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or is not what it should be.
+    /// It cannot be read, or is invalid.
     pub fn read(path: &Path) -> Result<Self, MergeError> {
         let text = std::fs::read_to_string(path).map_err(|source| MergeError::read(path, source))?;
         serde_saphyr::from_str(&text)
@@ -39,17 +39,17 @@ impl Choice {
     }
 }
 
-/// The columns that are merged where none is named.
+/// The columns that are merged by default.
 pub const COLUMNS: [&str; 8] =
     ["Result", "Deviation", "Max diff", "L2norm diff", "NormRelativeErr", "Cosine", "MaxAbsErr", "MaxRelativeErr"];
 
-/// Cells that say that there is no number: the two maxima, which may tell why, stand in their place.
+/// Cells without a number: the two maxima, which may show the reason, replace them.
 const NO_NUMBERS: [&str; 3] = ["N/A", "unsupported", "Nan"];
 
-/// Merges the tables `compare_result_rank*.csv` and `.xlsx` of `input` into `output`, and names the files.
+/// Merges the tables `compare_result_rank*.csv` and `.xlsx` of `input` into `output`, and returns the files.
 ///
 /// # Errors
-/// See [`MergeError`]. Nothing is left in `output` then.
+/// See [`MergeError`]. No files are left in `output` then.
 pub fn merge(input: &Path, output: &Path, choice: &Choice, formats: &[Format]) -> Result<Vec<PathBuf>, MergeError> {
     let ranks = read::ranks(input)?;
     let columns = columns(&ranks, choice, input)?;
@@ -87,7 +87,7 @@ fn merged(ranks: &[RankTable], column: String, choice: &Choice) -> Result<Merged
         let maxima = table.column("NPU max").zip(table.column("Bench max"));
         for row in &table.rows {
             let cell = |index: usize| row.get(index).cloned().unwrap_or_default();
-            // A value of the golden alone goes by the golden's name.
+            // A value of the baseline only has the baseline's name.
             let name = match cell(names).text() {
                 "N/A" => golden_names.map_or_else(String::new, |index| cell(index).text().to_owned()),
                 name => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Tables of ranks out of CSV files and spreadsheets.
+//! Reads the tables of ranks from CSV files and spreadsheets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,9 @@ use super::error::MergeError;
 /// A cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
-    /// A number and how it stands in a CSV file.
+    /// A number and its text in a CSV file.
     Number(f64, Box<str>),
-    /// Anything else.
+    /// Any other text.
     Text(Box<str>),
 }
 
@@ -43,7 +43,7 @@ impl Cell {
             Data::Int(value) => Self::Number(*value as f64, value.to_string().into()),
             Data::Float(value) => Self::Number(*value, value.to_string().into()),
             Data::Bool(value) => Self::Text(if *value { "True" } else { "False" }.into()),
-            // msprobe writes numbers as texts here and there.
+            // msprobe writes some numbers as texts.
             other => Self::of_text(&other.to_string()),
         }
     }
@@ -71,8 +71,8 @@ impl RankTable {
     }
 }
 
-/// Every rank's table in a directory, by rank. Of one table in both formats the CSV file is read; one in several parts (a
-/// million rows each) is put together.
+/// All tables of ranks in a directory, by rank. Of a table in both formats, the CSV file is read; one in several parts (a
+/// million rows each) is joined.
 pub(super) fn ranks(directory: &Path) -> Result<Vec<RankTable>, MergeError> {
     let failed = |source| MergeError::read(directory, source);
     let mut files: BTreeMap<u64, Vec<(String, u64, PathBuf)>> = BTreeMap::new();
@@ -121,7 +121,7 @@ fn rank_of(path: &Path) -> Option<(u64, String, u64)> {
     };
     let rest = stem.strip_prefix("debug_").unwrap_or(stem).strip_prefix("compare_result_rank")?;
     let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
-    // `rank0-rank4`: two ranks of different numbers against each other.
+    // `rank0-rank4`: two ranks with different numbers were compared.
     let after = &rest[digits..];
     if !(after.is_empty() || after.starts_with('_') || after.starts_with("-rank")) {
         return None;
@@ -142,7 +142,7 @@ fn csv_rows(path: &Path) -> Result<Vec<Vec<Cell>>, MergeError> {
         .collect()
 }
 
-/// All sheets one after the other: parts have the headers each.
+/// All sheets one after the other: each part has the headers.
 fn sheet_rows(path: &Path) -> Result<Vec<Vec<Cell>>, MergeError> {
     let failed = |source: calamine::XlsxError| MergeError::read(path, source);
     let mut workbook: Xlsx<_> = open_workbook(path).map_err(failed)?;

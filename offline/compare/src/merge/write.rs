@@ -1,4 +1,4 @@
-//! Merged tables as files, which get to their place together.
+//! Writes merged tables as files that appear together.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ pub enum Format {
     Csv,
 }
 
-/// One column of all ranks.
+/// One column for all ranks.
 pub(super) struct Merged {
     pub(super) column: String,
-    /// By name, in the order of letters; a rank without the value has an empty cell.
+    /// By name, in alphabetical order; a rank without the value has an empty cell.
     pub(super) rows: BTreeMap<String, Vec<Option<Cell>>>,
 }
 
-/// What a sheet's name may have.
+/// The length limit of a sheet's name.
 const SHEET_LETTERS: usize = 31;
 
 pub(super) fn write(
@@ -71,7 +71,7 @@ fn sheets(path: &Path, ranks: &[u64], tables: &[Merged]) -> Result<(), XlsxError
         for (column, header) in headers(ranks).enumerate() {
             sheet.write_string(0, column as u16, header)?;
         }
-        // Among percentages, which are texts, a bare 0 is one too.
+        // Among percentages, which are texts, a bare 0 is a percentage too.
         let of_texts = table.rows.values().flatten().flatten().any(|cell| cell.text().ends_with('%'));
         for (row, (name, cells)) in table.rows.iter().enumerate() {
             let row = row as u32 + 1;

@@ -1,4 +1,4 @@
-//! msprobe's answer: the first operator whose inputs have neither NaN nor infinity and whose outputs have.
+//! msprobe's answer: the first operator whose inputs contain neither NaN nor infinity and whose outputs do.
 
 use trainmon_capture_files::{CaptureError, Json, Operator, Section, operator_json};
 
@@ -8,8 +8,8 @@ use crate::input::{Capture, bytes};
 use crate::name::OperatorName;
 use crate::write_only::is_receive_buffer;
 
-/// The content of `anomaly_analyze_….json`; `None` if msprobe finds nothing, where it writes no file. The order is that of its
-/// search for the first difference: before the first communication on every rank, then from communication to communication.
+/// The content of `anomaly_analyze_….json`; `None` if msprobe finds nothing and writes no file. The order is that of its search
+/// for the first difference: before the first communication on every rank, then from communication to communication.
 ///
 /// # Errors
 /// A capture cannot be read again.
@@ -29,7 +29,7 @@ fn is_anomaly(operator: &Operator) -> bool {
         let values = operator.values.iter().filter(|value| value.section.is_input() == inputs);
         values.filter(|value| !is_receive_buffer(name, &value.place)).any(is_bad)
     };
-    // A module's parameters are no inputs to msprobe.
+    // A module's parameters are not inputs for msprobe.
     let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
     bad(false) && !inputs.into_iter().any(is_bad)
 }

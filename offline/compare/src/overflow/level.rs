@@ -1,4 +1,4 @@
-//! How bad an operator's NaN and infinities are.
+//! The severity of an operator's NaN and infinities.
 
 use trainmon_capture_files::{Operator, Section, Value};
 
@@ -6,19 +6,19 @@ use super::non_finite::is_bad;
 use crate::name::OperatorName;
 use crate::write_only::is_read;
 
-/// How bad. The levels are msprobe's.
+/// The severity, with msprobe's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// It was given some and gives none out.
+    /// The inputs contain some, the outputs none.
     Medium,
-    /// It was given some and gives some out; or its norm grows a hundredfold.
+    /// Inputs and outputs contain some; or the norm grows more than a hundredfold.
     High,
-    /// It was given none and gives some out.
+    /// The outputs contain some, the inputs none.
     Critical,
 }
 
 impl Level {
-    /// The word for it.
+    /// The word in messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Medium => "medium",
@@ -28,11 +28,10 @@ impl Level {
     }
 }
 
-/// Norms that grow by more than this are on the way to overflow.
+/// The growth of a norm that indicates a coming overflow.
 const GROWTH: f64 = 100.0;
 
-/// An operator's level; `None` if all is well. What gives memory nobody has written, and buffers to be received into, are left
-/// out.
+/// An operator's level; `None` if it has no anomaly. Unwritten memory and receive buffers are ignored.
 pub fn level(operator: &Operator) -> Option<Level> {
     let name = OperatorName::parse(&operator.name)?;
     if name.gives_unwritten_memory() {

@@ -1,4 +1,4 @@
-//! Where NaN and infinities were born: the first operator that gives some out without having been given any.
+//! Finds the origin of NaN and infinities: the first operator that returns some without having received any.
 
 mod compat;
 mod level;
@@ -22,55 +22,54 @@ use crate::input::Capture;
 /// An operator with NaN or infinities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Anomaly {
-    /// Its index in the capture.
+    /// The index in the capture.
     pub operator: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How bad.
+    /// The severity.
     pub level: Level,
 }
 
-/// Where it began on a rank.
+/// The origin on a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FirstNonFinite {
-    /// Its index in the capture.
+    /// The index in the capture.
     pub operator: u32,
     /// The operator's name.
     pub name: String,
-    /// The value that is the first.
+    /// The first value with it.
     pub value: String,
-    /// What is in it: `NaN` or `infinity`.
+    /// The content: `NaN` or `infinity`.
     pub what: &'static str,
-    /// Whether the operator was given it by nobody that was captured: a parameter or data that has it already.
+    /// Whether no captured operator produced it: a parameter or data contain it from the start.
     pub arrives: bool,
-    /// What the operator was given that holds an infinity already, if it bore this one.
+    /// The input that already contained an infinity, if the operator computed this one.
     pub given: Option<String>,
 }
 
 /// One rank's anomalies.
 #[derive(Clone, Debug, Default)]
 pub struct RankAnomalies {
-    /// The rank.
+    /// The rank number.
     pub rank: u64,
     /// All of them, in the order of execution.
     pub anomalies: Vec<Anomaly>,
-    /// Where they began here.
+    /// The origin on this rank.
     pub birth: Option<FirstNonFinite>,
-    /// Operators that were given an infinity that nobody computed, a mask's, or were told to fill one in, where nothing came
-    /// of it. They do not count.
+    /// Operators with an infinity on purpose, from a mask or a fill, and without effect. They do not count.
     pub on_purpose: Vec<String>,
 }
 
-/// Where NaN and infinities of a step began, over all its ranks.
+/// The origins of NaN and infinities in a step, over all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    /// Ranks where it began by itself.
+    /// Ranks on which it started.
     pub born: Vec<(u64, FirstNonFinite)>,
-    /// Ranks that were handed it: rank, the operator they got it in, from which ranks.
+    /// Ranks that received it: rank, receiving operator, senders.
     pub received: Vec<(u64, String, Vec<u64>)>,
 }
 
-/// Looks at one rank.
+/// Searches one rank.
 pub fn anomalies(rank: u64, capture: &Capture) -> RankAnomalies {
     let mut search = Search::of_rank(rank);
     let buffers = Buffers::of(capture);
@@ -82,7 +81,7 @@ pub fn anomalies(rank: u64, capture: &Capture) -> RankAnomalies {
     search.result()
 }
 
-/// Tells ranks where it began from those that got it by communication.
+/// Separates ranks on which it started from those that received it by communication.
 pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
     let communication = Communication::of(ranks.iter().map(|(rank, capture)| (rank.rank, *capture)));
     let mut origins = Origins::default();

@@ -1,4 +1,4 @@
-//! What counts as NaN or infinite, and what is so on purpose.
+//! The definition of NaN and infinite values, and of those on purpose.
 
 use trainmon_capture_files::{Leaf, Plain, Value};
 
@@ -7,7 +7,7 @@ pub(super) fn is_bad(value: &Value) -> bool {
     numbers(value).is_some_and(|mut numbers| numbers.any(|number| !number.is_finite()))
 }
 
-/// A mean is NaN also where infinities of both signs meet: that is no NaN among the elements.
+/// Whether elements are NaN. A mean is also NaN if infinities of both signs meet, which does not count.
 pub(super) fn is_nan(value: &Value) -> bool {
     let Some(tensor) = value.tensor().filter(|tensor| !tensor.is_unwritten) else { return false };
     let [max, min, mean] = [0, 1, 2].map(|at: usize| tensor.statistics[at].number());
@@ -17,17 +17,17 @@ pub(super) fn is_nan(value: &Value) -> bool {
 }
 
 fn numbers(value: &Value) -> Option<impl Iterator<Item = f64> + '_> {
-    // Of memory that nobody has written yet nothing is said.
+    // Unwritten memory does not count.
     let tensor = value.tensor().filter(|tensor| !tensor.is_unwritten)?;
     Some(tensor.statistics[..3].iter().filter_map(Plain::number))
 }
 
-/// Whether there are infinite elements, and none is NaN.
+/// Whether some elements are infinite and none is NaN.
 pub(super) fn has_infinity(value: &Value) -> bool {
     is_bad(value) && !is_nan(value)
 }
 
-/// Whether this is a number given as an argument, an infinite one.
+/// Whether this is an infinite number argument.
 pub(super) fn was_told_infinity(value: &Value) -> bool {
     matches!(&value.leaf, Leaf::Plain { value, .. } if value.number().is_some_and(f64::is_infinite))
 }

@@ -1,16 +1,16 @@
-//! What was found, in words and as JSON.
+//! The result as text and as JSON.
 
 use serde_json::{Value, json};
 
 use super::Level;
 use super::step::{OverflowError, Step};
 
-/// For a terminal.
+/// The text for a terminal.
 pub fn in_words(steps: &[Step]) -> String {
     steps.iter().flat_map(Step::lines).map(|line| line + "\n").collect()
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(steps: &Result<Vec<Step>, OverflowError>) -> Value {
     match steps {
         Ok(steps) => json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>(), "error": null}),
@@ -26,17 +26,17 @@ impl Step {
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (rank, birth) in &self.origins.born {
-            let how = if birth.arrives { "arrives with" } else { "is the first with" };
+            let how = if birth.arrives { "receives" } else { "returns" };
             let given = birth.given.as_ref();
-            let given = given.map_or(String::new(), |given| format!(" Infinity was given to it in {given}."));
+            let given = given.map_or(String::new(), |given| format!(" It received infinity in `{given}`."));
             lines.push(format!(
-                "Step {}, rank {rank}: {} {how} {}, in {}.{given}",
-                self.number, birth.name, birth.what, birth.value
+                "First {}: step {}, rank {rank}, `{}` {how} it in `{}`.{given}",
+                birth.what, self.number, birth.name, birth.value
             ));
         }
         if self.is_blind {
             lines.push(format!(
-                "Step {}: cannot tell: the capture has no statistics. Capture task statistics or tensor.",
+                "Step {}: cannot tell: the capture has no statistics. Capture with task `statistics` or `tensor`.",
                 self.number
             ));
         } else if lines.is_empty() {
@@ -44,12 +44,12 @@ impl Step {
         }
         for (rank, operator, givers) in &self.origins.received {
             let givers: Vec<String> = givers.iter().map(ToString::to_string).collect();
-            lines.push(format!("  Rank {rank} gets it in {operator} from rank {}.", givers.join(", ")));
+            lines.push(format!("  Rank {rank} received it in `{operator}` from rank {}.", givers.join(", ")));
         }
         for rank in self.ranks.iter().filter(|rank| rank.birth.is_none() && !rank.on_purpose.is_empty()) {
             let first = rank.on_purpose.first().map_or("", String::as_str);
             lines.push(format!(
-                "  Rank {}: {first} was given an infinity, and nothing came of it; that is not counted.",
+                "  Rank {}: `{first}` received an infinity without effect, which does not count.",
                 rank.rank
             ));
         }
@@ -59,8 +59,8 @@ impl Step {
             && grown > 0
             && counts.iter().all(|(word, count)| *word == "high" || *count == 0)
         {
-            let operators = if grown == 1 { "1 operator gives" } else { &format!("{grown} operators give") };
-            lines.push(format!("  {operators} out a norm more than a hundred times that of the input (level high)."));
+            let operators = if grown == 1 { "1 operator returns" } else { &format!("{grown} operators return") };
+            lines.push(format!("  {operators} a norm more than 100 times that of the input (level high)."));
         } else if counts.iter().any(|(_, count)| *count > 0) {
             let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
             lines.push(format!("  Operators by level: {}.", counts.join(", ")));

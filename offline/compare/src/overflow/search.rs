@@ -1,7 +1,7 @@
-//! One rank's operators, one after another: what was born, what arrived, and what belongs there.
+//! Searches one rank's operators in order for the origin of NaN and infinities, and for those on purpose.
 //!
-//! An infinity may belong there: a mask that adds minus infinity, scores that are filled with it. It arrives as an argument
-//! or is filled in, and a softmax makes zeros of it. So one that was not computed is followed silently, until it becomes a
+//! An infinity may be on purpose: a mask that adds minus infinity, or scores that are filled with it. It is an argument or is
+//! filled in, and a softmax turns it into zeros. So an infinity that was not computed is followed silently until it becomes a
 //! NaN, a loss or a gradient.
 
 use trainmon_capture_files::{Leaf, Operator, Section, Value};
@@ -11,11 +11,11 @@ use super::{Anomaly, FirstNonFinite, RankAnomalies, level};
 use crate::name::{Direction, OperatorName};
 use crate::write_only::is_read;
 
-/// Operations that pick one element: of a mask it may be an infinite one.
+/// Operations that select one element, which may be an infinite one of a mask.
 const PICKS: [&str; 11] =
     ["amax", "amin", "aminmax", "item", "kthvalue", "max", "maximum", "median", "min", "minimum", "select"];
 
-/// Shape and statistics, bit for bit.
+/// Shape and statistics, bitwise.
 type Known = (Option<Vec<u64>>, [Option<u64>; 4]);
 
 fn known(value: &Value) -> Known {
@@ -26,9 +26,9 @@ fn known(value: &Value) -> Known {
 #[derive(Default)]
 pub(super) struct Search {
     found: RankAnomalies,
-    /// Operators through which an infinity went that nobody computed.
+    /// Operators that passed on an infinity that no operator computed.
     tolerated: Vec<Anomaly>,
-    /// Where they were given, each with what is known of the tensor.
+    /// Where they received it, with the fingerprint of the tensor.
     given: Vec<(FirstNonFinite, Known)>,
     /// Whether it became a loss or a gradient.
     did_harm: bool,
@@ -53,8 +53,8 @@ impl Search {
         self.found.anomalies.push(anomaly);
     }
 
-    /// The first NaN, computed infinity, or infinite parameter. For a parameter it names the operator inside the module that
-    /// read it first.
+    /// The first NaN, computed infinity, or infinite parameter. For a parameter, it is the operator inside the module that read
+    /// it first.
     fn birth(&self, sides: Sides<'_>, index: u32) -> Option<FirstNonFinite> {
         let parameter = || {
             let value = sides.parameter()?;
@@ -77,7 +77,7 @@ impl Search {
         if found.birth.is_none() && did_harm {
             found.birth = given.into_iter().next().map(|(first, _)| first);
         }
-        // What went before is harmless.
+        // Earlier infinities are harmless.
         let begin = found.birth.as_ref().map_or(u32::MAX, |birth| birth.operator);
         let (counted, harmless): (Vec<_>, Vec<_>) = tolerated.into_iter().partition(|one| one.operator >= begin);
         found.on_purpose = harmless.into_iter().map(|one| one.name).collect();
@@ -87,7 +87,7 @@ impl Search {
     }
 }
 
-/// What an operator is given and what comes of it.
+/// An operator's inputs and outputs.
 #[derive(Clone, Copy)]
 struct Sides<'a> {
     name: OperatorName<'a>,
@@ -114,7 +114,7 @@ impl<'a> Sides<'a> {
         self.inputs().find(|value| value.section == Section::Parameter && has_infinity(value))
     }
 
-    /// An infinity that nobody gave to it.
+    /// An infinity that the operator computed.
     fn computed(self, index: u32) -> Option<FirstNonFinite> {
         if self.inputs().any(|value| has_infinity(value) || was_told_infinity(value)) {
             return None;
@@ -134,7 +134,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// Whether a gradient is infinite, or one number that was computed of many.
+    /// Whether a gradient is infinite, or a single number computed from many.
     fn is_harm(self) -> bool {
         let is_gradient = self.name.direction != Direction::Forward;
         let is_computed = !PICKS.contains(&self.name.operation()) && !self.inputs().any(was_told_infinity);

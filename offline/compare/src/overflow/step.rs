@@ -1,4 +1,4 @@
-//! Where NaN and infinities were born, step by step.
+//! The origin of NaN and infinities, step by step.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{Origins, RankAnomalies, anomalies, msprobe_answer, origins};
 use crate::compat::dumps;
 use crate::input::Capture;
 
-/// It cannot be told.
+/// An error of the search.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OverflowError {
@@ -26,22 +26,22 @@ impl Advise for OverflowError {
     fn hint(&self) -> &str {
         match self {
             Self::Capture(error) => error.hint(),
-            Self::Write { .. } => "is the disk full, or the directory not yours?",
+            Self::Write { .. } => "check the free disk space and the permissions of the directory",
         }
     }
 }
 
-/// What was found in a step.
+/// The findings of a step.
 pub struct Step {
     pub(super) number: u64,
     pub(super) origins: Origins,
     pub(super) ranks: Vec<RankAnomalies>,
     pub(super) written: Option<PathBuf>,
-    /// No rank has statistics: nothing could be seen.
+    /// Whether no rank has statistics, so that nothing is visible.
     pub(super) is_blind: bool,
 }
 
-/// Looks at every step of a capture; `output`: where msprobe's own answer goes.
+/// Searches every step of a capture; `output`: the directory of msprobe's own answer.
 ///
 /// # Errors
 /// See [`OverflowError`].
@@ -74,7 +74,7 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
 }
 
 impl Step {
-    /// Whether everything could be seen and is finite.
+    /// Whether all values were visible and are finite.
     pub fn is_clean(&self) -> bool {
         self.origins.born.is_empty() && !self.is_blind
     }

@@ -1,4 +1,4 @@
-//! How many values are how far apart, as an inline SVG: a row for each level, a bin for each decade.
+//! The distribution of differences as an inline SVG: a row per level, a bin per decade.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::table::Level;
 
 /// The decade of the first bin: below the round-off of double precision.
 const FIRST: i32 = -17;
-/// Nothing, decades from 10⁻¹⁷ to beyond 1, no question of size.
+/// No difference, decades from 10⁻¹⁷ to beyond 1, differences without a size.
 const BINS: usize = 21;
 /// The width of a bin.
 const STEP: f64 = 42.0;
@@ -34,13 +34,13 @@ impl Distribution {
         self.counts[row][bin(deviation.relative)] += 1;
     }
 
-    /// The drawing; `None` if nothing was counted.
+    /// The drawing; `None` without counts.
     pub(super) fn svg(&self) -> Option<String> {
         let rows: Vec<usize> = (0..4).filter(|&row| self.counts[row].iter().any(|&count| count > 0)).collect();
         if rows.is_empty() {
             return None;
         }
-        // Decades that nobody is apart by at either end take no room: a narrow screen shows what is left.
+        // Empty decades at either end are omitted, for narrow screens.
         let is_used = |bin: &usize| self.counts.iter().any(|counts| counts[*bin] > 0);
         let apart = (1..BINS).find(is_used).zip((1..BINS).rfind(is_used)).map(|(first, last)| first..=last);
         let shown: Vec<usize> = Some(0).filter(is_used).into_iter().chain(apart.into_iter().flatten()).collect();
@@ -48,12 +48,12 @@ impl Distribution {
         let height = rows.len() as f64 * HEIGHT + 34.0;
         let mut svg = format!(
             "<svg class=\"distribution\" width=\"{width}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             aria-label=\"values by how far they are apart and by level\">"
+             aria-label=\"values by the size of their difference and by level\">"
         );
         for (line, &row) in rows.iter().enumerate() {
             let base = (line + 1) as f64 * HEIGHT;
             let largest = self.counts[row].iter().copied().max().unwrap_or(1).max(1) as f64;
-            // Writing into a String does not fail.
+            // Writing into a String cannot fail.
             _ = write!(
                 svg,
                 "<text x=\"0\" y=\"{}\">{}</text><line class=\"grid\" x1=\"{LEFT}\" x2=\"{width}\" y1=\"{base}\" y2=\"{base}\"/>",

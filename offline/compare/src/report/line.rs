@@ -1,20 +1,20 @@
-//! A row of a table as the page has it: a JSON string, its cells one behind the other.
+//! A table row for the page: a JSON string with its cells joined.
 //!
-//! The page's script takes a line apart when its row is looked at. Level and operator come first, then the histogram of units in
-//! the last place, then the table's cells. A cell equal to the one before it is `=`, a text that many rows share is `@` and its
-//! number, and one that begins like these has a `=` in front.
+//! The page's script parses a line when its row is shown. Level and operator come first, then the histogram of units in the
+//! last place, then the table's cells. A cell equal to the previous one is `=`, a text that many rows share is `@` and its
+//! number, and a cell that begins with one of these gets a `=` in front.
 
 use std::io::Write;
 
 use crate::compat::Cell;
 use crate::write::{Facts, Rows};
 
-/// Between two cells: a byte that JSON and HTML leave alone and that no value has.
+/// The separator of cells: a byte without meaning in JSON and HTML, and in no value.
 const BETWEEN: u8 = 0x7f;
-/// What stands for it in a text that has it all the same.
+/// Its replacement in a text that contains it nevertheless.
 const SHOWN: &str = "\u{2421}";
 
-/// Where a row belongs: its level in the page and its operator's number there.
+/// The place of a row: its level and its operator's number on the page.
 pub(super) struct Head {
     pub(super) level: u8,
     pub(super) operator: u32,
@@ -22,14 +22,14 @@ pub(super) struct Head {
     pub(super) stack: Option<u32>,
 }
 
-/// Writes a row with a comma and a line's end behind it.
+/// Writes a row, a comma and a line break.
 pub(super) fn write(head: &Head, facts: &Facts<'_>, rows: &dyn Rows, index: usize, to: &mut Line<'_>) {
     let Line { bytes, room, last } = to;
-    // Writing into a Vec does not fail.
+    // Writing into a Vec cannot fail.
     _ = write!(bytes, "\"{}{}", head.level, head.operator);
     bytes.push(BETWEEN);
     if let Some(distance) = facts.shared.distance.as_deref() {
-        // Counts up to the last that is not 0.
+        // Counts up to the last nonzero one.
         let used = distance.ulps.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         for (at, count) in distance.ulps[..used].iter().enumerate() {
             _ = write!(bytes, "{}{count}", if at == 0 { "" } else { " " });
@@ -63,7 +63,7 @@ pub(super) fn write(head: &Head, facts: &Facts<'_>, rows: &dyn Rows, index: usiz
     bytes.extend_from_slice(b"\",\n");
 }
 
-/// Where lines go, and memory that they share.
+/// The output for lines, with shared memory.
 pub(super) struct Line<'b> {
     bytes: &'b mut Vec<u8>,
     room: String,
@@ -76,7 +76,7 @@ impl<'b> Line<'b> {
     }
 }
 
-/// A text inside a JSON string that may stand inside HTML: no `<` can end the script it is in.
+/// A text inside a JSON string that is safe inside HTML: no `<` can end the script.
 fn push(to: &mut Vec<u8>, text: &str) {
     let mut plain = 0;
     for (at, byte) in text.bytes().enumerate() {
@@ -89,7 +89,7 @@ fn push(to: &mut Vec<u8>, text: &str) {
             b'"' | b'\\' => to.extend([b'\\', byte]),
             b'\n' => to.extend_from_slice(b"\\n"),
             BETWEEN => to.extend_from_slice(SHOWN.as_bytes()),
-            // Writing into a Vec does not fail.
+            // Writing into a Vec cannot fail.
             _ => _ = write!(to, "\\u{byte:04x}"),
         }
     }

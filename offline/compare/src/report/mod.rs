@@ -1,4 +1,4 @@
-//! The whole comparison as one HTML file: what a browser shows of it needs no network and no server.
+//! The whole comparison as one HTML file that needs no network and no server.
 
 mod distribution;
 mod line;
@@ -16,26 +16,26 @@ use super::write::{Channel, Source};
 use place::Place;
 use rows::{CollectedRows, MOST_ROWS};
 
-/// A report in the making. It keeps the place where the runs part; the rows wait in a file.
+/// A report that is being written. It keeps the first divergence; the rows are in a file.
 pub(super) struct Report {
     rows: CollectedRows,
     place: Option<Place>,
 }
 
 impl Report {
-    /// `directory`: where there is room for the rows until the page is written.
+    /// Creates a report. `directory` stores the rows until the page is written.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         Ok(Self { rows: CollectedRows::new(MOST_ROWS, directory)?, place: None })
     }
 
-    /// Looks at a step while its captures are in memory.
+    /// Adds a step while its captures are in memory.
     pub(super) fn step(&mut self, step: &StepCaptures, thresholds: &Thresholds) {
         if let (None, Some(divergence)) = (&self.place, &step.divergence) {
             self.place = Place::of(step, divergence, thresholds);
         }
     }
 
-    /// Begins a rank's table: how a row becomes a line of the page, and who takes the lines.
+    /// Starts a rank's table: converts rows to lines of the page and collects them.
     pub(super) fn table<'c>(
         &'c mut self,
         source: &Source<'_>,
@@ -49,7 +49,7 @@ impl Report {
     /// Writes the page.
     ///
     /// # Errors
-    /// `to` refuses, or the rows cannot be read again.
+    /// `to` fails, or the rows cannot be read again.
     pub(super) fn write(
         &mut self,
         answer: &Answer,

@@ -1,4 +1,4 @@
-//! The page: what is said of the answer stands in it as HTML, the table is data for its script.
+//! The page: the answer is HTML, the table is data for the script.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,11 +16,11 @@ use crate::first::{Finding, Kind};
 use crate::location::is_foreign;
 use crate::{messages, text};
 
-/// Where the rows go: they are too many to be made part of a text.
+/// The placeholder for the rows, which are too many to be part of a text.
 const ROWS: &str = "<!--rows-->";
-/// Operators behind the finding that are in sight.
+/// Operators after the finding that are visible.
 const NEAR: usize = 10;
-/// Operators behind those that are folded away: what a difference spreads to may be all of a large model.
+/// Operators after those that are collapsed: a difference may spread to all of a large model.
 const MOST_FAR: usize = 200;
 
 pub(super) fn write(
@@ -36,26 +36,26 @@ pub(super) fn write(
         @if let Some(place) = place { (place_html(place, answer)) }
         @if let Some(svg) = rows.distribution.svg() {
             section {
-                h2 { "How far values are apart" }
+                h2 { "Size of differences" }
                 "\n"
                 p class="muted" {
-                    "Each bar counts the values whose difference is from this part of their size up to the next; every level has \
-                     a scale of its own. " q { "other" } ": differences that are no question of size, like a shape, NaN on one \
+                    "Each bar counts the values whose difference, relative to their size, is between this decade and the next. \
+                     Each level has its own scale. " q { "other" } ": differences without a size, such as a shape, NaN on one \
                      side, or no counterpart."
                 }
                 "\n"
-                // Numbers, and words of ours.
+                // Only numbers and constant texts.
                 div class="scroll" { (PreEscaped(svg)) }
             }
             "\n"
         }
         @if has_rows {
-            // The page's script makes the table.
+            // The page's script creates the table.
             section id="values" {
                 h2 { "All values" }
                 "\n"
                 (left_out(rows))
-                noscript { p { "This table needs JavaScript; the CSV files hold the same." } }
+                noscript { p { "This table requires JavaScript; the CSV files have the same rows." } }
             }
             "\n"
         } @else {
@@ -87,7 +87,7 @@ pub(super) fn write(
 fn left_out(rows: &CollectedRows) -> Markup {
     html! {
         @if let Some(text) = rows.left_out() {
-            p class="left-out" id="left-out" { (text) " With --format csv all are written." }
+            p class="left-out" id="left-out" { (text) " The format csv has all rows." }
         }
     }
 }
@@ -96,10 +96,10 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
     let (class, badge) = match &answer.verdict {
         Verdict::Same => ("fine", "same"),
         Verdict::Rounding { .. } => ("fine", "rounding"),
-        Verdict::Rewritten { .. } => ("fine", "computed otherwise"),
+        Verdict::Rewritten { .. } => ("fine", "code differs"),
         Verdict::OneSided { .. } => ("warning", "calls differ"),
         Verdict::CannotTell { .. } => ("warning", "cannot tell"),
-        Verdict::Parts { .. } => ("error", "they part"),
+        Verdict::Parts { .. } => ("error", "divergence"),
     };
     html! {
         header class=(class) {
@@ -108,14 +108,14 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
             "\n"
             (list(&messages::details(answer)))
             p class="muted" {
-                "Target " code { (target.display()) } ", golden "
+                "Target " code { (target.display()) } ", baseline "
                 @for (index, path) in goldens.iter().enumerate() {
                     @if index > 0 { ", " }
                     code { (path.display()) }
                 }
                 ". " (answer.compared) " operators compared"
-                // The table goes on behind it, the search does not.
-                @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to there" }
+                // The table continues after the divergence, the search does not.
+                @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to the divergence" }
                 "."
             }
         }
@@ -131,15 +131,15 @@ fn cards(answer: &Answer) -> Markup {
         Verdict::Rounding { step, rank, operator, largest } => vec![
             card("Step", step),
             card("Rank", rank),
-            card("First rounding in", operator),
-            card("Largest of all", &text::of(*largest, "a value's size")),
+            card("First difference", operator),
+            card("Largest difference", &text::of(*largest, "a value's size")),
         ],
         Verdict::Rewritten { step, ranks, rewritten, places } => vec![
             card("Step", step),
             card("Ranks", &ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             card("From", &rewritten.finding.operator),
             card("To", &rewritten.until),
-            card("Results apart by", &text::of(rewritten.apart, "their size")),
+            card("Difference of the results", &text::of(rewritten.apart, "their size")),
             card("Places", places),
         ],
         Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => {
@@ -150,9 +150,9 @@ fn cards(answer: &Answer) -> Markup {
             cards.push(card("Kind", &kind(finding)));
             match finding.kind {
                 Kind::Operator if finding.input > 0.0 => {
-                    cards.push(("What goes in", format!("differ by {} at most", text::share(finding.input))));
+                    cards.push(("Inputs", format!("differ by at most {}", text::share(finding.input))));
                 }
-                Kind::Operator => cards.push(card("What goes in", &"all agree")),
+                Kind::Operator => cards.push(card("Inputs", &"all agree")),
                 _ => {}
             }
             cards
@@ -166,13 +166,13 @@ fn cards(answer: &Answer) -> Markup {
 
 fn kind(finding: &Finding) -> &'static str {
     match finding.kind {
-        Kind::Operator => "computes something else from the same",
-        Kind::Argument => "called with another argument",
+        Kind::Operator => "other outputs from the same inputs",
+        Kind::Argument => "another argument",
         Kind::Parameter => "a parameter differs",
-        Kind::Data => "the input data differs",
+        Kind::Data => "the input data differ",
         Kind::Between => "changed between two captured operators",
-        Kind::TargetOnly => "a call of the target alone",
-        Kind::GoldenOnly => "a call of the golden alone",
+        Kind::TargetOnly => "only the target makes this call",
+        Kind::GoldenOnly => "only the baseline makes this call",
     }
 }
 
@@ -183,7 +183,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
     html! {
         @if !place.suspects.is_empty() {
             section {
-                h2 { "What differs there" }
+                h2 { "Differing values" }
                 "\n"
                 div class="suspects" { @for one in &place.suspects { (suspect(one, &place.at)) } }
                 @if place.more_suspects > 0 {
@@ -193,7 +193,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             "\n"
         }
         section {
-            h2 { "The chain" }
+            h2 { "Chain" }
             "\n"
             @if !place.modules.is_empty() {
                 p class="modules" {
@@ -208,7 +208,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             (links(near, &place.at))
             @if !far.is_empty() {
                 details {
-                    summary { (far.len()) " more that it spreads to" }
+                    summary { (far.len()) " more operators that differ" }
                     "\n"
                     (links(&far[..far.len().min(MOST_FAR)], &place.at))
                     @if far.len() > MOST_FAR {
@@ -235,12 +235,12 @@ fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> Markup {
         article {
             h3 { a href=(rows_of(name, at)) { (name) } }
             p {
-                "differs in " (deviation.what.word()) ": " strong { (size(*deviation)) } ", bound " (bound) " "
+                "differs in " (deviation.what.word()) ": " strong { (size(*deviation)) } ", tolerance " (bound) " "
                 span class="muted" { "(" (source) ")" }
             }
             @if !values.is_empty() {
                 table {
-                    thead { tr { th {} th { "target" } th { "golden" } } }
+                    thead { tr { th {} th { "target" } th { "baseline" } } }
                     tbody {
                         @for (label, one, other) in values {
                             tr class=[(one != other).then_some("differs")] { th { (label) } td { (one) } td { (other) } }
@@ -259,7 +259,7 @@ fn links(chain: &[Link], at: &(String, u64)) -> Markup {
             table class="chain" {
                 thead {
                     tr {
-                        @for title in ["", "operator", "what goes in differs by", "what comes out differs by"] {
+                        @for title in ["", "operator", "difference of inputs", "difference of outputs"] {
                             th { (title) }
                         }
                     }
@@ -278,7 +278,7 @@ fn link(link: &Link, at: &(String, u64)) -> Markup {
         Role::After => ("after", "then"),
     };
     let width = |deviation: Deviation| {
-        // A decade a step, from the round-off of double precision to 1; what is no question of size fills the bar.
+        // A decade per step, from the round-off of double precision to 1; a difference without a size fills the bar.
         let share = if deviation.relative == 0.0 {
             0.0
         } else if deviation.relative.is_finite() {
@@ -309,7 +309,7 @@ fn received(answer: &Answer) -> Markup {
             ul class="received" {
                 @for (rank, operator, givers) in received {
                     li {
-                        "rank " (rank) " gets it in " code { (operator) } " from rank"
+                        "rank " (rank) " received it in " code { (operator) } " from rank"
                         @if givers.len() != 1 { "s" }
                         " " (ranks(givers))
                     }
@@ -335,7 +335,7 @@ fn stacks(stacks: &Stacks) -> Markup {
         "\n"
         div class="scroll" {
             table class="stacks" {
-                thead { tr { th { "target" } th { "golden" } } }
+                thead { tr { th { "target" } th { "baseline" } } }
                 tbody {
                     "\n"
                     @for lines in stacks.lines.chunk_by(|one, next| is_folded(one) && is_folded(next)) {
@@ -361,14 +361,14 @@ fn stacks(stacks: &Stacks) -> Markup {
     let differ = stacks.lines.iter().filter(|(.., is_same)| !is_same).count();
     let has = |side: fn(&Line) -> bool| stacks.lines.iter().any(side);
     let said = match differ {
-        _ if !has(|(one, ..)| one.is_some()) => "The golden alone has a stack.".to_owned(),
-        _ if !has(|(_, other, _)| other.is_some()) => "The target alone has a stack.".to_owned(),
-        1 => "The stacks differ in a line.".to_owned(),
+        _ if !has(|(one, ..)| one.is_some()) => "Only the baseline has a stack.".to_owned(),
+        _ if !has(|(_, other, _)| other.is_some()) => "Only the target has a stack.".to_owned(),
+        1 => "The stacks differ in 1 line.".to_owned(),
         _ => format!("The stacks differ in {differ} lines."),
     };
     html! {
         section {
-            h2 { "Where it is called" }
+            h2 { "Call site" }
             "\n"
             @if differ == 0 {
                 details { summary { "The same stack on both sides" } (table) }
@@ -381,7 +381,7 @@ fn stacks(stacks: &Stacks) -> Markup {
     }
 }
 
-/// Whether a frame is a package's, and the same on both sides: several in a row take one line.
+/// Whether a frame is a package's and the same on both sides: consecutive ones take one line.
 fn is_folded((one, other, is_same): &Line) -> bool {
     let is_foreign = |frame: &Option<String>| frame.as_deref().is_some_and(is_foreign);
     *is_same && is_foreign(one) && is_foreign(other)
@@ -389,27 +389,27 @@ fn is_folded((one, other, is_same): &Line) -> bool {
 
 fn size(deviation: Deviation) -> String {
     match deviation.what {
-        What::Nothing => "nothing".to_owned(),
-        _ if deviation.relative == 0.0 => "nothing seen".to_owned(),
+        What::Nothing => "none".to_owned(),
+        _ if deviation.relative == 0.0 => "none visible".to_owned(),
         _ if deviation.relative.is_finite() => text::share(deviation.relative),
-        What::Presence => "one side alone".to_owned(),
+        What::Presence => "one side only".to_owned(),
         what => what.word().to_owned(),
     }
 }
 
-/// The fragment that shows a name's rows of one step and rank.
+/// The URL fragment that shows the rows of a name in one step and rank.
 fn rows_of(name: &str, (step, rank): &(String, u64)) -> String {
     format!("#q={}&step={}&rank={rank}", percent(name), percent(step))
 }
 
-/// A value of a fragment: letters, digits and dots stay, the rest is written as bytes.
+/// A value of a URL fragment: letters, digits and dots stay, other characters are percent-encoded.
 fn percent(text: &str) -> String {
     let mut percent = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-') {
             percent.push(char::from(byte));
         } else {
-            // Writing into a String does not fail.
+            // Writing into a String cannot fail.
             _ = write!(percent, "%{byte:02X}");
         }
     }

@@ -1,4 +1,4 @@
-//! What is to be shown of the place where the runs part: its neighbours, its modules, its values and its stacks.
+//! The first divergence for the page: its neighbours, modules, values and stacks.
 
 use similar::DiffTag;
 use trainmon_capture_files::{Leaf, Operator, Plain};
@@ -15,40 +15,40 @@ use crate::rounding::Positions;
 use crate::script::{Numbers, script};
 use crate::thresholds::Thresholds;
 
-/// Operators shown before the finding.
+/// Operators shown before the divergence.
 const BEFORE: usize = 4;
-/// Suspects whose values are shown.
+/// Values of suspects that are shown.
 const SUSPECTS: usize = 8;
 
-/// The place where the runs part.
+/// The first divergence.
 pub(super) struct Place {
     /// The step as the page names it, with its graph if there is one, and the rank.
     pub(super) at: (String, u64),
-    /// Modules around the operator, the outermost first.
+    /// The modules around the operator, the outermost first.
     pub(super) modules: Vec<String>,
-    /// The operators before it, itself, and those it spreads to.
+    /// The operators before it, the operator itself, and those to which the difference spreads.
     pub(super) chain: Vec<Link>,
-    /// What differs, the leading one first.
+    /// The differing values, the leading one first.
     pub(super) suspects: Vec<SuspectFacts>,
-    /// Suspects beyond these.
+    /// The number of further ones.
     pub(super) more_suspects: usize,
-    /// Both stacks line by line, and whose they are; `None` if neither side kept one.
+    /// Both stacks line by line; `None` if neither side has one.
     pub(super) stacks: Option<Stacks>,
 }
 
 /// An operator of the chain.
 pub(super) struct Link {
-    /// Before, at or after the finding.
+    /// Before, at or after the divergence.
     pub(super) role: Role,
-    /// Its name.
+    /// The name.
     pub(super) operator: String,
-    /// The largest difference of what goes in.
+    /// The largest difference of its inputs.
     pub(super) input: Deviation,
-    /// The largest difference of what comes out.
+    /// The largest difference of its outputs.
     pub(super) output: Deviation,
 }
 
-/// Where an operator of the chain stands.
+/// The position of an operator in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Before,
@@ -56,30 +56,30 @@ pub(super) enum Role {
     After,
 }
 
-/// A value that differs.
+/// A differing value.
 pub(super) struct SuspectFacts {
     pub(super) name: String,
     pub(super) deviation: Deviation,
     pub(super) bound: f64,
-    /// Where the bound comes from.
+    /// The source of the tolerance.
     pub(super) source: String,
-    /// What is known of it: label, target's, golden's.
+    /// Its properties: label, target's, baseline's.
     pub(super) values: Vec<(&'static str, String, String)>,
 }
 
 /// Both stacks, side by side.
 pub(super) struct Stacks {
-    /// The operator they are of: of a backward call its forward call.
+    /// The operator that the stacks belong to: for a backward call, its forward call.
     pub(super) operator: String,
-    /// Innermost frame first.
+    /// The frames, the innermost first.
     pub(super) lines: Vec<Line>,
 }
 
-/// Target's and golden's frame, and whether they are the same.
+/// The frames of target and baseline, and whether they are equal.
 pub(super) type Line = (Option<String>, Option<String>, bool);
 
 impl Place {
-    /// Looks it up while the step's captures are in memory; `None` if the step has no origin.
+    /// Collects the facts while the step's captures are in memory; `None` if the step has no origin.
     pub(super) fn of(step: &StepCaptures, divergence: &Divergence, thresholds: &Thresholds) -> Option<Self> {
         let (rank, finding) = divergence.origins.first()?;
         let captures = step.ranks.iter().find(|captures| captures.rank == *rank)?;
@@ -144,7 +144,7 @@ fn chain(captures: &RankCaptures, finding: &Finding, spread: &[String]) -> Vec<L
     chain
 }
 
-/// The largest differences of what goes in and of what comes out.
+/// The largest differences of inputs and outputs.
 fn apart(sides: Sides<'_>, one: Option<u32>, other: Option<u32>) -> (Deviation, Deviation) {
     let presence = Deviation::of(What::Presence);
     let (Some(one), Some(other)) = (one, other) else { return (presence, presence) };
@@ -170,7 +170,7 @@ fn facts(
 ) -> SuspectFacts {
     let item = |operator: Option<&Operator>| -> Vec<(&'static str, String)> {
         let Some(operator) = operator else { return Vec::new() };
-        // A renumbered call has another name and the same places.
+        // A renumbered call has another name but the same places.
         let own = [one, other].into_iter().flatten().find_map(|own| {
             let value = own.values.iter().find(|value| own.name_of(value) == suspect.name)?;
             Some(&value.place)
@@ -215,12 +215,12 @@ fn described(leaf: &Leaf) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Where a suspect's bound comes from, in words.
+/// The source of a suspect's tolerance, as a text.
 fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, judge: Judge<'_>) -> String {
     if suspect.section.is_input() {
         return match suspect.bound {
-            0.0 => "exact: nothing before it differs",
-            _ => "the largest rounding before it, grown",
+            0.0 => "exact: no earlier difference",
+            _ => "the largest earlier rounding error, amplified",
         }
         .to_owned();
     }
@@ -229,8 +229,8 @@ fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, jud
     let spread = judge.spreads.is_some_and(|_: &GoldenSpreads| known.is_none());
     match known {
         Some(bound) => bound.source.words().into_owned(),
-        None if spread => "rounding before it, grown, or the spread of the golden runs".to_owned(),
-        None => "rounding before it, grown, and round-off".to_owned(),
+        None if spread => "earlier rounding error, amplified, or the spread of the baselines".to_owned(),
+        None => "earlier rounding error, amplified, plus round-off".to_owned(),
     }
 }
 

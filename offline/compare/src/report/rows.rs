@@ -1,4 +1,5 @@
-//! The tables' rows on their way into the page. They wait in a file: a page of many rows is larger than what they were made of.
+//! Collects the rows of the tables for the page. They are stored in a file: a page of many rows is larger than the data behind
+//! it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,24 +22,24 @@ use crate::name::{Direction, OperatorName};
 use crate::table::Level;
 use crate::write::{Facts, Render, Rows, Sink, WriteError};
 
-/// More rows than this a browser takes seconds to open: a row of statistics is up to 600 bytes of the page.
+/// The largest number of rows that a browser opens quickly: a row of statistics takes up to 600 bytes of the page.
 pub(super) const MOST_ROWS: usize = 200_000;
 
-/// Lines of more bytes are packed.
+/// The size in bytes from which lines are compressed.
 const MOST_PLAIN: u64 = 2 << 20;
 
-/// How hard it is tried to pack them (0 to 9): 4 gives a third less than 1, for a few hundredths of a second.
+/// The compression level (0 to 9): 4 saves a third compared with 1, in a few hundredths of a second.
 const PACKING: u32 = 4;
 
-/// A piece's lines go through at once.
+/// A piece's lines are written at once.
 const BUFFER: usize = 1 << 18;
 
-/// JSON that may stand inside HTML: no `<` can end the script it is in.
+/// JSON that is safe inside HTML: no `<` can end the script.
 fn json_in_html(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// A row's level in the page: a value of one side alone is a level of its own there.
+/// A row's level on the page, where values of one side are a level of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowLevel {
     Pass,
@@ -47,34 +48,34 @@ enum RowLevel {
     Unmatched,
 }
 
-/// Rows of all tables so far.
+/// The rows of all tables so far.
 pub(super) struct CollectedRows {
     texts: Texts,
     tables: Vec<Part>,
-    /// A line for each row that is kept, table after table.
+    /// A line for each kept row, table after table.
     lines: BufWriter<File>,
     most: usize,
     kept: usize,
-    /// Of the kept, those that are no pass.
+    /// The number of kept rows that do not pass.
     remarkable: usize,
     has_passes: bool,
-    /// All rows by [`RowLevel`], the left out included.
+    /// The number of all rows by [`RowLevel`], including omitted ones.
     counts: [usize; 4],
-    /// How far values are apart, the left out included.
+    /// The distribution of differences, including omitted rows.
     pub(super) distribution: Distribution,
 }
 
-/// One table: what its lines speak of.
+/// A table and its lines.
 struct Part {
-    /// The beginning of a JSON object.
+    /// The beginning of its JSON object.
     head: String,
-    /// How many bytes its lines have.
+    /// The size of its lines in bytes.
     bytes: u64,
 }
 
 impl CollectedRows {
-    /// Of more than `most` rows those that are a pass are left out, and should the others be more, what is beyond. Lines wait in
-    /// a file without a name in `directory`.
+    /// Creates a collection of at most `most` rows: beyond that, rows that pass are omitted, and then the last ones. Lines are
+    /// stored in an unnamed file in `directory`.
     pub(super) fn new(most: usize, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             texts: Texts::default(),
@@ -89,15 +90,14 @@ impl CollectedRows {
         })
     }
 
-    /// Begins a table: how its rows are made into lines, on any thread, and who takes them. The golden is needed where it alone
-    /// has values.
+    /// Starts a table: renders its rows on any thread and collects them. The baseline is needed for values that only it has.
     pub(super) fn table<'c>(
         &'c mut self,
         headers: &[&'static str],
         (step, graph, rank): (u64, &str, u64),
         (target, golden): (&'c Capture, Option<&'c Capture>),
     ) -> (Render<'c>, Box<dyn Sink + 'c>) {
-        // The operators of the target, then those of the golden: by their places here rows name them.
+        // The operators of the target, then those of the baseline: rows refer to them by number.
         let operators = std::iter::once(target)
             .chain(golden)
             .flat_map(|side| side.document.operators.iter().map(|one| (one, &side.construct)));
@@ -138,7 +138,7 @@ impl CollectedRows {
         (Box::new(render), Box::new(Lines { to: self }))
     }
 
-    /// Takes the rows' lines.
+    /// Adds the lines of rows.
     fn take(&mut self, rows: &dyn Rows, rendered: &[u8]) -> io::Result<()> {
         let shades: Vec<RowLevel> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
         if self.has_passes && self.kept + shades.len() <= self.most {
@@ -147,7 +147,7 @@ impl CollectedRows {
         }
         for (line, shade) in rendered.split_inclusive(|&byte| byte == b'\n').zip(shades) {
             if self.has_passes && self.kept == self.most {
-                // Those that are written already are left out at the end.
+                // Those that are written already are omitted at the end.
                 self.has_passes = false;
                 self.kept = self.remarkable;
             }
@@ -176,34 +176,34 @@ impl CollectedRows {
         self.lines.write_all(lines)
     }
 
-    /// Why rows are missing in the page, if some are.
+    /// The reason for missing rows, if there are any.
     pub(super) fn left_out(&self) -> Option<String> {
         let all: usize = self.counts.iter().sum();
         let remarkable = all - self.counts[RowLevel::Pass as usize];
         if self.kept == all {
             None
         } else if self.kept == remarkable {
-            Some(format!("{all} values were compared: the table has the {remarkable} that are no pass."))
+            Some(format!("The table has the {remarkable} of {all} values that do not pass."))
         } else {
             Some(format!(
-                "{all} values were compared, {remarkable} of them are no pass: the table has the first {} of these.",
+                "The table has the first {} of the {remarkable} values that do not pass, of {all} in total.",
                 self.kept
             ))
         }
     }
 
-    /// How many rows the table has.
+    /// The number of rows in the table.
     pub(super) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Whether the data is so large that the page holds it packed.
+    /// Whether the page stores the data compressed because of its size.
     pub(super) fn is_packed(&self) -> bool {
         self.tables.iter().map(|part| part.bytes).sum::<u64>() > MOST_PLAIN
     }
 
-    /// The data of the page's script: JSON that may stand inside HTML, or, where it [is packed](Self::is_packed), that JSON by gzip and
-    /// base64, which the script undoes. Rows are much alike: they take a tenth to a thirtieth so.
+    /// Writes the data of the page's script: JSON that is safe inside HTML or, if it [is packed](Self::is_packed), that JSON as
+    /// gzip and base64, which the script decodes. Rows are similar: they shrink to between a tenth and a thirtieth.
     pub(super) fn write(&mut self, to: &mut BufWriter<File>) -> io::Result<()> {
         if !self.is_packed() {
             return self.write_json(to);
@@ -234,11 +234,11 @@ impl CollectedRows {
     }
 }
 
-/// Copies the lines that are no pass, the last without its comma.
+/// Copies the lines that do not pass, the last one without its comma.
 fn remarkable(lines: &mut impl BufRead, to: &mut dyn Write) -> io::Result<()> {
     let (mut line, mut is_first) = (Vec::new(), true);
     while lines.read_until(b'\n', &mut line)? > 0 {
-        // A quote, and the level.
+        // A quote, then the level.
         if line.get(1) != Some(&b'0') {
             to.write_all(if is_first { b"" } else { b",\n" })?;
             to.write_all(&line[..line.len() - 2])?;
@@ -249,7 +249,7 @@ fn remarkable(lines: &mut impl BufRead, to: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Who takes a table's lines.
+/// Collects the lines of a table.
 struct Lines<'c> {
     to: &'c mut CollectedRows,
 }
@@ -261,7 +261,7 @@ impl Sink for Lines<'_> {
     }
 }
 
-/// The module around an operator, and which way it went.
+/// The module around an operator, and its direction.
 fn around<'c>(operator: &'c Operator, construct: &'c Construct) -> (&'c str, char) {
     let parsed = OperatorName::parse(&operator.name);
     let module = match construct.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
@@ -286,7 +286,7 @@ fn shade(facts: &Facts<'_>) -> RowLevel {
     }
 }
 
-/// Texts that rows share, each once.
+/// Texts that rows share, once each.
 #[derive(Default)]
 struct Texts {
     texts: Vec<Box<str>>,
@@ -417,9 +417,9 @@ mod tests {
         assert_eq!(kept(4, &[4]).1, None);
         let (names, left_out) = kept(4, &[3, 7]);
         assert_eq!(names, ["value0", "value0", "value3", "value6"]);
-        assert_eq!(left_out.unwrap(), "10 values were compared: the table has the 4 that are no pass.");
+        assert_eq!(left_out.unwrap(), "The table has the 4 of 10 values that do not pass.");
         let (names, left_out) = kept(2, &[9]);
         assert_eq!(names, ["value0", "value3"]);
-        assert!(left_out.unwrap().ends_with("3 of them are no pass: the table has the first 2 of these."));
+        assert!(left_out.unwrap().starts_with("The table has the first 2 of the 3 values that do not pass, of "));
     }
 }

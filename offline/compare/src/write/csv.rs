@@ -1,4 +1,4 @@
-//! CSV, a million rows a file: what a spreadsheet program still opens.
+//! CSV with a million rows per file: the limit of spreadsheet programs.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -70,7 +70,7 @@ impl Sink for CsvFiles<'_> {
     }
 }
 
-/// Rows as lines. Writing into memory does not fail.
+/// Renders rows as lines. Writing into memory cannot fail.
 fn render(rows: &dyn Rows, which: Range<usize>, to: &mut Vec<u8>) {
     let mut writer = csv::Writer::from_writer(to);
     let mut room = String::new();

@@ -19,7 +19,7 @@ pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Result<Channel<'s
             let mut row = Map::with_capacity(headers.len());
             let mut headers = headers.iter();
             rows.visit(index, &mut |cell| row.extend(headers.next().map(|header| ((*header).to_owned(), value(cell)))));
-            // Writing into memory does not fail.
+            // Writing into memory cannot fail.
             _ = serde_json::to_writer(&mut *to, &row);
         }
     };

@@ -1,4 +1,4 @@
-//! Markdown: the rows that are no pass, for a report or a ticket.
+//! Markdown with the rows that do not pass, for a report or a ticket.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::pieces::{Channel, Sink, Source, unrendered};
 use super::rows::{Rows, WriteError};
 
-/// More rows than this nobody reads in a ticket.
+/// The largest number of rows: a ticket needs no more.
 const ROWS: usize = 200;
 const COLUMNS: [&str; 8] =
     ["NPU Name", "Bench Name", "NPU Dtype", "NPU Tensor Shape", "Result", "Err_message", "Deviation", "Bound"];
@@ -50,9 +50,9 @@ impl Sink for MarkdownFile {
     }
 
     fn finish(self: Box<Self>) -> Result<(), WriteError> {
-        let mut text = format!("{} of {} values are no pass.\n\n{}", self.remarkable, self.count, self.text);
+        let mut text = format!("{} of {} values do not pass.\n\n{}", self.remarkable, self.count, self.text);
         if self.remarkable > ROWS {
-            // Writing into a String does not fail.
+            // Writing into a String cannot fail.
             _ = writeln!(text, "\n{} more are in the other formats.", self.remarkable - ROWS);
         }
         std::fs::write(&self.path, text).map_err(|source| WriteError::Io { path: self.path, source })

@@ -1,4 +1,4 @@
-//! Tables as files.
+//! Writes tables as files.
 
 mod csv;
 mod json;
@@ -16,15 +16,15 @@ pub(crate) use rows::{Facts, Rows};
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Comma-separated, a million rows a file.
+    /// Comma-separated, a million rows per file
     Csv,
     /// A spreadsheet.
     Xlsx,
     /// A list of objects.
     Json,
-    /// A table of what is no pass, to be pasted.
+    /// Table of the values that do not pass, for a ticket
     Md,
-    /// One report of the whole comparison, for a browser.
+    /// One report of the whole comparison, for a browser
     Html,
 }
 
@@ -40,8 +40,8 @@ impl Format {
     }
 }
 
-/// Writes a table as `<directory>/<stem>.<extension>`, in several files where one would be too long for its readers, and gives
-/// their paths. A report is not made of a single table: who makes one is given the rows as `others`.
+/// Writes a table as `<directory>/<stem>.<extension>`, split into several files if one would be too long for its readers, and
+/// returns their paths. A report needs several tables: its rows go to `others`.
 ///
 /// # Errors
 /// See [`WriteError`].

@@ -1,5 +1,5 @@
-//! A table on its way into files: made, rendered and written piece by piece. Two sets of pieces are in memory, one being made by
-//! all threads while the other is written.
+//! Writes a table piece by piece: made, rendered, written. Two sets of pieces are in memory: all threads make one while the
+//! other is written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,41 +9,41 @@ use rayon::prelude::*;
 use super::rows::{Rows, WriteError};
 use crate::matching::Pair;
 
-/// Rows of a piece, but for the rest of its last operator.
+/// Rows per piece, plus the rest of its last operator.
 const PIECE: usize = 512;
 
-/// Makes the rows of matched values. Rules look at an operator's values together: a piece has all of them.
+/// Makes the rows of paired values. Rules look at an operator's values together, so a piece has all of them.
 pub(crate) type Make<'t> = Box<dyn Fn(&[Pair]) -> Box<dyn Rows> + Sync + 't>;
 
-/// Renders rows, of which the first has this place in the table, on any thread.
+/// Renders rows on any thread; the number is the place of the first one in the table.
 pub(crate) type Render<'t> = Box<dyn Fn(&dyn Rows, usize, &mut Vec<u8>) + Sync + 't>;
 
-/// What does not need to be rendered beforehand.
+/// A renderer that does nothing.
 pub(super) fn unrendered<'t>() -> Render<'t> {
     Box::new(|_, _, _| {})
 }
 
-/// A table that is not there yet.
+/// A table that is made piece by piece.
 pub(crate) struct Source<'t> {
-    /// Its columns.
+    /// The columns.
     pub headers: Vec<&'static str>,
-    /// What its rows are made of: the target's values in their order, those the golden alone has where they ran.
+    /// The pairs behind the rows: the target's values in order, those of the baseline only where they ran.
     pairs: Vec<Pair>,
     make: Make<'t>,
 }
 
 impl<'t> Source<'t> {
-    /// A table of these columns and pairs, a row each.
+    /// Creates a table with these columns and a row per pair.
     pub(crate) fn new(headers: Vec<&'static str>, pairs: Vec<Pair>, make: Make<'t>) -> Self {
         Self { headers, pairs: where_they_ran(pairs), make }
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub(crate) fn count(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether the golden alone has some of the values.
+    /// Whether some values are only in the baseline.
     pub(crate) fn has_golden_only(&self) -> bool {
         self.pairs.iter().any(|pair| pair.target.is_none())
     }
@@ -62,7 +62,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// The target's values in their order; those the golden alone has behind the operator that ran with or before them there.
+/// The target's values in order; those of the baseline only after the operator that ran with or before them there.
 fn where_they_ran(pairs: Vec<Pair>) -> Vec<Pair> {
     let (of_target, mut of_golden): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(|pair| pair.target.is_some());
     let mut twins: BTreeMap<u32, u32> = BTreeMap::new();
@@ -88,15 +88,15 @@ fn operator(pair: &Pair) -> Option<u32> {
     pair.target.map(|at| at.operator)
 }
 
-/// Who takes rows, one piece after the other.
+/// A receiver of rows, piece by piece.
 pub(crate) trait Sink: Send {
-    /// Takes rows, of which the first has this place in the table, and what [`Render`] made of them.
+    /// Receives rows, the place of the first one in the table, and the output of [`Render`].
     ///
     /// # Errors
     /// See [`WriteError`].
     fn take(&mut self, rows: &dyn Rows, first: usize, rendered: &[u8]) -> Result<(), WriteError>;
 
-    /// Ends the file.
+    /// Completes the file.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -105,17 +105,17 @@ pub(crate) trait Sink: Send {
     }
 }
 
-/// How rows are rendered, and who takes them then.
+/// A renderer of rows and the receiver of its output.
 pub(crate) type Channel<'t> = (Render<'t>, Box<dyn Sink + 't>);
 
-/// A piece of the table and what was made of it for each channel.
+/// A piece of the table and its rendered rows for each channel.
 #[derive(Default)]
 struct Made {
     rows: Option<(usize, Box<dyn Rows>)>,
     rendered: Vec<Vec<u8>>,
 }
 
-/// Makes the table and gives it to every channel.
+/// Makes the table and passes it to every channel.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -124,7 +124,7 @@ pub(super) fn run(source: &Source<'_>, channels: Vec<Channel<'_>>) -> Result<(),
     let pieces = source.pieces();
     let at_once = 2 * rayon::current_num_threads().max(1);
     let sets = || (0..at_once).map(|_| Made { rows: None, rendered: vec![Vec::new(); renders.len()] });
-    // Their memory serves the whole table.
+    // Their memory is reused for the whole table.
     let (mut full, mut free): (Vec<Made>, Vec<Made>) = (sets().collect(), sets().collect());
     for pieces in pieces.chunks(at_once) {
         let (taken, ()) = rayon::join(

@@ -1,4 +1,4 @@
-//! What files are made of: the rows of a table, whichever it is.
+//! The rows of a table of either kind, for files.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use crate::table::{self, Level};
 
 /// A table of either kind, or a piece of one, row by row.
 pub(crate) trait Rows: Send + Sync {
-    /// How many rows.
+    /// The number of rows.
     fn count(&self) -> usize;
-    /// Shows a row's cells in the order of the columns.
+    /// Passes a row's cells to `see` in the order of the columns.
     fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell));
-    /// Whether a row says more than `pass`.
+    /// Whether a row is more than `pass`.
     fn is_remarkable(&self, index: usize) -> bool;
-    /// What a report wants to know of a row.
+    /// The facts of a row for a report.
     fn facts(&self, index: usize) -> Facts<'_>;
 }
 
 /// A row of either kind of table.
 pub(crate) struct Facts<'t> {
-    /// What both kinds have.
+    /// The cells that both kinds have.
     pub shared: &'t compat::Row,
-    /// Its verdict.
+    /// The result.
     pub level: Level,
-    /// How far it is apart; msprobe's table does not say.
+    /// The difference; `None` in msprobe's table.
     pub deviation: Option<Deviation>,
 }
 
@@ -72,16 +72,16 @@ impl Rows for compat::Table {
     }
 }
 
-/// A table cannot be written.
+/// An error of writing a table.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The system refuses.
+    /// A file or directory cannot be written.
     #[error("cannot write `{}`", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// Tables go into a directory.
-    #[error("`{}` is a file, expected a directory for the tables", path.display())]
+    /// The output is a file.
+    #[error("`{}` is a file, not a directory", path.display())]
     IsFile { path: PathBuf },
-    /// The spreadsheet cannot be made.
+    /// The spreadsheet writer failed.
     #[error("cannot write the spreadsheet `{}`", path.display())]
     Xlsx { path: PathBuf, source: Box<rust_xlsxwriter::XlsxError> },
 }

@@ -1,4 +1,4 @@
-//! Spreadsheets, a little fewer rows a sheet than the format allows.
+//! Spreadsheets, with slightly fewer rows per sheet than the format allows.
 
 use std::any::Any;
 use std::cell::Cell as Flag;
@@ -15,22 +15,22 @@ use super::rows::{Rows, WriteError};
 use crate::compat::Cell;
 
 const ROWS: usize = 1_048_500;
-/// The format's bound for a text.
+/// The format's limit for a text.
 const LETTERS: usize = 32_767;
 
 pub(super) fn channel<'s>(source: &'s Source<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {
     let mut workbook = Workbook::new();
-    // Beside the result: there is room for it there, or for neither.
+    // Next to the result: there is space for both, or for neither.
     let well = path.parent().map_or(Ok(()), |directory| workbook.set_tempdir(directory).map(|_| ()));
     let sheets = source.count().div_ceil(ROWS).max(1);
     let mut file = XlsxFile { workbook, path: path.to_path_buf(), headers: &source.headers, sheets, begun: 0 };
     well.map_err(|error| file.failed(error))?;
-    // A table without rows has its header.
+    // A table without rows still has its header.
     file.begin()?;
     Ok((unrendered(), Box::new(file)))
 }
 
-/// A spreadsheet whose rows go to a temporary file as they come: a large table would not fit into memory as a tree of cells.
+/// A spreadsheet whose rows go to a temporary file: as a tree of cells, a large table would not fit into memory.
 struct XlsxFile<'s> {
     workbook: Workbook,
     path: PathBuf,
@@ -98,8 +98,8 @@ thread_local! {
     static IS_CAUGHT: Flag<bool> = const { Flag::new(false) };
 }
 
-/// The writer of spreadsheets panics where its temporary file cannot grow (a full disk): an error like others. It is not to
-/// print a backtrace either, so the panic hook is silent on this thread meanwhile.
+/// Runs the spreadsheet writer, which panics if its temporary file cannot grow (a full disk), and returns a panic as an error.
+/// The panic hook is silent on this thread, so that no backtrace is printed.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -139,7 +139,7 @@ fn put(sheet: &mut Worksheet, row: u32, column: u16, cell: &Cell) -> Result<(), 
             sheet.write_boolean(row, column, *value)?;
         }
         other => {
-            // The blank before an infinity is a matter of CSV files.
+            // The blank before an infinity is only for CSV files.
             let text = other.csv();
             let text = if matches!(other, Cell::Number(_)) { text.trim_start() } else { &text };
             sheet.write_string(row, column, text.chars().take(LETTERS).collect::<String>())?;

@@ -1,4 +1,4 @@
-//! What the rules could look at, and what they could not.
+//! Which signals the rules could and could not judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use trainmon_alerts::RecordedRules;
 use trainmon_core::config::{Alerting, Rule};
 use trainmon_core::{AlertRule, AlertScope, AlertSignal, Kind, StepBatch};
 
-/// How many values of each signal were recorded, over all ranks.
+/// The number of recorded values of each signal, over all ranks.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     loss: u64,
@@ -29,7 +29,7 @@ impl Coverage {
         }
     }
 
-    /// Values of a signal that a rule looks at, counted in steps: of a part of the model those of tensors.
+    /// The number of values of a signal for a rule, in steps; for a part of the model, that of its tensors.
     fn values(&self, rule: &Rule, signal: AlertSignal) -> u64 {
         let of_kind = |kind: Kind| self.kinds.get(kind.name()).copied().unwrap_or(0);
         match signal {
@@ -47,7 +47,7 @@ impl Coverage {
         self.kinds.keys().any(|kind| *kind != Kind::Scalar.name())
     }
 
-    /// Whether a rule has anything to look at.
+    /// Whether a rule has any values.
     fn has_values(&self, rule: &Rule) -> bool {
         match &rule.signals[..] {
             _ if RecordedRules::needs_training(rule.rule) => false,
@@ -57,12 +57,12 @@ impl Coverage {
         }
     }
 
-    /// Whether any rule has.
+    /// Whether any rule has values.
     pub(super) fn is_any(&self, alerting: &Alerting) -> bool {
         alerting.rules.iter().any(|rule| self.has_values(rule))
     }
 
-    /// What was not judged, a sentence each.
+    /// The rules and signals that were not judged, a sentence each.
     pub(super) fn not_judged(&self, alerting: &Alerting) -> Vec<String> {
         let mut missing: BTreeMap<Place, Vec<&'static str>> = BTreeMap::new();
         let mut running = Vec::new();
@@ -99,7 +99,7 @@ impl Coverage {
             said.push(format!("not recorded, so not judged: {}", listed.collect::<Vec<_>>().join(", ")));
         }
         if !few.is_empty() {
-            said.push(format!("too few values to be judged in full: {}", few.join(", ")));
+            said.push(format!("too few values for a full judgement: {}", few.join(", ")));
         }
         if !running.is_empty() {
             said.push(format!("judged only during training: {}", running.join(", ")));
@@ -107,7 +107,7 @@ impl Coverage {
         said
     }
 
-    /// What the rules look at, in words.
+    /// The signals of the rules, as a text.
     pub(super) fn wanted(alerting: &Alerting) -> String {
         let rules = alerting.rules.iter().filter(|rule| !RecordedRules::needs_training(rule.rule));
         let of_rule = |rule: &Rule| -> Vec<Place> {
@@ -128,11 +128,11 @@ impl Coverage {
     }
 }
 
-/// Signals in the order in which people care for them.
+/// Signals in the order of their importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place(u32, &'static str);
 
-/// All kinds of tensors, where none was measured.
+/// All kinds of tensors, if none was measured.
 const TENSORS: Place = Place(3, "tensors of the model");
 
 impl Place {

@@ -1,4 +1,4 @@
-//! Why the rules cannot look at a run.
+//! Errors of judging a run.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use trainmon_report::Advise;
 
 use crate::steps::ReadRunError;
 
-/// What is wrong with a run, or with what was asked of it.
+/// An error of a run or of the options.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JudgeError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// There is nothing in it yet.
+    /// The run is empty so far.
     #[error("`{}` has no step yet", path.display())]
     NoSteps { path: PathBuf },
-    /// No rule looks at anything that was recorded.
+    /// No rule applies to the recorded signals.
     #[error("no rule applies to `{}`: {missing}", path.display())]
     NothingToJudge { path: PathBuf, missing: String, hint: String },
 }
@@ -25,7 +25,7 @@ impl Advise for JudgeError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::NoSteps { .. } => "the first appears when the training has made its first step",
+            Self::NoSteps { .. } => "wait until the training has completed its first step",
             Self::NothingToJudge { hint, .. } => hint,
         }
     }

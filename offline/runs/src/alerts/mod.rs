@@ -1,4 +1,4 @@
-//! The rules over a recorded run, ours, msprobe's or the log of another tool: what they would have found while it ran.
+//! Applies the rules to a recorded run, ours or msprobe's, or to another tool's log: the alerts that they would have raised.
 
 mod coverage;
 mod error;
@@ -17,12 +17,12 @@ pub use self::error::JudgeError;
 pub use self::report::{Judged, JudgedRank, as_json};
 use crate::steps::{ColumnNames, Log, RankChoice, RecordedRank, RecordedRun};
 
-/// How to look at a run.
+/// The options.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgeOptions<'a> {
     /// The ranks.
     pub ranks: RankChoice,
-    /// Columns of another tool's log.
+    /// The columns of another tool's log.
     pub columns: &'a ColumnNames,
     /// The rules.
     pub alerting: &'a Alerting,
@@ -31,12 +31,14 @@ pub struct JudgeOptions<'a> {
 /// Names that a hint lists.
 const SHOWN: usize = 8;
 
-/// Runs the rules over the steps in `path`, rank after rank. `tell` hears how far it is.
+/// Applies the rules to the steps in `path`, rank after rank. `tell` receives the progress.
 ///
-/// Nothing is written, and no action of a rule is carried out. Memory: one step, and what the rules remember. Cost: every file once.
+/// Nothing is written, and no action of a rule is executed. Memory: one step, and the state of the rules. Cost: each file is
+/// read once.
 ///
 /// # Errors
-/// There is neither a run nor a log, no such rank, a file is damaged, there is no step, or no rule looks at anything recorded.
+/// There is neither a run nor a log, the rank does not exist, a file is damaged, there is no step, or no rule applies to the
+/// recorded signals.
 pub fn judge(path: &Path, options: JudgeOptions<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Judged, JudgeError> {
     let JudgeOptions { ranks, columns, alerting } = options;
     let run = RecordedRun::open_any(path, ranks, columns)?;
@@ -77,19 +79,19 @@ fn empty(run: &RecordedRun) -> Judged {
     }
 }
 
-/// What helps where no rule has anything to look at.
+/// The hint if no rule applies.
 fn hint(log: Option<&Log>) -> String {
     match log {
         Some(log) if log.names.is_empty() => "there is no other column: is it the log of a training?".to_owned(),
         Some(log) => {
             let listed = first_of(log.names.iter().map(quoted), SHOWN);
-            format!("name a column with --loss or --grad-norm: {listed}")
+            format!("name a column with `--loss` or `--grad-norm`: {listed}")
         }
-        None => "name rules with --config that look at what was measured".to_owned(),
+        None => "pass rules for the recorded signals with `--config`".to_owned(),
     }
 }
 
-/// The rules, rank after rank.
+/// The state of the rules, rank after rank.
 struct Judge<'a> {
     alerting: &'a Alerting,
     coverage: Coverage,
@@ -130,7 +132,7 @@ impl Judge<'_> {
             let most = self.alerting.max_series;
             let (rank, ignored) = (rank.run().rank, totals.series_overflow);
             self.judged.warnings.push(format!(
-                "rank {rank}: {ignored} values were not looked at, since more than {most} series are not followed (`max_series`)"
+                "rank {rank}: {ignored} values were ignored, because at most {most} series are tracked (`max_series`)"
             ));
         }
         Ok(())

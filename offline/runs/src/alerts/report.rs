@@ -1,4 +1,4 @@
-//! What the rules found, for people and for programs.
+//! The findings of the rules, as text and as JSON.
 
 use std::sync::Arc;
 
@@ -11,59 +11,59 @@ use super::error::JudgeError;
 use crate::steps::{Log, log_in_json};
 use trainmon_baseline::NewestRun;
 
-/// Ranks that are named one by one.
+/// The number of ranks that are listed.
 const RANKS_SHOWN: usize = 8;
 
-/// What the rules found in a recorded run.
+/// The findings of the rules in a recorded run.
 #[derive(Debug, Serialize)]
 pub struct Judged {
     /// The run's name.
     pub run: String,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// What was read, where it is the log of another tool.
+    /// Another tool's log, if one was read.
     #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
-    /// By rank.
+    /// The ranks.
     pub ranks: Vec<JudgedRank>,
-    /// The alerts of all ranks, begun or ended, by step.
+    /// The alerts of all ranks that began or ended, by step.
     pub alerts: Vec<Alert>,
-    /// How many alerts had not ended with the last step.
+    /// The number of alerts that were still active at the last step.
     pub going_on: usize,
-    /// Findings by rule, those that are not said included.
+    /// The number of findings by rule, including unreported ones.
     #[serde(serialize_with = "by_rule")]
     pub findings: Vec<(&'static str, u64)>,
-    /// Alerts beyond the most that are said of one step.
+    /// The number of alerts beyond the limit per step.
     pub unsaid: u64,
-    /// What was not judged, a sentence each.
+    /// The signals that were not judged, a sentence each.
     pub not_judged: Vec<String>,
-    /// What is not as it should be, a sentence each.
+    /// Warnings about the files, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// What was looked at of a rank.
+/// The judged steps of a rank.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JudgedRank {
     /// The rank.
     pub rank: u32,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
 }
 
 impl Judged {
-    /// How many alerts began.
+    /// The number of alerts that began.
     pub fn begun(&self) -> usize {
         self.alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count()
     }
 
-    /// A line for each alert that begins or ends.
+    /// A line for each alert that began or ended.
     pub fn in_words(&self) -> String {
         self.alerts.iter().fold(String::new(), |text, alert| text + &alert.message + "\n")
     }
 
-    /// What was read, where that needs saying.
+    /// The runs and ranks that were read, if they are not obvious.
     pub fn read_in_words(&self) -> String {
         if let Some(log) = &self.log {
             return log.in_words();
@@ -77,7 +77,7 @@ impl Judged {
         self.ranks.iter().take(RANKS_SHOWN).map(of_rank).collect::<String>() + &more
     }
 
-    /// What was not judged, and the sum.
+    /// The signals that were not judged, and the totals.
     pub fn sum_in_words(&self) -> String {
         let Self { going_on, findings, unsaid, not_judged, .. } = self;
         let steps = counted(self.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0), "step", "steps");
@@ -92,17 +92,17 @@ impl Judged {
             parts.push(format!("findings: {}", listed.join(", ")));
         }
         if *unsaid > 0 {
-            parts.push(format!("{unsaid} more alerts counted only"));
+            parts.push(format!("{unsaid} more alerts not listed"));
         }
         if *going_on > 0 {
-            parts.push(format!("{going_on} still going on at the last step"));
+            parts.push(format!("{going_on} still active at the last step"));
         }
         let lines: Vec<String> = not_judged.iter().cloned().chain([parts.join("; ")]).collect();
         lines.join("\n") + "\n"
     }
 }
 
-/// For programs, a failure too.
+/// The findings, or the error, as JSON.
 pub fn as_json(judged: &Result<Judged, JudgeError>) -> Value {
     let failed = json!({
         "run": null, "newest": null, "log": null, "ranks": [], "alerts": [], "going_on": 0, "findings": {}, "unsaid": 0,

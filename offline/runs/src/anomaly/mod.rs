@@ -1,8 +1,8 @@
-//! `trainmon anomaly`: of all ranks' findings those that came first, which is where to look.
+//! `trainmon anomaly`: finds the first findings of all ranks, which show where to look.
 //!
-//! Order, as in msprobe's tool: step, micro-batch, place in the step (forward, gradients, moments), then pipeline stage
-//! (rising in the forward pass, falling behind it), then the number of the call. Unlike there, parameters after the
-//! update come last in their step instead of first: what broke them came before.
+//! The order is that of msprobe's tool: step, micro-batch, place in the step (forward, gradients, moments), pipeline stage
+//! (ascending in the forward pass, descending after it), call number. Unlike there, updated parameters are last in their step
+//! instead of first: their cause came before.
 
 mod error;
 mod report;
@@ -17,10 +17,10 @@ pub use self::report::{Analysis, as_json};
 use trainmon_baseline::{NewestRun, run_directory_of};
 use trainmon_run_files::rank_of;
 
-/// What the tool writes.
+/// The file that msprobe's tool writes.
 pub const ANALYSIS: &str = "anomaly_analyse.json";
 
-/// What a finding is ordered by; first is least.
+/// The sort order of findings; the smallest is first.
 type Order = (u64, u64, i8, (i64, i64), i64, u64);
 
 /// A finding with its key.
@@ -30,11 +30,11 @@ struct Finding {
     entry: Value,
 }
 
-/// Finds the first `top` findings of all ranks, of `steps` only if there are any, and writes them to `out`, the
-/// directory of the findings by default.
+/// Finds the first `top` findings of all ranks, limited to `steps` if there are any, and writes them to `out`, by default the
+/// directory of the findings.
 ///
 /// # Errors
-/// A file cannot be read, is not what it should be, or the analysis cannot be written.
+/// A file cannot be read, is malformed, or the analysis cannot be written.
 pub fn analyse(data: &Path, out: Option<&Path>, top: usize, steps: &[u64]) -> Result<Analysis, AnomalyError> {
     let (directory, newest) = findings_of(data)?;
     let files = if directory.is_dir() { files_in(&directory)? } else { Vec::new() };
@@ -56,20 +56,20 @@ pub fn analyse(data: &Path, out: Option<&Path>, top: usize, steps: &[u64]) -> Re
     Ok(Analysis { out, newest, files: files.into_iter().map(|(_, file)| file).collect(), findings: count, first })
 }
 
-/// Where the findings of a path are: in it, in its directory of them, or in that of its newest run.
+/// The directory of findings of a path: itself, its own directory of them, or that of its newest run.
 fn findings_of(data: &Path) -> Result<(PathBuf, Option<NewestRun>), AnomalyError> {
     if !files_in(data)?.is_empty() {
         return Ok((data.to_path_buf(), None));
     }
     let (run, newest) = run_directory_of(data);
-    // A rank's directory lies beside its run's findings.
+    // A rank's directory is next to its run's findings.
     let beside = run.parent().map(|run| run.join(DIRECTORY)).filter(|_| rank_of(&run).is_some());
     let own = run.join(DIRECTORY);
     Ok((beside.filter(|_| !own.is_dir()).unwrap_or(own), newest))
 }
 
-/// Where the findings of the rank of a directory are: in its run's directory of them, or beside the run as in msprobe's
-/// layout. `None` if there are none.
+/// The findings file of a rank directory: in its run's directory of findings, or next to the run as in msprobe's layout. `None`
+/// if there is none.
 pub(crate) fn findings_file(rank_directory: &Path, rank: u32) -> Option<PathBuf> {
     let beside = [Some(rank_directory), rank_directory.parent()];
     let file = |directory: &Path| directory.join(DIRECTORY).join(format!("rank{rank}")).join(FILE);
@@ -124,14 +124,14 @@ fn order(entry: &Value) -> Result<Order, (&'static str, &'static str)> {
 
 const FORWARD: i8 = 0;
 
-/// Where in a step a kind of tensor is made.
+/// The place in a step at which a kind of tensor is computed.
 fn stage(kind: &str) -> i8 {
     match kind {
         "actv" | "loss" => FORWARD,
         kind if kind.contains("grad") => 1,
         "exp_avg" | "exp_avg_sq" | "max_exp_avg_sq" | "momentum_buffer" | "square_avg" | "sum" | "optimizer_state" => 2,
         "update" | "update_ratio" | "param_updated" => 3,
-        // Before the forward pass: parameters as they were.
+        // Before the forward pass: parameters before the update.
         _ => -1,
     }
 }

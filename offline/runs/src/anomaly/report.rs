@@ -1,4 +1,4 @@
-//! What an analysis has found, and what it says: to people, and as JSON.
+//! The result of an analysis, as text and as JSON.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,23 @@ use trainmon_report::result_as_json;
 use super::error::AnomalyError;
 use trainmon_baseline::NewestRun;
 
-/// What came first.
+/// The first findings.
 #[derive(Debug, Serialize)]
 pub struct Analysis {
-    /// The file written.
+    /// The written file.
     pub out: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
     /// The files read, by rank.
     pub files: Vec<PathBuf>,
-    /// How many findings there are in the steps asked for.
+    /// The number of findings in the requested steps.
     pub findings: usize,
-    /// The first of them, by key, first one first.
+    /// The first findings by key, in order.
     pub first: Map<String, Value>,
 }
 
 impl Analysis {
-    /// For a terminal.
+    /// The text for a terminal.
     pub fn in_words(&self) -> String {
         let Self { out, files, findings, first, .. } = self;
         let message = |entry: &Value| format!("{}: {}\n", entry["step"], entry["message"].as_str().unwrap_or("?"));
@@ -35,7 +35,7 @@ impl Analysis {
     }
 }
 
-/// For programs, a failure too.
+/// The analysis, or the error, as JSON.
 pub fn as_json(analysis: &Result<Analysis, AnomalyError>) -> Value {
     result_as_json(analysis, json!({"out": null, "newest": null, "files": [], "findings": 0, "first": {}}))
 }

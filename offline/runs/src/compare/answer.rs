@@ -1,20 +1,22 @@
-//! The answer: where runs part, in a sentence, and what to do next.
+//! The answer: the headline, its reasons, and what to do next.
 
 use std::path::Path;
 
 use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, leader_of, place_of, quantile, short};
 
+use trainmon_report::counted;
+
 use super::comparison::RankComparison;
 use super::patterns::factor;
 use super::verdict::{Answer, Level, Verdict};
 
-/// A median difference from which on nobody can tell noise from a fault by its growth alone.
+/// The median difference from which on growth alone cannot separate noise from a fault.
 const LARGE_NOISE: f64 = 1e-2;
-/// As far apart, from the first step on, as runs that have nothing in common.
+/// The median difference in the first step from which on runs count as unrelated.
 const UNLIKE: f64 = 1e-3;
 
-/// Gives the answer, and puts the divergences in order: by step, of the first step the leading one first and the others by how
-/// far they are beyond their bounds.
+/// Gives the answer and sorts the divergences: by step, and in the first step the leading one first, the others by their excess over
+/// the tolerance.
 pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], golden_runs: usize) -> Verdict {
     divergences.sort_by(|one, other| {
         let by_step = one.step.cmp(&other.step).then(one.is_faint.cmp(&other.is_faint));
@@ -23,8 +25,8 @@ pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], g
     if divergences.is_empty()
         && let Some(reason) = nothing_in_common(ranks)
     {
-        let next = "compare runs of the same model, measured alike, that have steps in common";
-        return verdict(Answer::CannotTell, Level::Error, format!("cannot tell: {reason}"), Some(next.to_owned()));
+        let next = "compare runs of the same model with the same signals and common steps";
+        return verdict(Answer::CannotTell, Level::Error, format!("Cannot tell: {reason}"), Some(next.to_owned()));
     }
     let blown_up = ranks.iter().filter_map(|rank| rank.blow_up.as_ref()).min_by_key(|blow_up| blow_up.first);
     let Some(step) = divergences.first().map(|divergence| divergence.step) else {
@@ -43,7 +45,7 @@ pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], g
     };
     if let Some(blow_up) = blown_up.filter(|blow_up| blow_up.first < step) {
         let BlowUp { first, last, sign } = blow_up;
-        found.reasons.push(format!("steps {first} to {last} cannot be judged: {sign}"));
+        found.reasons.push(format!("steps {first} to {last} cannot be compared: {sign}"));
     }
     found
 }
@@ -52,14 +54,13 @@ fn verdict(answer: Answer, level: Level, sentence: String, next: Option<String>)
     Verdict { answer, level, sentence, reasons: Vec::new(), next }
 }
 
-/// Of a run whose ranks' rows are parts of something that nobody knows.
+/// The answer for a run whose ranks hold unknown parts of the model.
 pub(super) fn ranks_apart(run: &Path) -> Verdict {
     let sentence = format!(
-        "cannot tell: nothing says which part of the model each rank of `{}` has, so that its rows cannot be held against the \
-         other run's",
+        "Cannot tell: the files do not show which part of the model each rank of `{}` holds, so its rows cannot be merged",
         run.display()
     );
-    let next = "compare it with a run of as many ranks that share the model alike: those are compared rank by rank";
+    let next = "compare it with a run that divides the model among its ranks in the same way";
     verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()))
 }
 
@@ -69,12 +70,12 @@ fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {
     let Some(first) = ranks.first() else { return Some("the runs have no rank in common".to_owned()) };
     if ranks.iter().all(|rank| rank.steps.common == 0) {
         if first.steps.target.is_none() && first.steps.golden.is_none() {
-            return Some("neither run has a row that can be compared".to_owned());
+            return Some("neither run has a comparable row".to_owned());
         }
         let (target, golden) = (shown(first.steps.target), shown(first.steps.golden));
-        return Some(format!("no step in common: the target has {target}, the golden run {golden}"));
+        return Some(format!("no step in common (target: {target}, baseline: {golden})"));
     }
-    ranks.iter().all(|rank| rank.values == 0).then(|| "no tensor in common that was measured alike".to_owned())
+    ranks.iter().all(|rank| rank.values == 0).then(|| "no tensor with common statistics".to_owned())
 }
 
 fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
@@ -84,32 +85,33 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
     if 2 * coarse > values {
         let digits = ranks.iter().filter_map(|rank| rank.rounded_to).min().unwrap_or(0);
         let sentence = format!(
-            "cannot tell: of {values} values {coarse} are printed with too few digits ({digits} decimals) to show a \
-             difference of a hundredth"
+            "Cannot tell: {coarse} of {values} values have too few digits ({digits} decimals) to show a difference of 1 %"
         );
-        let next = "leave `ndigits` out of the config (trainmon) or set it to 16 (msprobe), or compare journals";
+        let next = "remove `ndigits` from the config (trainmon), set it to 16 (msprobe), or compare journals";
         return verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
     }
     if values == equal {
-        let sentence = format!("no divergence: all {values} values of {steps} are equal to the last digit printed");
+        let sentence = format!("No divergence: all {values} values of {steps} are equal in every recorded digit");
         return verdict(Answer::NoDivergence, Level::Fine, sentence, None);
     }
     let noise =
         ranks.iter().filter_map(|rank| rank.noise).reduce(|one, other| if other.last > one.last { other } else { one });
     let (first, last) = noise.map_or((0.0, 0.0), |noise| (noise.first, noise.last));
     let (first_shown, last_shown) = (short(first), short(last));
-    let growth = format!("the median difference is {first_shown} in the first and {last_shown} in the last step");
-    let mut found =
-        verdict(Answer::NoDivergence, Level::Fine, format!("no divergence beyond noise in {steps}: {growth}"), None);
+    let sentence = format!(
+        "No divergence beyond noise in {steps} (median difference {first_shown} in the first step, {last_shown} in the last)"
+    );
+    let mut found = verdict(Answer::NoDivergence, Level::Fine, sentence, None);
     if last > LARGE_NOISE {
         found.level = Level::Warning;
         let (hidden, next) = if golden_runs < 2 {
-            let next = "compare with a second golden run: `TARGET GOLDEN GOLDEN2` measures what noise is usual";
-            ("a fault that is smaller or sets in slowly", next)
+            let next =
+                "compare with a second baseline (`TARGET GOLDEN GOLDEN2`): their difference measures the usual noise";
+            ("a smaller or slowly growing fault", next)
         } else {
-            // What noise is usual is known by now: it is too large.
-            let next = "start both from a checkpoint shortly before the steps in question: noise is small at first";
-            ("a fault that is smaller", next)
+            // The usual noise is known by now: it is too large.
+            let next = "start both runs from a checkpoint shortly before these steps: the noise is small at first";
+            ("a smaller fault", next)
         };
         found.reasons.push(format!("noise this large may hide {hidden}"));
         found.next = Some(next.to_owned());
@@ -117,7 +119,7 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
     found
 }
 
-/// Nothing parts where it can be judged, and from some step on nothing can.
+/// No divergence before the training blows up, and no comparison after it.
 fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> Verdict {
     let BlowUp { first, last, sign } = blow_up;
     let (begin, end) = range_of(ranks);
@@ -127,11 +129,11 @@ fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> Verdict {
         (false, true) => format!("in steps {first} to {last}"),
     };
     let before = if begin < *first { "; no divergence beyond noise before" } else { "" };
-    let sentence = format!("cannot tell {steps}, since the training itself blows up: {sign}{before}");
-    let next = "find out why both blow up (learning rate, data, initial weights), or compare the steps before";
+    let sentence = format!("Cannot tell {steps}: the training itself blows up ({sign}){before}");
+    let next = "find out why both runs blow up (learning rate, data, initial weights), or compare earlier steps";
     let mut found = verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
-    let why = "a training that blows up multiplies every difference, round-off like a fault";
-    let after = if *last < end { "; what was beyond its bound counts as noise in later steps" } else { "" };
+    let why = "a training that blows up multiplies every difference: round-off as well as a fault";
+    let after = if *last < end { "; differences beyond their tolerance count as noise in later steps" } else { "" };
     found.reasons.push(format!("{why}{after}"));
     found
 }
@@ -141,13 +143,13 @@ fn steps_of(ranks: &[RankComparison]) -> String {
     if first == last { format!("step {first}") } else { format!("steps {first} to {last}") }
 }
 
-/// The first and the last step any rank was compared in.
+/// The first and the last step in which any rank was compared.
 fn range_of(ranks: &[RankComparison]) -> (u64, u64) {
     let ranges = || ranks.iter().filter_map(|rank| rank.steps.range);
     (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
 }
 
-/// What the runs do not start alike with, if it is that.
+/// The setting in which the runs differ from the start, if it is identifiable.
 fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<String> {
     let leader = &divergences[0];
     let place = leader.place.0;
@@ -179,58 +181,75 @@ fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<Stri
 
 fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], what: &str) -> Verdict {
     let leader = &divergences[0];
-    let sentence =
-        format!("the runs differ from the first common step on (step {}): {what}; {}", leader.step, told(leader));
+    let sentence = format!("Different start: {what} at {}", headline(leader));
     let mut found = verdict(Answer::DifferentStart, Level::Error, sentence, None);
     found.reasons.push(how_many(divergences));
     if let Some(steps) = rank.map(|rank| &rank.steps)
         && let (Some((target, _)), Some((golden, _))) = (steps.target, steps.golden)
         && target != golden
     {
-        found.reasons.push(format!("the target begins with step {target}, the golden run with step {golden}"));
+        found.reasons.push(format!("the target starts at step {target}, the baseline at step {golden}"));
     }
     found.next = Some(
-        "start both from the same weights, data and seed; what differs later cannot be told apart from this".to_owned(),
+        "start both runs from the same weights, data and seed: until then, later differences cannot be attributed"
+            .to_owned(),
     );
     found
 }
 
 fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> Verdict {
     let leader = &divergences[0];
-    let sentence = format!("the runs differ beyond noise first at step {}: {}", leader.step, told(leader));
+    let sentence = format!("First divergence: {}", headline(leader));
     let mut found = verdict(Answer::Diverges, Level::Error, sentence, None);
     if let Some(noise) = rank.and_then(|rank| rank.noise)
         && leader.bound_source != BoundSource::EqualUntilThen
     {
-        found.reasons.push(format!("the median difference before: {}", short(noise.before)));
+        found.reasons.push(format!("median difference before: {}", short(noise.before)));
     }
     found.reasons.push(how_many(divergences));
     found.next = Some(next_of(leader));
     found
 }
 
-/// A divergence in words.
-pub(super) fn told(divergence: &Divergence) -> String {
-    let Divergence { rank, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } = divergence;
+/// The place and the values of the leading divergence.
+fn headline(divergence: &Divergence) -> String {
+    let Divergence { rank, step, tensor, statistic, bound_source, note, .. } = divergence;
+    let rank = rank.map_or_else(String::new, |rank| format!(", rank {rank}"));
+    let is_number = tensor.kind == RUN_KIND && statistic == "value";
     let place = place_in_words(tensor);
+    let what = if is_number { place } else { format!("{place}, {statistic}") };
     if let Some(note) = note {
-        return format!("{place}{}: {statistic} {note}", on(*rank));
+        return format!("step {step}{rank}, {what} {note}");
     }
-    let (mut shown, mut other) = (short(*target), short(*golden));
-    if shown == other {
-        (shown, other) = (target.to_string(), golden.to_string());
-    }
-    let values = format!("{statistic} {shown} against {other}");
-    if *bound_source == BoundSource::NoBound {
-        return format!("{place}{}: {values}", on(*rank));
-    }
-    let (difference, bound, source) = (short(*difference), short(*bound), bound_source.words());
-    format!("{place}{}: {values}, apart {difference}, bound {bound} ({source})", on(*rank))
+    let [target, golden] = values(divergence);
+    let before = if *bound_source == BoundSource::EqualUntilThen { "; identical before" } else { "" };
+    format!("step {step}{rank}, {what} {target} (baseline {golden}{before})")
 }
 
-/// Nothing of all ranks together: that they were put together is a note.
-fn on(rank: Option<u32>) -> String {
-    rank.map_or_else(String::new, |rank| format!(" on rank {rank}"))
+/// Both values, with as many digits as show the difference.
+fn values(divergence: &Divergence) -> [String; 2] {
+    let Divergence { target, golden, .. } = divergence;
+    let shown = |digits: usize| [target, golden].map(|value| trainmon_core::short(*value, digits));
+    let differ = |values: &[String; 2]| values[0] != values[1];
+    [4, 6].into_iter().map(shown).find(differ).unwrap_or_else(|| [target, golden].map(ToString::to_string))
+}
+
+/// A divergence with its difference and tolerance.
+pub(super) fn told(divergence: &Divergence) -> String {
+    let Divergence { rank, tensor, statistic, difference, bound, bound_source, note, .. } = divergence;
+    // Without a rank: the rows of all ranks were merged, as a note says.
+    let rank = rank.map_or_else(String::new, |rank| format!(" on rank {rank}"));
+    let place = place_in_words(tensor);
+    if let Some(note) = note {
+        return format!("{place}{rank}: {statistic} {note}");
+    }
+    let [target, golden] = values(divergence);
+    let values = format!("{statistic} {target} (baseline {golden})");
+    if *bound_source == BoundSource::NoBound {
+        return format!("{place}{rank}: {values}");
+    }
+    let (difference, bound, source) = (short(*difference), short(*bound), bound_source.words());
+    format!("{place}{rank}: {values}, difference {difference}, tolerance {bound} ({source})")
 }
 
 pub(super) fn place_in_words(tensor: &TensorKey) -> String {
@@ -249,7 +268,8 @@ fn how_many(divergences: &[Divergence]) -> String {
     tensors.sort();
     tensors.dedup();
     let (series, tensors) = (divergences.len(), tensors.len());
-    format!("{tensors} tensors part in that step, in {series} series")
+    let tensors = counted(tensors as u64, "tensor diverges", "tensors diverge");
+    format!("{tensors} in that step ({series} series)")
 }
 
 fn next_of(leader: &Divergence) -> String {
@@ -257,13 +277,13 @@ fn next_of(leader: &Divergence) -> String {
     let capture =
         format!("capture step {step} of both runs (`trainmon ctl dump`, or `trainmon.capture` in the script)");
     match (leader.tensor.kind.as_str(), leader.tensor.name.as_str()) {
-        ("run", "learning_rate") => "compare the schedules of the learning rate".to_owned(),
+        ("run", "learning_rate") => "compare the learning rate schedules".to_owned(),
         ("param_updated" | "update" | "update_ratio" | "param_origin", _) => {
-            format!("the gradients agree: compare the optimizers' settings and states at step {step}")
+            format!("the gradients agree: compare the settings and states of the optimizers at step {step}")
         }
         ("actv" | "run" | "attention_hook", _) => {
-            format!("{capture} and compare the captures: the operator is in this module or before it")
+            format!("{capture} and compare the captures: the operator is in or before this module")
         }
-        _ => format!("{capture}, backward included, and compare the captures"),
+        _ => format!("{capture}, including the backward pass, and compare the captures"),
     }
 }

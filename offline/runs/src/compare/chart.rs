@@ -11,9 +11,9 @@ const RIGHT: f64 = 12.0;
 const VALUES: Panel = Panel { top: 14.0, height: 130.0 };
 const DIFFERENCES: Panel = Panel { top: 172.0, height: 100.0 };
 const HEIGHT: f64 = 300.0;
-/// Decades a logarithmic axis shows at most.
+/// The largest number of decades on a logarithmic axis.
 const MOST_DECADES: i32 = 16;
-/// The signs of a line of small bars, the lowest first.
+/// The characters of a bar chart, the lowest first.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ struct Panel {
     height: f64,
 }
 
-/// Steps to the width.
+/// Maps steps to the width.
 struct Across {
     first: f64,
     last: f64,
@@ -47,7 +47,7 @@ impl Panel {
     }
 }
 
-/// Draws it. The colours are those of the classes `target`, `golden`, `apart`, `axis`, `grid`, `parting` and `bound`.
+/// Draws a curve. Its colours are those of the classes `target`, `golden`, `apart`, `axis`, `grid`, `parting` and `bound`.
 pub(super) fn svg(curve: &Curve) -> String {
     let across = Across::of(&curve.points);
     let mut svg = format!(
@@ -135,7 +135,7 @@ fn differences(svg: &mut String, curve: &Curve, across: &Across) {
     line(svg, "apart", points);
 }
 
-/// A line through the points whose value is finite; one alone is a dot.
+/// A line through the points with finite values; a single one is a dot.
 fn line(svg: &mut String, class: &str, points: impl Iterator<Item = (f64, f64, f64)>) {
     let points: Vec<_> = points.collect();
     for run in points.chunk_by(|one, other| one.1.is_finite() && other.1.is_finite()) {
@@ -178,7 +178,7 @@ fn steps_axis(svg: &mut String, across: &Across) {
     }
 }
 
-/// Round numbers in a range, about five.
+/// About five round numbers in a range.
 fn ticks(least: f64, most: f64) -> Vec<f64> {
     let raw = (most - least) / 5.0;
     if !(raw.is_finite() && raw > 0.0) {
@@ -194,7 +194,7 @@ fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
     svg.push_str(&text.to_string());
 }
 
-/// The difference over the steps as a line of small bars, on a logarithmic scale.
+/// The difference over the steps as a line of bars, on a logarithmic scale.
 pub(super) fn sparkline(curve: &Curve, width: usize) -> String {
     let differences: Vec<f64> = curve.points.iter().map(|point| curve.difference(point)).collect();
     let per_bar = differences.len().div_ceil(width.max(1)).max(1);

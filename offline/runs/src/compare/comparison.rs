@@ -1,4 +1,4 @@
-//! What came of comparing runs.
+//! The result of comparing runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,62 +10,62 @@ use trainmon_baseline::{BlowUp, Divergence, NewestRun, StepRange, TensorKey, pla
 use super::replay::Curve;
 use super::verdict::{Level, Verdict};
 
-/// What came of comparing runs.
+/// The result of comparing runs.
 #[derive(Debug, Serialize)]
 pub struct RunComparison {
-    /// The run in question.
+    /// The run under test.
     pub target: PathBuf,
-    /// The runs it is measured by.
+    /// The baselines.
     pub golden: Vec<PathBuf>,
-    /// Which runs were taken of paths that hold several.
+    /// The selected runs of directories that contain several.
     pub newest: Vec<NewestRun>,
     /// The answer.
     pub verdict: Verdict,
-    /// What it says first, if anything parts.
+    /// The first divergence, if there is one.
     pub first: Option<Divergence>,
-    /// Every series that parts, at its first step: by step; of the first step the leading one first and the others by how far
-    /// they are beyond their bounds.
+    /// Every diverging series at its first step: by step; in the first step the leading one first, the others by their excess
+    /// over the tolerance.
     pub parted: Vec<Divergence>,
-    /// One per rank that both have; one where the rows of all ranks were put together.
+    /// A comparison per common rank; a single one if the rows of all ranks were merged.
     pub ranks: Vec<RankComparison>,
-    /// What is on one side only, what was not judged.
+    /// What only one side has, and what was not judged.
     pub notes: Vec<String>,
-    /// What was left out of the files.
+    /// What was omitted from the files.
     pub warnings: Vec<String>,
-    /// The leading series over all steps, six at most; the series closest to their bounds if nothing parts.
+    /// The leading series over all steps, at most six; without a divergence, the series closest to their tolerances.
     #[serde(skip)]
     pub curves: Vec<Curve>,
 }
 
-/// One rank.
+/// The comparison of a rank.
 #[derive(Debug, Serialize)]
 pub struct RankComparison {
-    /// The rank; `None`: those of all ranks together.
+    /// The rank; `None` for the merged rows of all ranks.
     pub rank: Option<u32>,
-    /// Where its files lie.
+    /// The directory or journal of the target.
     pub target: PathBuf,
-    /// As above, of the first golden run.
+    /// The directory or journal of the first baseline.
     pub golden: PathBuf,
-    /// Which steps were compared.
+    /// The compared steps.
     pub steps: StepRange,
-    /// Numbers compared, those that are equal, and those printed with too few digits to tell anything.
+    /// The number of compared values.
     pub values: u64,
-    /// As above.
+    /// The number of equal values.
     pub equal: u64,
-    /// As above.
+    /// The number of values with too few digits to compare.
     pub coarse: u64,
-    /// Decimals the numbers are rounded to, if they are.
+    /// The number of decimals to which the values are rounded, if any.
     pub rounded_to: Option<u16>,
-    /// How far apart the runs are where nothing parts.
+    /// The difference of the runs apart from divergences.
     pub noise: Option<Noise>,
-    /// Steps in which something is beyond its bound, and nobody can tell since both runs blow up.
+    /// Steps beyond the tolerance that cannot be judged because both runs blow up.
     pub blow_up: Option<BlowUp>,
-    /// Into how many micro-batches target and golden run divide a step, where that is another number.
+    /// The numbers of micro-batches per step in target and baseline, if they differ.
     pub micro_batches: Option<[u32; 2]>,
-    /// A moment that the target lacks in some first steps, and the first of them.
+    /// A moment that the target lacks in some first steps, and the first of these.
     #[serde(skip)]
     pub(super) moments_missing: Option<(String, u64)>,
-    /// The first and the last step in which the golden run has activations and the target has not.
+    /// The first and the last step in which only the baseline has activations.
     #[serde(skip)]
     pub(super) activations_missing: Option<(u64, u64)>,
     #[serde(skip)]
@@ -78,14 +78,14 @@ pub struct RankComparison {
     pub(super) rows_at_start: HashMap<u8, usize>,
 }
 
-/// Median differences of norms, relative.
+/// Median relative differences of norms.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Noise {
     /// In the first common step.
     pub first: f64,
-    /// In the last one.
+    /// In the last common step.
     pub last: f64,
-    /// At most before the first divergence; at most of all if nothing parts.
+    /// The largest before the first divergence, or of all steps without one.
     pub before: f64,
 }
 
@@ -97,13 +97,13 @@ impl RankComparison {
 }
 
 impl RunComparison {
-    /// Whether the runs differ, or nobody can tell.
+    /// Whether the runs differ or are not comparable.
     pub fn differs(&self) -> bool {
         self.verdict.level == Level::Error
     }
 }
 
-/// A rank's number; of all ranks together a word.
+/// A rank's number; a word for all ranks together.
 pub(super) fn in_a_cell(rank: Option<u32>) -> String {
     rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string())
 }

@@ -1,20 +1,20 @@
-//! Why runs cannot be compared.
+//! Errors of comparing runs.
 
 use trainmon_baseline::ReadRunError;
 use trainmon_report::{Advise, OutputError};
 
 use crate::merge::MergeRanksError;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of comparing runs. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareRunsError {
     /// A run's files cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// The rows of a run's ranks cannot be put together.
+    /// The rows of a run's ranks cannot be merged.
     #[error(transparent)]
     Merge(#[from] MergeRanksError),
-    /// There is no output.
+    /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
 }

@@ -1,4 +1,4 @@
-//! The comparison as one HTML file: no network, no scripts, light or dark as the reader's system is.
+//! The comparison as one HTML file: no network, no scripts, light or dark by the reader's system setting.
 
 use maud::{Markup, PreEscaped, html};
 use trainmon_report::html::{self, Behaviour, list};
@@ -11,12 +11,12 @@ use super::comparison::{RankComparison, RunComparison, in_a_cell};
 use super::replay::Curve;
 use super::verdict::Level;
 
-/// Rows of a table; the CSV file has all.
+/// The largest number of rows in a table; the CSV file has all.
 const ROWS: usize = 100;
-/// Steps and kinds that have a table.
+/// The largest number of tables, one per step and kind.
 const GROUPS: usize = 40;
 
-/// The whole file.
+/// The complete file.
 pub(super) fn page(comparison: &RunComparison) -> String {
     let RunComparison { target, golden, verdict, parted, ranks, notes, warnings, curves, .. } = comparison;
     let class = match verdict.level {
@@ -29,7 +29,7 @@ pub(super) fn page(comparison: &RunComparison) -> String {
         header class=(class) {
             h1 { (verdict.sentence) }
             "\n"
-            p { "Target: " code { (target.display()) } br; "Golden: " code { (golden.join(", ")) } }
+            p { "Target: " code { (target.display()) } br; "Baseline: " code { (golden.join(", ")) } }
             "\n"
             (list(&verdict.reasons))
             @if let Some(next) = &verdict.next { p { strong { "Next:" } " " (next) } "\n" }
@@ -39,17 +39,17 @@ pub(super) fn page(comparison: &RunComparison) -> String {
         (series(parted))
         (ranks_table(ranks))
         @if !notes.is_empty() { h2 { "Notes" } "\n" (list(notes)) }
-        @if !warnings.is_empty() { h2 { "Left out" } "\n" (list(warnings)) }
+        @if !warnings.is_empty() { h2 { "Omitted" } "\n" (list(warnings)) }
     };
     html::page("compare-runs", &verdict.sentence, Behaviour::NONE, &content, &html! {}).into_string()
 }
 
 fn charts(curves: &[Curve]) -> Markup {
     let parts = curves.iter().any(|curve| curve.divergence.is_some());
-    let key = [("target", "target"), ("golden", "golden"), ("apart", "relative difference, logarithmic")];
+    let key = [("target", "target"), ("golden", "baseline"), ("apart", "relative difference, logarithmic")];
     html! {
         @if !curves.is_empty() {
-            h2 { (if parts { "The leading tensors" } else { "The series closest to their bounds" }) }
+            h2 { (if parts { "Leading tensors" } else { "Series closest to their tolerance" }) }
             "\n"
             p class="key" {
                 @for (class, text) in key { span { i class=(class) {} (text) } }
@@ -63,7 +63,7 @@ fn charts(curves: &[Curve]) -> Markup {
                             @if let Some(rank) = curve.rank { "rank " (rank) ": " }
                             (curve.statistic) " of " (place_in_words(&curve.tensor))
                         }
-                        // Lines between numbers, and words of ours.
+                        // Only numbers and constant texts.
                         (PreEscaped(svg(curve)))
                     }
                     "\n"
@@ -74,7 +74,7 @@ fn charts(curves: &[Curve]) -> Markup {
     }
 }
 
-/// The series that part, by step and kind: those of the first step and the leading kind are open.
+/// The diverging series by step and kind: those of the first step and the leading kind are open.
 fn series(divergences: &[Divergence]) -> Markup {
     let mut groups: Vec<(u64, &str, Vec<&Divergence>)> = Vec::new();
     for divergence in divergences {
@@ -86,7 +86,7 @@ fn series(divergences: &[Divergence]) -> Markup {
     }
     html! {
         @if !divergences.is_empty() {
-            h2 { "Every series that parts, at its first step" }
+            h2 { "All diverging series, at their first step" }
             "\n"
             @for (at, (step, kind, group)) in groups.iter().enumerate().take(GROUPS) {
                 details open[at == 0] {
@@ -96,7 +96,7 @@ fn series(divergences: &[Divergence]) -> Markup {
                 }
                 "\n"
             }
-            @if groups.len() > GROUPS { p { (groups.len() - GROUPS) " more steps and kinds are in the CSV file." } "\n" }
+            @if groups.len() > GROUPS { p { (groups.len() - GROUPS) " more groups are in the CSV file." } "\n" }
         }
     }
 }
@@ -105,20 +105,20 @@ fn group_table(group: &[&Divergence]) -> Markup {
     let number = |value: f64| html! { td class="number" { (short(value)) } };
     let why =
         |divergence: &Divergence| divergence.note.clone().unwrap_or_else(|| divergence.bound_source.words().to_owned());
-    // What is the same of all of them is said once.
+    // A common reason is stated once.
     let first = group.first().map(|divergence| why(divergence)).unwrap_or_default();
     let is_one_reason = group.iter().all(|divergence| why(divergence) == first);
     let ranks: Vec<Option<u32>> = group.iter().map(|divergence| divergence.rank).collect();
     let is_one_rank = ranks.iter().all(|rank| *rank == ranks[0]);
     html! {
-        @if is_one_reason { p class="muted" { "The bound of each: " (first) "." } "\n" }
+        @if is_one_reason { p class="muted" { "Tolerance: " (first) "." } "\n" }
         div class="scroll" {
             table {
                 tr {
                     @if !is_one_rank { th class="number" { "rank" } }
                     @for title in ["tensor", "statistic"] { th { (title) } }
-                    @for title in ["target", "golden", "difference", "bound"] { th class="number" { (title) } }
-                    @if !is_one_reason { th { "where the bound comes from" } }
+                    @for title in ["target", "baseline", "difference", "tolerance"] { th class="number" { (title) } }
+                    @if !is_one_reason { th { "source of the tolerance" } }
                 }
                 "\n"
                 @for divergence in group.iter().take(ROWS) {
@@ -136,13 +136,13 @@ fn group_table(group: &[&Divergence]) -> Markup {
             }
         }
         "\n"
-        @if group.len() > ROWS { p { (group.len() - ROWS) " more are in the CSV file." } "\n" }
+        @if group.len() > ROWS { p { (group.len() - ROWS) " more rows are in the CSV file." } "\n" }
     }
 }
 
 fn ranks_table(ranks: &[RankComparison]) -> Markup {
     html! {
-        h2 { "What was compared" }
+        h2 { "Compared ranks" }
         "\n"
         table {
             tr {

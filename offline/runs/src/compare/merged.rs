@@ -1,4 +1,4 @@
-//! Runs whose ranks hold other parts of the model: the rows of their ranks are put together before they are compared.
+//! Runs whose ranks hold different parts of the model: the rows of their ranks are merged before the comparison.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use super::error::CompareRunsError;
 use crate::merge::{are_laid_out_otherwise, is_of_several_ranks, merge_into};
 use trainmon_report::OutputError;
 
-/// The runs that are compared: those given, or what was made of them.
+/// The compared runs: the given ones, or their merged rows.
 pub(super) struct Sides {
     pub(super) target: PathBuf,
     pub(super) golden: Vec<PathBuf>,
-    /// What was put together, and what of it is missing, a sentence each.
+    /// What was merged, and what is missing from it, a sentence each.
     pub(super) remarks: Vec<String>,
     pub(super) warnings: Vec<String>,
-    /// The runs of whose ranks no row could be put together.
+    /// The runs whose rows could not be merged.
     pub(super) apart: Vec<PathBuf>,
-    /// Kinds that were left out because each rank has its own.
+    /// Kinds that were omitted because each rank has its own.
     pub(super) of_each_rank: BTreeSet<&'static str>,
-    /// Holds what was made, while it is read.
+    /// The temporary directory of merged rows, while it is read.
     made: Option<TempDir>,
 }
 
 impl Sides {
-    /// Puts together what has to be. Needs room on the disk of temporary files for one rank's rows of each run.
+    /// Merges the rows if necessary. Requires disk space for temporary files of one rank's rows per run.
     pub(super) fn of(
         target: &Path,
         golden: &[PathBuf],
@@ -64,12 +64,13 @@ impl Sides {
             merged.left_out.iter().filter(|left_out| !left_out.is_loss).map(|left_out| left_out.kind).collect();
         let but = if own.is_empty() { String::new() } else { format!("; not compared: {}", own.join(", ")) };
         self.of_each_rank.extend(own);
-        self.remarks.push(format!("the rows of {ranks} ranks of `{}` are compared put together{but}", path.display()));
+        self.remarks
+            .push(format!("the rows of {ranks} ranks of `{}` were merged before the comparison{but}", path.display()));
         self.warnings.extend(merged.missing().into_iter().map(|missing| format!("`{}`: {missing}", path.display())));
         Ok(out.to_path_buf())
     }
 
-    /// Whether the paths are not those that were given.
+    /// Whether the paths are temporary.
     pub(super) fn are_made(&self) -> bool {
         self.made.is_some()
     }

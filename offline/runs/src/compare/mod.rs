@@ -1,8 +1,8 @@
-//! Where two monitored runs part: the first step and tensor, beyond noise.
+//! Finds the first divergence of two monitored runs: the first step and tensor that differ beyond noise.
 //!
 //! ```text
-//! trainmon-baseline: each rank's steps held against the golden runs' ─▶ answer: the first divergence, in a sentence ─▶ replay:
-//! the leading series once more ─▶ chart, report
+//! trainmon-baseline: compares each rank's steps with the baselines' ─▶ answer: the first divergence as a headline ─▶ replay:
+//! reads the leading series again ─▶ chart, report
 //! ```
 //!
 //! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use trainmon_baseline::{Divergence, Gap, Judged, RankPair, RankSource, StepRange, TensorKey, place_of, ranks_in};
 use trainmon_core::{Dtype, with_causes};
-use trainmon_report::{Progress, first_of, quoted};
+use trainmon_report::{Progress, counted, first_of, quoted};
 
 pub use trainmon_baseline::is_run;
 
@@ -36,31 +36,30 @@ use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
 use self::merged::Sides;
 
-/// Why a path is no run that another could be held against, and what to do about it; `None` if it is one.
+/// Why a path is not a comparable run, and what to do about it; `None` if it is one.
 pub fn why_no_run(path: &Path) -> Option<(String, String)> {
     let error = ranks_in(path).err()?;
     Some((with_causes(&error), error.hint().to_owned()))
 }
 
-/// Names listed in a note before it says how many more there are.
+/// The number of names that a note lists.
 const NAMES_SHOWN: usize = 5;
 
-/// How to compare.
+/// The options of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What the runs were computed in, where their files do not show it: gradients in float32 of a training in bfloat16 are
-    /// as noisy as that.
+    /// The dtype of the computation, if the files do not show it: float32 gradients of a bfloat16 training are as noisy as
+    /// bfloat16.
     pub computed_in: Option<Dtype>,
 }
 
-/// Compares a run with one that is known to be good; with several of them, by what these differ from one another. `tell`
-/// hears how far it is. Where the ranks of the runs hold other parts of the model (`layout.json` tells), their rows are put
-/// together first.
+/// Compares a run with a baseline; several baselines measure the variation between such runs. `tell` receives the progress. If
+/// the ranks of the runs hold different parts of the model (by `layout.json`), their rows are merged first.
 ///
 /// Cost: every file once, those of the leading series' ranks and kinds twice. Memory: a few numbers per series.
 ///
 /// # Errors
-/// A path is no run; a table is damaged (with file, line and column); a journal cannot be read.
+/// A path is not a run; a table is damaged (with file, line and column); a journal cannot be read.
 pub fn compare(
     target: &Path,
     golden: &[PathBuf],
@@ -70,7 +69,7 @@ pub fn compare(
     let sides = Sides::of(target, golden, tell)?;
     let mut comparison = compare_sides(&sides, options, tell)?;
     if sides.are_made() {
-        // What was made of the runs is gone when this returns.
+        // The merged runs are removed when this returns.
         for rank in &mut comparison.ranks {
             rank.target = target.to_path_buf();
             rank.golden = golden.first().cloned().unwrap_or_default();
@@ -81,7 +80,7 @@ pub fn compare(
         {
             comparison.verdict = answer::ranks_apart(apart);
         } else if !sides.warnings.is_empty() && comparison.verdict.level == Level::Fine {
-            // What could not be put together was not compared.
+            // Rows that could not be merged were not compared.
             comparison.verdict.level = Level::Warning;
         }
         comparison.notes.extend(sides.remarks);
@@ -172,7 +171,7 @@ fn compare_sides(
     Ok(RunComparison { target, golden, newest, verdict, first, parted, ranks, notes, warnings, curves })
 }
 
-/// Ranks by number; two runs of one rank each are a pair whatever their numbers.
+/// Pairs ranks by number; two runs of one rank each pair whatever their numbers.
 fn pair_ranks<'a>(target: &'a [RankSource], golden: &'a [Vec<RankSource>]) -> Vec<RankPair<'a>> {
     let of = |ranks: &'a [RankSource], wanted: u32| match (target, ranks) {
         ([_], [only]) => Some(only),
@@ -196,127 +195,128 @@ fn one_sided_ranks(target: &[RankSource], golden: Option<&Vec<RankSource>>) -> V
         let is_missing = |rank: &&RankSource| from.iter().all(|other| other.rank != rank.rank);
         of.iter().filter(is_missing).map(|rank| rank.rank.to_string()).collect()
     };
-    [("the target", missing(target, golden)), ("the golden run", missing(golden, target))]
+    [("the target", missing(target, golden)), ("the baseline", missing(golden, target))]
         .into_iter()
         .filter(|(_, ranks)| !ranks.is_empty())
-        .map(|(side, ranks)| format!("ranks that only {side} has: {}", ranks.join(", ")))
+        .map(|(side, ranks)| format!("ranks only in {side}: {}", ranks.join(", ")))
         .collect()
 }
 
 fn notes_of(steps: &StepRange, judged: &Judged, of_each_rank: &BTreeSet<&str>) -> Vec<String> {
     let mut notes = Vec::new();
     for (side, count, range) in
-        [("the target", steps.only_target, steps.target), ("the golden run", steps.only_golden, steps.golden)]
+        [("the target", steps.only_target, steps.target), ("the baseline", steps.only_golden, steps.golden)]
     {
         if count > 0
             && let Some((first, last)) = range
         {
             let steps = if count == 1 { "step" } else { "steps" };
-            notes.push(format!("{count} {steps} that only {side} has (it has steps {first} to {last})"));
+            notes.push(format!("{count} {steps} only in {side} (its steps: {first} to {last})"));
         }
     }
     if let Some(median) = judged.coarse_start {
         notes.push(format!(
-            "the runs are {} apart in the first step already (median), more than sums in float32 are: if neither was computed \
-             in half precision or TF32, a part of one of them was. `--computed-in bf16` says that both were",
+            "the first step already differs by {} (median), more than sums in float32 do: at least a part of one run was computed in \
+             half precision or TF32. If both runs were, pass `--computed-in bf16`",
             trainmon_baseline::short(median)
         ));
     }
     if let Some([target, golden]) = judged.micro_batches {
         notes.push(format!(
-            "the target divides a step into {target} micro-batches, the golden run into {golden}: activations and their \
-             gradients are not compared"
+            "micro-batches per step: {target}, baseline {golden}; activations and their gradients are not compared"
         ));
     }
-    for (side, tensors) in [("the target", &judged.only_target), ("the golden run", &judged.only_golden)] {
+    for (side, tensors) in [("the target", &judged.only_target), ("the baseline", &judged.only_golden)] {
         let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        // Calls of further micro-batches are not one side's own.
+        // Calls of additional micro-batches do not count as one side's own.
         let is_told = |tensor: &&TensorKey| judged.micro_batches.is_some() && tensor.name.contains('@');
         let is_own = |tensor: &&TensorKey| of_each_rank.contains(tensor.kind.as_str());
         for tensor in tensors.iter().filter(|tensor| !is_told(tensor) && !is_own(tensor)) {
             by_kind.entry(&tensor.kind).or_default().push(&tensor.name);
         }
         for (kind, names) in by_kind {
-            notes.push(format!("{kind} that only {side} has: {}", listed(&names)));
+            notes.push(format!("{kind} only in {side}: {}", listed(&names)));
         }
     }
-    for (side, kinds) in ["the target", "the golden run"].into_iter().zip(&judged.gaps) {
+    for (side, kinds) in ["the target", "the baseline"].into_iter().zip(&judged.gaps) {
         for (kind, Gap { rows, steps, names }) in kinds {
             if let Some((first, last)) = steps {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 notes.push(format!(
-                    "{rows} rows of {kind} are missing in {side}, in steps {first} to {last}: {}",
+                    "{} of {kind} missing in {side}, steps {first} to {last}: {}",
+                    counted(*rows as u64, "row", "rows"),
                     listed(&names)
                 ));
             }
         }
     }
-    for (side, statistics) in ["the target", "the golden run"].into_iter().zip(&judged.statistics) {
+    for (side, statistics) in ["the target", "the baseline"].into_iter().zip(&judged.statistics) {
         for (kind, statistic) in statistics {
-            notes.push(format!("{statistic} of {kind} is measured in {side} only"));
+            notes.push(format!("{statistic} of {kind} only in {side}"));
         }
     }
     if judged.other_types > 0 {
-        notes.push(format!("{} tensors have another element type", judged.other_types));
+        notes.push(format!(
+            "{} another element type than in the baseline",
+            counted(judged.other_types as u64, "tensor has", "tensors have")
+        ));
     }
     notes
 }
 
-/// A moment of an optimizer that the target lacks at first.
+/// A moment of the optimizer that the target lacks at first.
 fn moments_missing(judged: &Judged) -> Option<(String, u64)> {
     let of_moments = judged.gaps[0].iter().filter(|(kind, _)| place_of(kind, "") == place_of("exp_avg", ""));
     let missing = of_moments.filter_map(|(kind, gap)| Some((kind.clone(), gap.steps?.0)));
     missing.min_by_key(|(_, step)| *step)
 }
 
-/// What msprobe and trainmon measure otherwise.
+/// The note about differences between msprobe and trainmon.
 fn writers_of(judged: &Judged) -> Option<String> {
     let measures: Vec<&str> = judged.other_measures.iter().copied().collect();
     (!measures.is_empty()).then(|| {
         format!(
-            "msprobe wrote one of the runs; not compared, since the two monitors measure it differently on purpose: {} \
-             (docs/msprobe-compatibility.md)",
+            "not compared, because msprobe wrote one of the runs and measures it differently: {} (docs/msprobe-compatibility.md)",
             measures.join(", ")
         )
     })
 }
 
-/// What is as it should be and worth a word all the same.
+/// The note about gradients that are only round-off.
 fn remark_of(judged: &Judged) -> Option<String> {
     let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
-    let why = "not judged, since the gradient is too small to be more than round-off";
+    let why = "not judged, because the gradient is no larger than round-off";
     (!names.is_empty()).then(|| format!("{why}: {}", listed(&names)))
 }
 
-/// What nobody can tell from rounding that an optimizer made large.
+/// The note about differences that an optimizer may have made of rounding.
 fn unsure_of(judged: &Judged, parted: &[Divergence]) -> Option<String> {
     let end = first_parting(parted);
     let before = judged.unsure.iter().filter(|(_, step)| **step <= end);
     let names: Vec<String> = before.map(|((kind, name), _)| format!("{kind} of `{name}`")).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "not told apart from rounding: {}. The part of an attention's fused bias that is the keys' has no gradient but \
-             rounding, and an adaptive optimizer makes full updates of it. A second golden run tells more: `compare TARGET GOLDEN \
-             GOLDEN2`",
+            "not distinguishable from rounding: {}. The gradient of the keys in an attention's fused bias is only rounding, and an \
+             adaptive optimizer makes full updates of it. To decide, pass a second baseline: `compare TARGET GOLDEN GOLDEN2`",
             first_of(names.iter(), NAMES_SHOWN)
         )
     })
 }
 
-/// What a `ReLU` makes of rounding in one step.
+/// The note about the effect of rounding on a `ReLU` in one step.
 fn jumps_of(judged: &Judged, parted: &[Divergence]) -> Option<String> {
-    // Behind the place where the runs part anything may differ.
+    // After the divergence anything may differ.
     let end = first_parting(parted);
     let jumps: Vec<&Divergence> = judged.jumps.iter().filter(|jump| jump.step < end).collect();
     let Divergence { step, tensor, difference, .. } = jumps.first()?;
     let more = match jumps.len() - 1 {
         0 => String::new(),
-        1 => ", and so in one more step".to_owned(),
-        more => format!(", and so in {more} more steps"),
+        1 => " (as in 1 more step)".to_owned(),
+        more => format!(" (as in {more} more steps)"),
     };
     Some(format!(
-        "in step {step} gradients alone differ, from `{}` on by {difference:.1e}, and in the next step they agree \
-         again{more}. Rounding does that where it takes an input of a ReLU to the other side of zero",
+        "in step {step} only gradients differ, from `{}` on by {difference:.1e}, and agree again in the next step{more}. Rounding \
+         can cause this if it moves an input of a ReLU across zero",
         tensor.name
     ))
 }
@@ -325,7 +325,7 @@ fn listed(names: &[&str]) -> String {
     first_of(names.iter().map(quoted), NAMES_SHOWN)
 }
 
-/// The first step in which anything parts; the largest number if nothing does.
+/// The first step with a divergence; the largest number without one.
 fn first_parting(divergences: &[Divergence]) -> u64 {
     divergences.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What the first divergence looks like: causes that leave a mark of their own, in words.
+//! Patterns of the first divergence: causes that are recognizable in the values.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,17 @@ use super::comparison::RankComparison;
 use super::error::CompareRunsError;
 use super::replay::{SeriesKey, series};
 
-/// Ratios that agree so well are one factor.
+/// The largest relative difference between ratios that count as one factor.
 const SAME_FACTOR: f64 = 1e-3;
-/// So many steps in a row are no chance.
+/// The number of consecutive steps that exclude chance.
 const ENOUGH_STEPS: usize = 3;
-/// Of longer runs so many steps are looked at.
+/// The number of steps compared in long runs.
 const STEPS_LOOKED_AT: usize = 512;
 
 /// A series of both runs, by step.
 type Both = [BTreeMap<u64, f64>; 2];
 
-/// What the divergences of the first step that has any look like; the leading one is the first. Nothing where it looks like many
-/// things.
+/// The pattern of the divergences in the first such step, of which the leading one is first. `None` if it is ambiguous.
 ///
 /// # Errors
 /// A run cannot be read again.
@@ -54,7 +53,7 @@ pub(super) fn pattern(
         .or_else(|| groups(&of_step)))
 }
 
-/// One factor between all norms of a kind, or of a number.
+/// The common factor between all norms of a kind.
 pub(super) fn factor(of_step: &[&Divergence], kind: &str) -> Option<f64> {
     let is_meant = |divergence: &&&Divergence| {
         let is_number = divergence.target.is_finite() && divergence.golden.is_finite() && divergence.golden != 0.0;
@@ -68,7 +67,7 @@ pub(super) fn factor(of_step: &[&Divergence], kind: &str) -> Option<f64> {
     is_one.then_some(f64::midpoint(least, most))
 }
 
-/// Gradients, and the loss where it is told, times one factor.
+/// Gradients, and possibly the loss, times one factor.
 fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     let kinds = ["actv_grad", "grad_unreduced", "grad_reduced"];
     let (kind, found) = kinds.iter().find_map(|kind| Some((*kind, factor(of_step, kind)?)))?;
@@ -81,7 +80,7 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     let what = match (loss.is_some(), are_all) {
         (true, _) => "the loss and its gradients are".to_owned(),
         (false, true) => "all gradients are".to_owned(),
-        (false, false) => format!("the {count} norms of {kind} that part are"),
+        (false, false) => format!("the {count} diverging norms of {kind} are"),
     };
     let times = times(found);
     let is_division = |[target, golden]: &[u32; 2]| {
@@ -90,19 +89,19 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     };
     if let Some([target, golden]) = rank.micro_batches.filter(is_division) {
         return Some(format!(
-            "{what} {times} the golden run's, which is what sums over micro-batches ({target} against {golden}) are that are not divided \
-             by their number"
+            "{what} {times} the baseline's: look for sums over micro-batches ({target}, baseline {golden}) that are not divided by their \
+             number"
         ));
     }
     let between = kind == "grad_reduced" && rank.has_kind("grad_unreduced");
     Some(if between {
         format!(
-            "{what} {times} the golden run's once they are reduced, and agree before: look at the average over ranks, a loss scale or \
-             the clipping of their norm"
+            "{what} {times} the baseline's after aggregation, and agree before: look at the averaging over ranks, the loss scale and the \
+             clipping"
         )
     } else {
         format!(
-            "{what} {times} the golden run's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)"
+            "{what} {times} the baseline's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)"
         )
     })
 }
@@ -120,22 +119,21 @@ fn times(factor: f64) -> String {
     format!("{shown} times")
 }
 
-/// An optimizer that begins without what the golden run's has learnt.
+/// An optimizer without the state that the baseline's has.
 fn state_not_loaded(rank: &RankComparison, leader: &Divergence, is_first: bool) -> Option<String> {
     let is_of_update = leader.place.0 >= place_of("update", "");
     let (kind, step) = rank.moments_missing.as_ref().filter(|(_, step)| *step == leader.step)?;
     (is_first && is_of_update).then(|| {
         format!(
-            "the target has no {kind} in step {step}, and the golden run has: it looks as if the optimizer's state was not loaded from \
-             the checkpoint"
+            "only the baseline has {kind} in step {step}: the optimizer's state was probably not loaded from the checkpoint"
         )
     })
 }
 
-/// A weight that one run has once and the other twice.
+/// A weight that is tied in one run only.
 fn untied(rank: &RankComparison, leader: &Divergence) -> Option<String> {
     let is_gradient = matches!(&*leader.tensor.kind, "grad_unreduced" | "grad_reduced");
-    let (side, names) = [("the target", &rank.only_target), ("the golden run", &rank.only_golden)]
+    let (side, names) = [("the target", &rank.only_target), ("the baseline", &rank.only_golden)]
         .into_iter()
         .find(|(_, names)| names.iter().any(|tensor| tensor.kind == leader.tensor.kind))?;
     let other = names.iter().find(|tensor| tensor.kind == leader.tensor.kind && tensor.name.ends_with("weight"))?;
@@ -152,30 +150,30 @@ fn evaluation(rank: &RankComparison, leader: &Divergence) -> Option<String> {
     let (first, last) = rank.activations_missing.filter(|(first, _)| *first == leader.step)?;
     (last > first).then(|| {
         format!(
-            "the target has no activations from step {first} to step {last}, and the golden run has: modules in evaluation mode give \
-             none. Is `model.train()` missing?"
+            "only the baseline has activations in steps {first} to {last}: modules in evaluation mode record none. Is `model.train()` \
+             missing?"
         )
     })
 }
 
-/// A loss of outputs that agree.
+/// A loss that differs although the outputs agree.
 fn labels(rank: &RankComparison, leader: &Divergence) -> Option<String> {
     let is_loss = leader.tensor.kind == RUN_KIND && leader.tensor.name == "loss";
     let is_missing = rank.activations_missing.is_some_and(|(first, last)| (first..=last).contains(&leader.step));
     (is_loss && rank.has_kind("actv") && !is_missing && rank.micro_batches.is_none()).then(|| {
-        "the activations agree and the loss does not: compare the labels (a shift, a mask, rows in another order) and the loss \
-         function with its reduction"
+        "the activations agree, but the loss differs: compare the labels (a shift, a mask, rows in another order), the loss function \
+         and its reduction"
             .to_owned()
     })
 }
 
-/// Moments that an optimizer's betas make.
+/// Moments that depend on the betas of an optimizer.
 fn betas(of_step: &[&Divergence]) -> Option<String> {
     let [first, second] = ["exp_avg", "exp_avg_sq"].map(|kind| factor(of_step, kind));
     let parts = |kind: &str| of_step.iter().any(|divergence| divergence.tensor.kind == kind);
     let is_of_moments = of_step[0].place.0 == place_of("exp_avg", "");
     let told =
-        |name: &str, found: f64| format!("the norms of {name} are {} the golden run's, as with another", times(found));
+        |name: &str, found: f64| format!("the norms of {name} are {} the baseline's, as with another", times(found));
     match (first, second) {
         (None, Some(found)) if is_of_moments && !parts("exp_avg") => {
             Some(told("exp_avg_sq", found) + " second beta of the optimizer")
@@ -184,14 +182,14 @@ fn betas(of_step: &[&Divergence]) -> Option<String> {
             Some(told("exp_avg", found) + " first beta of the optimizer")
         }
         (Some(one), Some(other)) if is_of_moments && (one * one / other - 1.0).abs() < SAME_FACTOR => Some(format!(
-            "exp_avg is {} the golden run's and exp_avg_sq the square of that: the gradients the optimizer is given have a scale",
+            "exp_avg is {} the baseline's, and exp_avg_sq the square of that: the optimizer's gradients are scaled",
             times(one)
         )),
         _ => None,
     }
 }
 
-/// An optimizer that has other settings for some of its parameters.
+/// An optimizer with other settings for some of its parameters.
 fn groups(of_step: &[&Divergence]) -> Option<String> {
     let is_update = |divergence: &&&Divergence| divergence.place.0 >= place_of("update", "");
     let updates: Vec<_> = of_step.iter().filter(is_update).collect();
@@ -201,13 +199,13 @@ fn groups(of_step: &[&Divergence]) -> Option<String> {
     names.dedup();
     (updates.len() == of_step.len() && names.len() >= 3 && are_vectors).then(|| {
         format!(
-            "{} biases and norms part and no matrix: compare the optimizers' parameter groups (weight decay of vectors)",
+            "{} biases and norms diverge, but no matrix: compare the parameter groups of the optimizers (weight decay of vectors)",
             names.len()
         )
     })
 }
 
-/// What a schedule of the learning rate does.
+/// Changes of the learning rate schedule.
 fn learning_rate([target, golden]: &Both, step: u64) -> Option<String> {
     let from = || target.range(step..).take(STEPS_LOOKED_AT);
     let agrees = |of: &dyn Fn(u64) -> Option<u64>| {
@@ -219,20 +217,20 @@ fn learning_rate([target, golden]: &Both, step: u64) -> Option<String> {
     };
     let start = golden.keys().next().copied().unwrap_or(0);
     if agrees(&|at| at.checked_sub(start).map(|since| start + 2 * since)) {
-        return Some("the target's learning rate is the golden run's of twice as many steps: its scheduler is stepped twice a step".to_owned());
+        return Some("the target's learning rate is the baseline's of twice as many steps: its scheduler is stepped twice a step".to_owned());
     }
     for shift in 1..=2_u64 {
         if agrees(&|at| at.checked_sub(shift)) {
-            return Some(format!("the target's learning rate is the golden run's of {shift} step{} before", s(shift)));
+            return Some(format!("the target's learning rate is the baseline's of {shift} step{} before", s(shift)));
         }
         if agrees(&|at| Some(at + shift)) {
-            return Some(format!("the target's learning rate is the golden run's of {shift} step{} later", s(shift)));
+            return Some(format!("the target's learning rate is the baseline's of {shift} step{} later", s(shift)));
         }
     }
     let ratios: Vec<f64> = from().filter_map(|(at, value)| Some(value / golden.get(at)?)).collect();
     let first = ratios.first().copied()?;
     let is_one = ratios.len() >= ENOUGH_STEPS && ratios.iter().all(|ratio| (ratio / first - 1.0).abs() < SAME_FACTOR);
-    (is_one && first > 0.0).then(|| format!("from there on the learning rate is {} the golden run's", times(first)))
+    (is_one && first > 0.0).then(|| format!("from this step on, the learning rate is {} the baseline's", times(first)))
 }
 
 fn s(count: u64) -> &'static str {
@@ -252,7 +250,7 @@ fn other_data([target, golden]: &Both, step: u64) -> Option<String> {
             .collect();
         if pairs.len() >= ENOUGH_STEPS && pairs.iter().all(|is_same| *is_same) {
             return Some(format!(
-                "the target has the data of the golden run's step {begin} in step {step}, and so on from there"
+                "from step {step} on, the target has the data of the baseline's step {begin} and later"
             ));
         }
     }
@@ -260,7 +258,7 @@ fn other_data([target, golden]: &Both, step: u64) -> Option<String> {
     let again = of_target.iter().filter(|(_, value)| known.contains(&value.to_bits())).count();
     (again >= ENOUGH_STEPS && 2 * again >= of_target.len()).then(|| {
         format!(
-            "{again} of the target's {} steps have data of other steps of the golden run: the order differs",
+            "{again} of the target's {} steps have data of other baseline steps: the order differs",
             of_target.len()
         )
     })

@@ -1,4 +1,4 @@
-//! The leading series once more, value by value, for charts.
+//! Reads the leading series again, value by value, for charts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use trainmon_core::{Kind, LeftOut};
 
 use super::error::CompareRunsError;
 
-/// So many charts.
+/// The number of charts.
 const CURVES: usize = 6;
-/// So many points a chart has at most; of longer runs every second is left out, and so on.
+/// The largest number of points of a chart; in longer runs, every second is omitted, and so on.
 const POINTS: usize = 2000;
-/// Around the divergence every step is kept.
+/// The number of steps around the divergence that are always kept.
 const KEPT_AROUND: u64 = 50;
 
 /// A step of a series.
@@ -21,27 +21,27 @@ pub struct Point {
     pub step: u64,
     /// The target's value.
     pub target: f64,
-    /// The first golden run's.
+    /// The first baseline's value.
     pub golden: f64,
 }
 
 /// A series over all common steps.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// The rank; `None`: of all ranks together.
+    /// The rank; `None` for the merged rows of all ranks.
     pub rank: Option<u32>,
     /// The tensor.
     pub tensor: TensorKey,
-    /// Which statistic.
+    /// The statistic.
     pub statistic: String,
-    /// Where it parts, if it does.
+    /// Its divergence, if it has one.
     pub divergence: Option<Divergence>,
-    /// Its values; of a long run not of every step.
+    /// Its values; a long run omits some steps.
     pub points: Vec<Point>,
 }
 
 impl Curve {
-    /// The difference of a point, relative as that of the divergence is.
+    /// The difference of a point, relative to the same size as that of the divergence.
     pub fn difference(&self, point: &Point) -> f64 {
         let difference = (point.target - point.golden).abs();
         let magnitude = point.target.abs().max(point.golden.abs());
@@ -57,7 +57,7 @@ impl Curve {
     }
 }
 
-/// Which series to read.
+/// The series to read.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesKey {
     pub(super) rank: Option<u32>,
@@ -94,7 +94,7 @@ pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, SeriesKe
     found
 }
 
-/// Reads them.
+/// Reads the series.
 pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[SeriesKey]) -> Result<Vec<Curve>, CompareRunsError> {
     let mut curves: Vec<CurveReader> = wanted.iter().map(CurveReader::new).collect();
     for (target, golden) in pairs {
@@ -143,7 +143,7 @@ fn follow(
     Ok(())
 }
 
-/// A series of a rank in both runs, of all their steps.
+/// A series of a rank in both runs, over all their steps.
 pub(super) fn series(pairs: &[RankPair<'_>], wanted: &SeriesKey) -> Result<[BTreeMap<u64, f64>; 2], CompareRunsError> {
     let mut found: [BTreeMap<u64, f64>; 2] = Default::default();
     let Some((target, golden)) = pairs.iter().find(|(target, _)| wanted.rank.is_none_or(|rank| rank == target.rank))
@@ -172,12 +172,12 @@ fn value_of(names: &Names, rows: &StepRows, tensor: u32, statistic: &str) -> Opt
     rows.values.get(first + column).copied()
 }
 
-/// The files a kind may be in.
+/// The files that may contain a kind.
 fn prefixes_of(kind: &str) -> Vec<String> {
     if kind == RUN_KIND {
         return vec![kind.to_owned()];
     }
-    // What is left out of a kind's files is read from its twin's.
+    // Rows omitted from a kind's files are read from its twin's.
     let twin = Kind::from_name(kind).and_then(LeftOut::twin_of).map(Kind::name);
     trainmon_run_files::prefixes_of(kind).into_iter().chain(twin).map(str::to_owned).collect()
 }
@@ -186,7 +186,7 @@ fn prefixes_of(kind: &str) -> Vec<String> {
 struct CurveReader {
     curve: Curve,
     tensor: u32,
-    /// One in so many steps is kept.
+    /// One in this number of steps is kept.
     stride: usize,
     seen: usize,
     kept: Vec<usize>,

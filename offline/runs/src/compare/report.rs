@@ -14,15 +14,15 @@ use super::comparison::{RunComparison, in_a_cell};
 use super::error::CompareRunsError;
 use super::html;
 
-/// Rows of a table in Markdown; the CSV file has all.
+/// The largest number of rows in a Markdown table; the CSV file has all.
 const ROWS: usize = 30;
 
 /// A format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Format {
-    /// One row per series that parts
+    /// One row per diverging series
     Csv,
-    /// Everything, for programs
+    /// Everything, for scripts
     Json,
     /// One file with charts, for a browser
     Html,
@@ -50,7 +50,7 @@ impl Format {
     }
 }
 
-/// Writes the formats to the new directory `out`, which appears whole or not at all, and gives back the files.
+/// Writes the formats to the new directory `out`, which appears complete or not at all, and returns the files.
 ///
 /// # Errors
 /// The output exists or cannot be written.
@@ -112,7 +112,7 @@ fn markdown(comparison: &RunComparison) -> String {
     let RunComparison { target, golden, verdict, parted, notes, warnings, .. } = comparison;
     let golden: Vec<String> = golden.iter().map(|path| format!("`{}`", path.display())).collect();
     let (sentence, golden) = (&verdict.sentence, golden.join(", "));
-    let mut text = vec![format!("**{sentence}**\n\nTarget `{}`, golden {golden}.\n\n", target.display())];
+    let mut text = vec![format!("**{sentence}**\n\nTarget `{}`, baseline {golden}.\n\n", target.display())];
     for reason in &verdict.reasons {
         text.push(format!("- {reason}\n"));
     }
@@ -121,7 +121,7 @@ fn markdown(comparison: &RunComparison) -> String {
     }
     if !parted.is_empty() {
         text.push(
-            "\n| step | rank | tensor | statistic | target | golden | difference | bound | where it comes from |\n\
+            "\n| step | rank | tensor | statistic | target | baseline | difference | tolerance | source of the tolerance |\n\
                  |---:|---:|---|---|---:|---:|---:|---:|---|\n"
                 .to_owned(),
         );

@@ -1,4 +1,4 @@
-//! What a comparison says on a terminal, and as JSON.
+//! A comparison as text for a terminal, and as JSON.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use super::comparison::RunComparison;
 use super::error::CompareRunsError;
 use super::verdict::Level;
 
-/// Series named below the sentence.
+/// Series below the headline.
 const SHOWN: usize = 6;
-/// Width of a line of bars.
+/// The width of a line of bars.
 const BARS: usize = 40;
 
-/// The sentence, what it rests on, the leading series, the files.
+/// The headline, its reasons, the leading series, the files.
 pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
     let RunComparison { verdict, curves, parted, notes, .. } = comparison;
     let mut text = vec![format!("{}\n", verdict.sentence)];
@@ -34,7 +34,7 @@ pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
         for curve in curves.iter().take(1).filter(|curve| curve.divergence.is_none()) {
             let place = place_in_words(&curve.tensor);
             text.push(format!(
-                "  {:BARS$}  closest to its bound: {} of {place}\n",
+                "  {:BARS$}  closest to its tolerance: {} of {place}\n",
                 sparkline(curve, BARS),
                 curve.statistic
             ));
@@ -50,7 +50,7 @@ pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
     text.concat()
 }
 
-/// For programs, a failure too.
+/// The comparison, or the error, as JSON.
 pub fn as_json(written: &Result<(RunComparison, Vec<PathBuf>), CompareRunsError>) -> Value {
     let envelope = |answer, files: Result<&[PathBuf], &CompareRunsError>| comparison_as_json("runs", answer, files);
     match written {

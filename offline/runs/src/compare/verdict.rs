@@ -2,42 +2,42 @@
 
 use serde::Serialize;
 
-/// What is said of two runs.
+/// The answer of a comparison of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Nothing is beyond noise.
+    /// No difference beyond noise.
     NoDivergence,
-    /// They did not start alike.
+    /// The runs differ from the first common step on.
     DifferentStart,
-    /// They part in the course of a step.
+    /// The runs diverge at a later step.
     Diverges,
-    /// There is nothing to tell it by.
+    /// The runs have too little in common.
     CannotTell,
 }
 
-/// How bad it is, for exit codes.
+/// The severity, for exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// All is well.
+    /// No difference.
     Fine,
-    /// Something to look at.
+    /// A limitation of the comparison.
     Warning,
-    /// The runs differ, or nobody can tell.
+    /// The runs differ or are not comparable.
     Error,
 }
 
-/// The answer with its reasons.
+/// The answer and its reasons.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The answer.
     pub answer: Answer,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// In a sentence.
+    /// The headline.
     pub sentence: String,
-    /// What it rests on, one sentence each.
+    /// The reasons, one sentence each.
     pub reasons: Vec<String>,
     /// What to do next.
     pub next: Option<String>,

@@ -1,4 +1,4 @@
-//! `steps.csv`: the run's own numbers, and when each step was.
+//! `steps.csv`: the run's own numbers, and the time of each step.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::error::ConvertError;
 use super::report::ConvertedRun;
 use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers, widen};
 
-/// When each step ended, in seconds since 1970.
+/// The end of each step, in seconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes(HashMap<u64, f64>);
 
@@ -20,13 +20,13 @@ impl StepTimes {
     }
 }
 
-/// The tag of a column; of one that another version wrote, among those about the monitor.
+/// The tag of a column; an unknown one is listed with those of the monitor.
 fn tag_of(column: &str) -> String {
     let known = StepColumn::ALL.into_iter().find(|known| known.name() == column);
     known.map_or_else(|| format!("monitor/{column}"), fact_tag)
 }
 
-/// Writes the numbers of `steps.csv` to `out` and gives back the times. Of steps that come again the first are read.
+/// Writes the numbers of `steps.csv` to `out` and returns the times. Of repeated steps, the first are read.
 pub(super) fn convert_facts(
     table: &mut Table,
     out: &Path,

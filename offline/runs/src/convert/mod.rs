@@ -1,10 +1,10 @@
-//! `trainmon convert`: the CSV files of a run, ours or msprobe's, in another format.
+//! `trainmon convert`: converts the CSV files of a run, ours or msprobe's, to another format.
 //!
 //! ```text
 //! run directory ─▶ trainmon-run-files: runs, their rows step by step ─▶ points: values by kind ─▶ event files
 //! ```
 //!
-//! Memory holds one step, whatever the run's length. Steps that come again, of a run that was resumed, are read once.
+//! Memory holds one step, whatever the run's length. Repeated steps of a resumed run are read once.
 
 mod error;
 mod facts;
@@ -23,18 +23,18 @@ use trainmon_run_files::{FileUse, RankFiles, RunDirectory, STACKS, Selection, Ta
 
 pub use self::report::{Converted, as_json};
 
-/// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
+/// The number of tags per rank from which TensorBoard takes minutes to open; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;
 
-/// Converts the run in `path` (of several the newest; in msprobe's layout, where nobody can tell which ranks are of one run,
-/// all of them) to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears
-/// whole or not at all: `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` hears how far it is.
+/// Converts the run in `path` (the newest of several; all in msprobe's layout, which does not show which ranks belong to one
+/// run) to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears complete or not at all:
+/// `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` receives the progress.
 ///
-/// A row's time is that of `steps.csv`; where there is none, as with msprobe's files, the file's own.
+/// A row has the time from `steps.csv`; without one, as in msprobe's files, that of its file.
 ///
 /// # Errors
-/// The directory is no run, a table is damaged (with file, line and column), the output exists or cannot be written. A
-/// line torn off at the end of a file, as a killed training leaves it, is a warning.
+/// The directory is not a run, a table is damaged (with file, line and column), the output exists or cannot be written. A torn
+/// line at the end of a file, as a killed training leaves it, is a warning.
 pub fn to_tensorboard(
     path: &Path,
     out: Option<&Path>,
@@ -60,7 +60,7 @@ pub fn to_tensorboard(
     Ok(Converted { out, newest, runs: converted, warnings: work.warnings })
 }
 
-/// What the conversion of several files shares.
+/// The state that several files share.
 struct Work<'a> {
     warnings: Vec<String>,
     done: u64,
@@ -72,13 +72,13 @@ impl Work<'_> {
     fn convert(&mut self, run: &RunDirectory, out: &Path) -> Result<ConvertedRun, ConvertError> {
         let mut converted = ConvertedRun { source: run.path.clone(), ..ConvertedRun::default() };
         for stranger in &run.other_files {
-            self.warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+            self.warnings.push(format!("skipped `{}`: not a table of a monitor", stranger.display()));
         }
         let mut times = StepTimes::default();
         let Work { warnings, done, total, tell } = self;
         if let Some(path) = &run.steps {
             match Table::open(path, FileUse::Held)? {
-                None => warnings.push(format!("`{}` has no header: left out", path.display())),
+                None => warnings.push(format!("skipped `{}`: no header", path.display())),
                 Some(mut table) => {
                     warnings.extend(table.torn_line_in_words());
                     times = convert_facts(&mut table, out, &mut converted, warnings)?;
@@ -100,7 +100,7 @@ impl Work<'_> {
         tell(Progress { done: *done, total: *total });
         converted.kinds.sort();
         if converted.tags > MANY_TAGS {
-            let many = format!("{} tags in `{}`: TensorBoard is slow to list them", converted.tags, run.name);
+            let many = format!("`{1}` has {0} tags: TensorBoard lists them slowly", converted.tags, run.name);
             self.warnings.push(many);
         }
         Ok(converted)

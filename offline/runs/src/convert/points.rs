@@ -14,14 +14,14 @@ use super::report::ConvertedRun;
 use trainmon_run_files::{ReadRow, RowLayout, RunError, Table, widen};
 
 const UPDATE_RATIO: &str = "update_ratio";
-/// What a script told under names of its own: those are the tags, beside the run's own numbers.
+/// Numbers that a script recorded under its own names: these are the tags, beside the run's own numbers.
 const SCALAR: &str = "scalar";
 
-/// What is kept of a table.
+/// The layout of a table.
 pub(super) struct Kept {
     /// Its columns of numbers.
     values: Vec<(usize, String)>,
-    /// When it was last written, in Unix seconds.
+    /// The time of the last write, in Unix seconds.
     written: f64,
 }
 
@@ -31,29 +31,29 @@ impl Kept {
     }
 }
 
-/// Converts the rows of one rank's tables, each kind into event files of its own.
+/// Converts the rows of one rank's tables; each kind has its own event files.
 pub(super) struct KindPoints<'a> {
     out: &'a Path,
     writers: BTreeMap<String, EventWriter>,
-    /// Those of the step, by kind.
+    /// The points of the step, by kind.
     step: BTreeMap<String, StepPoints>,
 }
 
 #[derive(Default)]
 struct StepPoints {
-    /// When their table was last written.
+    /// The time at which their table was last written.
     written: f64,
     /// Tags and values.
     points: Vec<(String, f64)>,
 }
 
 impl<'a> KindPoints<'a> {
-    /// For event files below `out`.
+    /// Creates a converter to event files below `out`.
     pub(super) fn new(out: &'a Path) -> Self {
         Self { out, writers: BTreeMap::new(), step: BTreeMap::new() }
     }
 
-    /// Takes a row of the step.
+    /// Adds a row of the step.
     pub(super) fn take(&mut self, row: &ReadRow<'_, Kept>) -> Result<(), RunError> {
         let ReadRow { of, kept: Kept { values, written }, cells, .. } = row;
         let has_dimensions = of.shape.is_none_or(|shape| shape != "[]");
@@ -73,7 +73,7 @@ impl<'a> KindPoints<'a> {
         Ok(())
     }
 
-    /// Writes the step, all of whose rows were taken.
+    /// Writes the step after all its rows.
     pub(super) fn write(
         &mut self,
         step: u64,
@@ -95,7 +95,7 @@ impl<'a> KindPoints<'a> {
         Ok(())
     }
 
-    /// Counts what was written.
+    /// Counts the written values.
     pub(super) fn finish(self, converted: &mut ConvertedRun) {
         for (kind, writer) in self.writers {
             converted.tags += writer.tags();

@@ -1,4 +1,4 @@
-//! What was converted, and what that says: to people, and as JSON.
+//! The result of a conversion, as text and as JSON.
 
 use std::path::PathBuf;
 
@@ -9,38 +9,38 @@ use trainmon_report::result_as_json;
 use super::error::ConvertError;
 use trainmon_baseline::NewestRun;
 
-/// What was converted.
+/// The result of a conversion.
 #[derive(Debug, Serialize)]
 pub struct Converted {
     /// The directory for `tensorboard --logdir`.
     pub out: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// One per rank's directory, by rank.
+    /// The converted rank directories, by rank.
     pub runs: Vec<ConvertedRun>,
-    /// What was left out, and why.
+    /// What was omitted, and why.
     pub warnings: Vec<String>,
 }
 
 /// One run directory.
 #[derive(Debug, Default, Serialize)]
 pub struct ConvertedRun {
-    /// Where its CSV files lie.
+    /// The directory of its CSV files.
     pub source: PathBuf,
     /// The directory of its event files.
     pub out: PathBuf,
-    /// Kinds of tensors, each a run to TensorBoard.
+    /// The kinds of tensors; each is a run in TensorBoard.
     pub kinds: Vec<String>,
-    /// Different tags, over all kinds.
+    /// The number of different tags, over all kinds.
     pub tags: usize,
-    /// Numbers written.
+    /// The number of values.
     pub values: u64,
     /// The first and the last step.
     pub steps: Option<(u64, u64)>,
 }
 
 impl Converted {
-    /// For a terminal.
+    /// The text for a terminal.
     pub fn in_words(&self) -> String {
         let line = |run: &ConvertedRun| {
             let steps =
@@ -49,11 +49,11 @@ impl Converted {
             format!("{}: {steps}, {values} values, {tags} tags, {} kinds\n", out.display(), kinds.len())
         };
         let lines: String = self.runs.iter().map(line).collect();
-        lines + &format!("look at it: tensorboard --logdir {}\n", self.out.display())
+        lines + &format!("next: tensorboard --logdir {}\n", self.out.display())
     }
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(outcome: &Result<Converted, ConvertError>) -> Value {
     result_as_json(outcome, json!({"out": null, "newest": null, "runs": [], "warnings": []}))
 }

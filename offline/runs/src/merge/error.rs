@@ -1,4 +1,4 @@
-//! Why the rows of a run's ranks cannot be put together.
+//! Errors of merging the rows of a run's ranks.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use trainmon_report::{Advise, OutputError};
 
 use crate::steps::ReadRunError;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of merging ranks. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum MergeRanksError {
     /// The run cannot be read.
     #[error(transparent)]
     Read(#[from] ReadRunError),
-    /// A rank does not say which parts it has.
+    /// A rank has no layout.
     #[error("rank {rank} has no `layout.json` in `{}`", path.display())]
     NoLayout { rank: u32, path: PathBuf },
-    /// Nothing says that the run has more ranks than this one.
-    #[error("`{}` is the only rank there is, and has no `layout.json`: there is nothing to merge", path.display())]
+    /// The run has one rank and no layout.
+    #[error("`{}` is the only rank and has no `layout.json`: nothing to merge", path.display())]
     OneRank { path: PathBuf },
-    /// It cannot be read.
+    /// The layout cannot be read.
     #[error("cannot read `{}/layout.json`", path.display())]
     ReadLayout { path: PathBuf, source: io::Error },
-    /// It is not what it should be.
-    #[error("`{}/layout.json` is not what it should be: {found}", path.display())]
+    /// The layout is malformed.
+    #[error("`{}/layout.json` is malformed: {found}", path.display())]
     MalformedLayout { path: PathBuf, found: String },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
     WriteRows { step: u64, source: ExportError },
-    /// The output is there already, or cannot be made.
+    /// The output exists or cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
 }
@@ -40,14 +40,14 @@ impl Advise for MergeRanksError {
         match self {
             Self::Read(error) => error.hint(),
             Self::OneRank { .. } => {
-                "a run of one rank is compared as it is; of a run of several give the directory that holds all of them"
+                "a run of one rank needs no merging; for several ranks, pass the directory that contains all of them"
             }
             Self::NoLayout { .. } => {
-                "each rank of several writes it with its first step, beside its CSV files, since this version: record the run anew"
+                "from this version on, each of several ranks writes it at its first step, next to its CSV files: record the run again"
             }
-            Self::ReadLayout { .. } => "make it readable",
-            Self::MalformedLayout { .. } => "the file was damaged or changed by hand, or is a later version's",
-            Self::WriteRows { .. } => "see that the disk has room and the directory above the output can be written",
+            Self::ReadLayout { .. } => "check the permissions of the file",
+            Self::MalformedLayout { .. } => "the file was damaged, edited by hand, or written by a later version",
+            Self::WriteRows { .. } => "check the free disk space and the permissions of the directory above the output",
             Self::Output(error) => error.hint(),
         }
     }

@@ -1,4 +1,4 @@
-//! `layout.json`: which part of each parameter a rank's rows are of.
+//! `layout.json`: the part of each parameter in a rank's rows.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -8,28 +8,28 @@ use std::sync::Arc;
 use serde::Deserialize;
 use trainmon_core::{Content, Kind, Shape};
 
-/// Its name, in a rank's directory.
+/// The file name in a rank's directory.
 pub(super) const LAYOUT_FILE: &str = "layout.json";
-/// The version of its form that is read.
+/// The supported version of the format.
 const FORMAT: u32 = 1;
 
-/// Why there is no layout.
+/// Why a layout is not available.
 #[derive(Debug)]
 pub(super) enum NoLayout {
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
-    /// It is not what it should be.
+    /// The file is malformed.
     Malformed(String),
 }
 
-/// The file.
+/// The content of the file.
 #[derive(Debug, Deserialize)]
 struct LayoutFile {
     format: u32,
     world_size: u32,
-    /// Each a list of `[first, count, distance]`.
+    /// The ranks of each group, as lists of `[first, count, distance]`.
     groups: Vec<Vec<[u32; 3]>>,
     parameters: Vec<ParameterEntry>,
 }
@@ -47,33 +47,33 @@ struct ParameterEntry {
     moments: Option<PartEntry>,
 }
 
-/// A group's place and how many elements the rank has.
+/// The index of a group and the number of the rank's elements.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct PartEntry(usize, Option<u64>);
 
-/// Which elements of a parameter a rank's rows are of.
+/// The elements of a parameter in a rank's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Part {
-    /// The lowest of the ranks whose rows are of the same elements: it stands for them all.
+    /// The lowest of the ranks with the same elements; it identifies the part.
     pub(super) first_rank: u32,
-    /// How many; `None` where only the rows tell.
+    /// The number of elements; `None` if only the rows show it.
     pub(super) elements: Option<u64>,
 }
 
-/// A parameter as a rank knows it.
+/// A parameter of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parameter {
     vpp_stage: u32,
-    /// On this rank.
+    /// The name on this rank.
     local: Box<str>,
-    /// In the whole model, where it is called otherwise there.
+    /// The name in the whole model, if it differs.
     whole: Option<Box<str>>,
-    /// Over all ranks.
+    /// The shape over all ranks.
     pub(super) shape: Shape,
 }
 
 impl Parameter {
-    /// What it is called in the whole model.
+    /// The name in the whole model.
     pub(super) fn name(&self) -> &str {
         self.whole.as_deref().unwrap_or(&self.local)
     }
@@ -83,22 +83,21 @@ impl Parameter {
     }
 }
 
-/// What a rank has of each parameter, of one content, in the order of the parameters.
+/// The parts that a rank has of each parameter, for one content, in the order of the parameters.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Held {
-    /// The place of the group with the same elements, or [`NO_GROUP`].
+    /// The index of the group with the same elements, or [`NO_GROUP`].
     groups: Box<[u32]>,
-    /// Or [`NOT_TOLD`].
+    /// The number of elements, or [`NOT_TOLD`].
     elements: Box<[u64]>,
 }
 
-/// Of a part that is not known.
+/// The group of an unknown part.
 const NO_GROUP: u32 = u32::MAX;
-/// Of a part whose rows alone tell its size.
+/// The size of a part that only its rows show.
 const NOT_TOLD: u64 = u64::MAX;
 
-/// What the layouts of several ranks have in common, kept once: most ranks have parameters of the same names, and many as many
-/// elements of each.
+/// The common contents of several ranks' layouts, stored once: most ranks have parameters of the same names and sizes.
 #[derive(Debug, Default)]
 pub(super) struct SharedLayouts {
     parameters: HashSet<Arc<[Parameter]>>,
@@ -125,7 +124,7 @@ impl SharedLayouts {
     }
 }
 
-/// Every parameter of a rank.
+/// All parameters of a rank.
 #[derive(Clone, Debug)]
 pub(super) struct RankLayout {
     pub(super) world_size: u32,
@@ -137,7 +136,7 @@ pub(super) struct RankLayout {
     first_ranks: Box<[u32]>,
 }
 
-/// Whether the rows are of the same parts, however the files number the groups.
+/// Compares the parts of the rows, however the files number the groups.
 impl PartialEq for RankLayout {
     fn eq(&self, other: &Self) -> bool {
         let is_same = |content| (0..self.parameters.len()).all(|at| self.part(at, content) == other.part(at, content));
@@ -169,14 +168,14 @@ impl RankLayout {
         };
         let first_ranks: Box<[u32]> = groups.iter().enumerate().map(first_of).collect::<Result<_, _>>()?;
         entries.sort_by(|one, other| (one.vpp_stage, &one.name).cmp(&(other.vpp_stage, &other.name)));
-        // Of a name that is told twice the last.
+        // Of a repeated name, the last entry counts.
         entries.reverse();
         entries.dedup_by(|later, first| (later.vpp_stage, &later.name) == (first.vpp_stage, &first.name));
         entries.reverse();
         let mut held = |part: fn(&ParameterEntry) -> Option<PartEntry>| -> Result<Arc<Held>, String> {
             let group = |entry| match part(entry) {
                 Some(PartEntry(group, _)) if group >= groups.len() => {
-                    Err(format!("there is no group {group}: it has {}", groups.len()))
+                    Err(format!("group {group} does not exist: there are {}", groups.len()))
                 }
                 Some(PartEntry(group, _)) => Ok(group as u32),
                 None => Ok(NO_GROUP),
@@ -195,8 +194,8 @@ impl RankLayout {
         Ok(Self { world_size, parameters: shared.parameters(parameters), held, first_ranks })
     }
 
-    /// The place of the parameter that a row's name is of. State of an unknown optimizer has the state's name behind it, which is
-    /// given back.
+    /// The index of the parameter that a row belongs to. The state of an unknown optimizer has the state's name after it, which
+    /// is returned.
     pub(super) fn find<'a>(&self, kind: Kind, vpp_stage: u32, name: &'a str) -> Option<(usize, &'a str)> {
         let place = |name: &str| self.parameters.binary_search_by(|one| one.key().cmp(&(vpp_stage, name))).ok();
         if let Some(found) = place(name) {
@@ -206,24 +205,24 @@ impl RankLayout {
         Some((place(parameter)?, &name[name.len() - state.len() - 1..]))
     }
 
-    /// Whether the part of some parameter is not known.
+    /// Whether the part of any parameter is unknown.
     fn has_unknown(&self) -> bool {
         self.held.iter().any(|held| held.groups.contains(&NO_GROUP))
     }
 
-    /// Whether there is a parameter of whose gradient nothing is known: of no rows the norm of all can be made then.
+    /// Whether nothing is known of a parameter's gradient: the norm of all rows is then unknown.
     pub(super) fn has_unknown_gradient(&self, whole: &HashSet<Box<str>>) -> bool {
         let gradients = &self.held[Content::Gradient as usize].groups;
         let unknown = self.parameters.iter().zip(gradients).filter(|(_, group)| **group == NO_GROUP);
         unknown.into_iter().any(|(parameter, _)| !whole.contains(parameter.name()))
     }
 
-    /// The parameter at a place.
+    /// The parameter at an index.
     pub(super) fn parameter(&self, place: usize) -> Option<&Parameter> {
         self.parameters.get(place)
     }
 
-    /// The rank's part of the parameter at a place; `None` where it is not known.
+    /// The rank's part of the parameter at an index; `None` if it is unknown.
     pub(super) fn part(&self, place: usize, content: Content) -> Option<Part> {
         let held = &self.held[content as usize];
         let first_rank = *self.first_ranks.get(*held.groups.get(place)? as usize)?;
@@ -232,11 +231,11 @@ impl RankLayout {
     }
 }
 
-/// Parameters that one rank alone of all has, by their names in the whole model. It has all of each, whether or not it tells:
-/// stages of a pipeline, say, whose ranks nobody told of one another.
+/// Parameters that only one rank has, by their names in the whole model. Such a rank has all of each, even if its layout does
+/// not show it: for example, stages of a pipeline that do not know of each other.
 pub(super) fn held_by_one<'l>(layouts: impl Iterator<Item = &'l RankLayout> + Clone) -> HashSet<Box<str>> {
     let world_size = layouts.clone().next().map_or(0, |layout| layout.world_size);
-    // A rank that is not here may have the same.
+    // A rank without files may have the same.
     if layouts.clone().count() != world_size as usize || !layouts.clone().any(RankLayout::has_unknown) {
         return HashSet::new();
     }

@@ -1,12 +1,12 @@
-//! `trainmon merge-ranks`: the rows of all ranks of a run as those of one whole model.
+//! `trainmon merge-ranks`: merges the rows of all ranks of a run into those of one whole model.
 //!
 //! ```text
-//! each rank's rows of a step, rank by rank ─▶ layout: which part of which parameter a row is of ─▶ step: one of the copies of
+//! each rank's rows of a step, rank by rank ─▶ layout: the part of the parameter in a row ─▶ step: one of the copies of
 //! each part, the parts in one row (statistics) ─▶ the run's own CSV exporter ─▶ a run of one rank
 //! ```
 //!
-//! Memory holds one step of one rank, the merged step and the names, whatever the run's length; of each rank a buffer per table and
-//! which parts it has. Between steps no table is open, however many ranks there are.
+//! Memory holds one step of one rank, the merged step and the names, whatever the run's length; per rank, a buffer per table
+//! and its parts. Between steps no table is open, however many ranks there are.
 
 mod error;
 mod layout;
@@ -30,16 +30,16 @@ use self::layout::{NoLayout, RankLayout, SharedLayouts};
 use self::step::Merger;
 use crate::steps::{Names, RankChoice, RecordedRank, RecordedRun, StepReader};
 
-/// What is no statistic of a whole tensor when it is known of its parts.
+/// Values that do not follow from those of the parts.
 const NOT_OF_PARTS: [Statistic; 3] = [Statistic::Crc32, Statistic::Xor64, Statistic::Id];
 
-/// One rank, being read.
+/// A rank that is being read.
 struct RankRows {
     reader: StepReader,
     layout: RankLayout,
-    /// The step that comes next; `None` at the end.
+    /// The next step; `None` at the end.
     step: Option<u64>,
-    /// That step, if it was read before it was its turn: behind one of a journal that cannot be read.
+    /// That step, if it was read ahead: after one of a journal that cannot be read.
     ahead: Option<StepBatch>,
 }
 
@@ -51,7 +51,7 @@ impl RankRows {
         Ok(rows)
     }
 
-    /// Reads the step that comes next into `batch`. `false` if it cannot be read.
+    /// Reads the next step into `batch`. Returns `false` if it cannot be read.
     fn read(&mut self, names: &mut Names, batch: &mut StepBatch) -> Result<bool, MergeRanksError> {
         let step = self.step;
         let is_read = if let Some(ahead) = self.ahead.take() {
@@ -79,7 +79,7 @@ fn layout_of(rank: &RecordedRank, shared: &mut SharedLayouts) -> Result<RankLayo
     })
 }
 
-/// Where a rank's files are; of a journal, where it lies.
+/// The directory of a rank's files; for a journal, the directory that contains it.
 fn directory_of(rank: &RecordedRank) -> PathBuf {
     let path = rank.path();
     let directory = if rank.is_journal() { path.parent().unwrap_or(path) } else { path };
@@ -91,8 +91,8 @@ pub(crate) fn is_of_several_ranks(path: &Path) -> bool {
     RecordedRun::open(path, RankChoice::First).is_ok_and(|run| run.all_ranks.len() > 1)
 }
 
-/// Whether the rows of these two runs are of other parts: their ranks are not as many, or hold other things. `false` where a
-/// run of several ranks does not tell.
+/// Whether the rows of two runs have different parts: another number of ranks, or other contents. `false` if a run of several
+/// ranks has no layout.
 pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
     let mut shared = SharedLayouts::default();
     let mut layouts = |path: &Path| -> Option<Vec<Option<RankLayout>>> {
@@ -101,15 +101,15 @@ pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
     };
     let (Some(one), Some(other)) = (layouts(one), layouts(other)) else { return false };
     let tells = |ranks: &[Option<RankLayout>]| ranks.len() < 2 || ranks.iter().all(Option::is_some);
-    // Two runs of one rank each are a pair whatever they are.
+    // Two runs of one rank each always pair.
     one.len().max(other.len()) > 1 && tells(&one) && tells(&other) && one != other
 }
 
-/// Puts the rows of the ranks of the run at `path` together, into the new directory `out`: a run of one rank, in the layout
-/// `run`. Of a run of one rank the rows stay as they are. `tell` hears how far it is.
+/// Merges the rows of the ranks of the run at `path` into the new directory `out`: a run of one rank, in the layout `run`. A
+/// run of one rank keeps its rows. `tell` receives the progress.
 ///
-/// One row per parameter, kind and step: of ranks that hold copies the lowest one's, of disjoint parts their rows together.
-/// What is each rank's own (activations, gradients before aggregation) and what parts do not tell are left out and counted.
+/// There is one row per parameter, kind and step: of copies, the lowest rank's; of disjoint parts, the merged row. Rows that
+/// belong to each rank (activations, gradients before aggregation) or do not follow from the parts are omitted and counted.
 ///
 /// # Errors
 /// There is no run, a file is damaged, a rank has no `layout.json`, the output exists or cannot be written.
@@ -120,7 +120,7 @@ pub fn merge_ranks(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> R
     Ok(MergedRun { out: out.to_path_buf(), ..merged })
 }
 
-/// As [`merge_ranks`], into a directory that is there.
+/// Merges like [`merge_ranks`], into an existing directory.
 pub(crate) fn merge_into(
     path: &Path,
     out: &Path,
@@ -185,7 +185,7 @@ pub(crate) fn merge_into(
     })
 }
 
-/// What all ranks together measured, without what is none of a whole tensor.
+/// A config for the signals of all ranks, without those that do not exist for a whole tensor.
 fn config_of(ranks: &[RankRows]) -> Config {
     let mut config = ranks.first().map(|rank| rank.reader.config().clone()).unwrap_or_default();
     for rank in ranks.iter().skip(1) {

@@ -1,62 +1,62 @@
-//! What came of putting ranks together: to people, and as JSON.
+//! The result of merging ranks, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_report::{as_json as failure, first_of};
+use trainmon_report::{as_json as failure, counted, first_of};
 
 use super::error::MergeRanksError;
 use super::step::LeftOut;
 use trainmon_baseline::NewestRun;
 
-/// Ranks that a line names.
+/// The number of ranks that a line lists.
 const RANKS_SHOWN: usize = 8;
 
 /// A merged run.
 #[derive(Debug, Serialize)]
 pub struct MergedRun {
-    /// The directory made.
+    /// The new directory.
     pub out: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// Its name.
+    /// The run's name.
     pub run: String,
     /// The ranks that were read.
     pub ranks: Vec<u32>,
-    /// How many it had.
+    /// The number of ranks that the run had.
     pub world_size: u32,
-    /// Steps written.
+    /// The number of steps written.
     pub steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// Rows written.
+    /// The number of rows written.
     pub records: u64,
-    /// Steps that some rank lacks.
+    /// The number of steps that some rank lacks.
     pub lacking_ranks: u64,
-    /// Rows that are not written since a part of the parameter is missing.
+    /// The number of rows that were not written because a part of the parameter is missing.
     pub incomplete: u64,
-    /// The first of them.
+    /// The first of these rows.
     pub first_incomplete: Option<String>,
     /// The first row whose parts have more elements than the parameter.
     pub first_surplus: Option<String>,
-    /// Rows that have no place in a merged run.
+    /// Rows that do not exist in a merged run.
     pub left_out: Vec<LeftOutRows>,
-    /// What is not as it should be in the files, a sentence each.
+    /// Warnings about the files, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Rows of a kind that have no place in a merged run.
+/// Rows of a kind that do not exist in a merged run.
 #[derive(Debug, Serialize)]
 pub struct LeftOutRows {
     /// The kind.
     pub kind: &'static str,
-    /// How many.
+    /// The number of rows.
     pub rows: u64,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
-    /// Whether something of the whole model is missing for it.
+    /// Whether data of the whole model are missing because of it.
     pub is_loss: bool,
 }
 
@@ -70,22 +70,22 @@ impl LeftOutRows {
 }
 
 impl MergedRun {
-    /// Whether every row that the ranks should have together is there.
+    /// Whether every expected row was written.
     pub fn is_whole(&self) -> bool {
         let is_lost = self.left_out.iter().any(|left_out| left_out.is_loss);
         self.incomplete == 0 && self.lacking_ranks == 0 && self.warnings.is_empty() && !is_lost
     }
 
-    /// For a terminal.
+    /// The text for a terminal.
     pub fn in_words(&self) -> String {
         let Self { out, ranks, steps, range, records, left_out, .. } = self;
         let listed = first_of(ranks.iter().map(u32::to_string), RANKS_SHOWN);
         let range =
             range.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("{steps} steps, {first} to {last}"));
-        let mut text = format!("{}: ranks {listed} as one, {range}, {records} rows\n", out.display());
+        let mut text = format!("{}: merged ranks {listed}, {range}, {records} rows\n", out.display());
         for LeftOutRows { kind, rows, why, .. } in left_out.iter().filter(|left_out| !left_out.is_loss) {
             // Writing to a String cannot fail.
-            writeln!(text, "  left out: {rows} rows of {kind}, {why}").unwrap_or_default();
+            writeln!(text, "  omitted: {} of {kind}, {why}", counted(*rows, "row", "rows")).unwrap_or_default();
         }
         text
     }
@@ -94,23 +94,24 @@ impl MergedRun {
     pub fn missing(&self) -> Vec<String> {
         let mut missing = self.warnings.clone();
         if self.lacking_ranks > 0 {
-            missing.push(format!("{} steps are not there on every rank", self.lacking_ranks));
+            let steps = counted(self.lacking_ranks, "step is missing", "steps are missing");
+            missing.push(format!("{steps} on some rank"));
         }
         for LeftOutRows { kind, rows, why, .. } in self.left_out.iter().filter(|left_out| left_out.is_loss) {
-            missing.push(format!("{rows} rows of {kind} are not written: {why}"));
+            missing.push(format!("{} of {kind} not written: {why}", counted(*rows, "row", "rows")));
         }
         missing.extend(self.first_surplus.iter().map(|first| format!("the first with more elements: {first}")));
         if let Some(first) = &self.first_incomplete {
-            let rows = self.incomplete;
+            let rows = counted(self.incomplete, "row", "rows");
             missing.push(format!(
-                "{rows} rows are not written: parts of them are on ranks that were not read; first {first}"
+                "{rows} not written, because parts of them are on ranks that were not read; first: {first}"
             ));
         }
         missing
     }
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(merged: &Result<MergedRun, MergeRanksError>) -> Value {
     match merged {
         Ok(merged) => json!({"ok": merged.is_whole(), "merged": merged, "error": null}),

@@ -1,19 +1,19 @@
-//! The statistics of a tensor out of those of its parts.
+//! Computes the statistics of a tensor from those of its parts.
 
 use trainmon_core::{Scalar, Shape, TensorStats, combine_norms, largest};
 
-/// The parts of one tensor, which are disjoint, put together one after the other.
+/// The merged statistics of a tensor's disjoint parts.
 ///
-/// Exact: `min`, `max`, `abs_max` and every count. `norm`, `mean` and `std` to the last digits: they are put together in
-/// float64 out of float64. Without numbers of elements `mean`, `std` and shares are NaN. What is none of these (checksums,
-/// the value of a number) is not to be had of parts.
+/// `min`, `max`, `abs_max` and all counts are exact. `norm`, `mean` and `std` are exact except for the last digits: they are
+/// computed in float64 from float64. Without the numbers of elements, `mean`, `std` and shares are NaN. Other values
+/// (checksums, single numbers) do not follow from the parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Together {
     whole: TensorStats,
     parts: u32,
-    /// Of all parts so far; `None` once one did not tell.
+    /// The number of elements so far; `None` after a part of unknown size.
     elements: Option<u64>,
-    /// The elements' sum, and the sum of their squared distances from the mean.
+    /// The sum of the elements, and the sum of their squared distances from the mean.
     sum: f64,
     squares: f64,
     /// Shares of zeros times elements.
@@ -21,7 +21,7 @@ pub(super) struct Together {
 }
 
 impl Together {
-    /// Of the first part, with its number of elements, where known.
+    /// Starts with the first part and its number of elements, if known.
     pub(super) fn of(part: &TensorStats, elements: Option<u64>, shape: Shape) -> Self {
         let whole = TensorStats { shape, crc32: 0, xor64: 0, ..*part };
         let mut first = Self { whole, parts: 1, elements: Some(0), sum: 0.0, squares: 0.0, zeros: 0.0 };
@@ -29,7 +29,7 @@ impl Together {
         first
     }
 
-    /// With one more.
+    /// Adds a part.
     pub(super) fn add(&mut self, part: &TensorStats, elements: Option<u64>) {
         let whole = &mut self.whole;
         whole.min = extreme(whole.min, part.min, f64::min);
@@ -52,14 +52,14 @@ impl Together {
             return;
         }
         let (old, new) = (before as f64, count as f64);
-        // One element has no deviation of its own.
+        // One element has no deviation.
         self.squares += if count > 1 { part.std * part.std * (new - 1.0) } else { 0.0 };
         if before > 0 {
             let apart = part.mean - self.sum / old;
             self.squares += apart * apart * (old * new / (old + new));
         }
         self.sum += part.mean * new;
-        // Shares are kept as parts of what a reading takes for its number of elements.
+        // Shares refer to the number of elements in a reading.
         self.zeros += if part.count == 0 { 0.0 } else { part.zeros as f64 / part.count as f64 * new };
     }
 
@@ -81,13 +81,13 @@ impl Together {
     }
 }
 
-/// NaN if either is.
+/// The extreme of two numbers; NaN if either is.
 fn extreme(a: Scalar, b: Scalar, of: fn(f64, f64) -> f64) -> Scalar {
     let (one, other) = (a.as_f64(), b.as_f64());
     if one.is_nan() || other.is_nan() {
         return Scalar::Float(f64::NAN);
     }
-    // In its own arithmetic: the one that is taken.
+    // The result keeps the arithmetic of its source.
     if of(one, other).total_cmp(&one).is_eq() { a } else { b }
 }
 

@@ -1,4 +1,4 @@
-//! One step's records of all ranks as those of one model.
+//! Merges one step's records of all ranks into those of one model.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,16 +10,16 @@ use super::layout::{Part, RankLayout};
 use super::statistics::Together;
 use trainmon_run_files::UNKNOWN_ELEMENTS;
 
-/// What could not be put together, by kind and reason: how many rows.
+/// The number of rows that could not be merged, by kind and reason.
 pub(super) type LeftOut = BTreeMap<(Kind, Reason), u64>;
 
-/// Why a row has no place in a merged run.
+/// Why a row does not exist in a merged run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
-    /// It never has one.
+    /// Each rank has its own.
     OfEachRank,
     NotOfParts,
-    /// It would have one, if the run had told more.
+    /// The layout lacks the parameter.
     NoParameter,
     UnknownPart,
     MoreThanWhole,
@@ -29,16 +29,16 @@ impl Reason {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::OfEachRank => "of each rank's own data",
-            Self::NotOfParts => "not to be had of parts",
-            Self::NoParameter => "of no parameter that layout.json names",
-            Self::UnknownPart => "of a part that layout.json does not know",
+            Self::NotOfParts => "not computable from parts",
+            Self::NoParameter => "of a parameter that `layout.json` does not list",
+            Self::UnknownPart => "of a part that `layout.json` does not list",
             Self::MoreThanWhole => {
-                "its parts have more elements than the parameter; layout.json takes copies for parts, or ranks have other parameters of one name"
+                "its parts have more elements than the parameter: `layout.json` lists copies as parts, or ranks use one name for several parameters"
             }
         }
     }
 
-    /// Whether something of the whole model is missing for it.
+    /// Whether data of the whole model are missing because of it.
     pub(super) fn is_loss(self) -> bool {
         match self {
             Self::NoParameter | Self::UnknownPart | Self::MoreThanWhole => true,
@@ -47,37 +47,38 @@ impl Reason {
     }
 }
 
-/// A row of the whole model.
+/// The key of a row of the whole model.
 type Key = (Kind, TensorId, MicroStep);
 
-/// Puts steps together, and remembers names. Of a step it holds what it has made of the ranks so far, not their rows.
+/// Merges steps and keeps names. For each step, it holds the merged rows so far, not those of the ranks.
 #[derive(Default)]
 pub(super) struct Merger {
-    /// Parameters that one rank alone has.
+    /// Parameters that only one rank has.
     held_by_one: HashSet<Box<str>>,
-    /// Whether gradients are missing that have no row.
+    /// Whether gradients without a row are missing.
     lacks_gradients: bool,
     pub(super) names: Vec<TensorInfo>,
     ids: HashMap<String, TensorId>,
     pub(super) left_out: LeftOut,
-    /// Rows that lack a part, with the first of them.
+    /// The number of rows that lack a part.
     pub(super) incomplete: u64,
     pub(super) first_incomplete: Option<String>,
-    /// The first row whose parts are more than the whole.
+    /// The first row whose parts have more elements than the whole.
     pub(super) first_surplus: Option<String>,
-    /// The step's rows, in the order in which they came.
+    /// The step's rows in the order of their arrival.
     rows: Vec<(Key, Row)>,
     places: HashMap<Key, usize>,
     facts: Facts,
 }
 
 impl Merger {
-    /// Knows of parameters that one rank alone has, and whether ranks have gradients that no row is of.
+    /// Creates a merger. `held_by_one`: parameters that only one rank has. `lacks_gradients`: ranks have gradients without
+    /// rows.
     pub(super) fn knowing(held_by_one: HashSet<Box<str>>, lacks_gradients: bool) -> Self {
         Self { held_by_one, lacks_gradients, ..Self::default() }
     }
 
-    /// The records of one rank's step; lower ranks first. `names` are those of its records.
+    /// Adds the records of one rank's step, lower ranks first. `names` are those of its records.
     pub(super) fn add(&mut self, layout: &RankLayout, names: &[TensorInfo], batch: &StepBatch) {
         self.facts.add(batch);
         self.facts.lacks_gradients |= self.lacks_gradients;
@@ -109,7 +110,7 @@ impl Merger {
         Ok(())
     }
 
-    /// Every rank that has the step was added: its records.
+    /// Completes the step after all its ranks: writes its records.
     pub(super) fn finish(&mut self, into: &mut StepBatch) {
         into.reset();
         let mut facts = self.facts.take();
@@ -166,20 +167,20 @@ enum Unwritten {
     OfOtherSize { found: u64, whole: u64 },
 }
 
-/// What the ranks' rows of one tensor have come to.
+/// The merged rows of a tensor so far.
 struct Row {
     shape: Shape,
-    /// Which parts were seen: a bit for the lowest rank of each.
+    /// The parts so far: a bit for the lowest rank of each.
     seen: Vec<u64>,
     parts: u32,
-    /// Elements of the parts; `None` once one did not tell.
+    /// The number of elements; `None` after a part of unknown size.
     elements: Option<u64>,
     first: Reading,
-    /// Of tensors.
+    /// The merged statistics of a tensor.
     together: Option<Together>,
     /// Shares times elements.
     shares: f64,
-    /// Whether it is of state that has not an element for each of the parameter's.
+    /// Whether it is optimizer state with another shape than the parameter's part.
     is_of_other_shape: bool,
 }
 
@@ -202,7 +203,7 @@ impl Row {
         row
     }
 
-    /// Of copies the lowest rank's is taken: it came first.
+    /// Adds a part. Of copies, the lowest rank's counts, which comes first.
     fn add(&mut self, kind: Kind, part: Part, reading: &Reading) {
         if !self.see(part.first_rank) {
             return;
@@ -219,7 +220,7 @@ impl Row {
         }
     }
 
-    /// Whether a part is seen for the first time.
+    /// Marks a part and returns whether it is new.
     fn see(&mut self, first_rank: u32) -> bool {
         let (word, bit) = (first_rank as usize / 64, 1 << (first_rank % 64));
         if self.seen.len() <= word {
@@ -240,7 +241,7 @@ impl Row {
             });
         }
         match (self.parts, self.elements) {
-            // A number of its own, whatever its form; state of which the ranks have copies.
+            // A number of its own, whatever its shape; state of which the ranks have copies.
             (1, _) if !is_of_elements(kind) || self.is_of_other_shape => Ok(self.first),
             (_, Some(_)) if kind == Kind::MgDirection => {
                 Ok(Reading::Tensor(TensorStats::of_value(self.shares / whole as f64)))
@@ -254,16 +255,16 @@ impl Row {
     }
 }
 
-/// Whether a row has the statistics of a tensor's elements, and is no number made of them.
+/// Whether a row has the statistics of elements, not a number computed from them.
 fn is_of_elements(kind: Kind) -> bool {
     kind != Kind::MgDirection && kind.value_columns().is_empty()
 }
 
-/// A row is of optimizer state of another shape than the parameter's part.
+/// A row has optimizer state of another shape than the parameter's part.
 #[derive(Clone, Copy)]
 struct OtherShape;
 
-/// How many elements a row is of: as the row says, else as the layout does.
+/// The number of elements of a row: from the row, or else from the layout.
 fn elements_of(kind: Kind, part: Part, reading: &Reading, whole: Shape) -> Result<Option<u64>, OtherShape> {
     let stats = reading.tensor().filter(|_| is_of_elements(kind));
     let Some(stats) = stats.filter(|stats| stats.count != UNKNOWN_ELEMENTS) else { return Ok(part.elements) };
@@ -275,26 +276,26 @@ fn elements_of(kind: Kind, part: Part, reading: &Reading, whole: Shape) -> Resul
     Err(OtherShape)
 }
 
-/// A share of the elements that a row is of.
+/// A share of the elements of a row.
 fn share_of(reading: &Reading) -> f64 {
     let share = reading.tensor().map(|stats| stats.mean).or_else(|| reading.values().first().copied());
-    // A column of means may not have been asked for; the number is the same in all.
+    // The means may not have been requested; the number is the same in all columns.
     let share = share.filter(|share| !share.is_nan()).or_else(|| Some(reading.tensor()?.norm));
     share.unwrap_or(f64::NAN)
 }
 
-/// Norms of one model that ranks have exchanged are the same but for this.
+/// The largest relative difference of equal norms that ranks have exchanged.
 const SAME_NORM: f64 = 1e-6;
 
-/// Numbers of the step itself. Every rank has the same rate; each tells the loss of its own data. Ranks that have the norm of
-/// the whole model have the same; where they differ, each has that of its own part, and the norm is that of all rows.
+/// The numbers of the step itself. Every rank has the same learning rate and the loss of its own data. Ranks with the norm of
+/// the whole model have the same norm; if they differ, each has that of its own part, and the norm is that of all rows.
 #[derive(Default)]
 struct Facts {
-    /// Of the lowest rank that has the step.
+    /// The batch of the lowest rank that has the step.
     first: Option<StepBatch>,
-    /// Whether the ranks' norms differ.
+    /// Whether the norms of the ranks differ.
     are_norms_own: bool,
-    /// Whether gradients of the step could not be put together.
+    /// Whether gradients of the step could not be merged.
     lacks_gradients: bool,
     loss: f64,
     losses: u32,

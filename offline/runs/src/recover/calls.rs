@@ -1,4 +1,4 @@
-//! The calls of collective operations, one by one: CSV files have a row for all of a step's.
+//! The calls of collective operations, one by one: other CSV files have one row for all of a step.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use trainmon_core::{Kind, Record, StepBatch, TensorInfo, cell_of};
 
 use super::error::RecoverError;
 
-/// The file's name. It is made with the first call.
+/// The file name. The first call creates the file.
 const FILE: &str = "collective_calls.csv";
 const HEADER: [&str; 13] = [
     "step",
@@ -86,7 +86,7 @@ impl CallsFile {
         ])
     }
 
-    /// Everything is with the operating system.
+    /// Flushes everything to the operating system.
     pub(super) fn finish(mut self) -> Result<(), RecoverError> {
         let flushed = self.rows.take().map_or(Ok(()), |mut rows| rows.flush());
         flushed.map_err(|source| RecoverError::WriteCalls { path: self.path, source })

@@ -1,4 +1,4 @@
-//! Captures that were cut short: their documents made of the record files they left.
+//! Recovers captures that were cut short: creates their documents from the remaining record files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use trainmon_capture_files::{Made, Missing, WriteError, left_over_records, recover};
 use trainmon_report::{Advise, as_json as failure, counted};
 
-/// Why no capture can be recovered.
+/// An error of recovering captures.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureRecoverError {
-    /// The directory cannot be looked through.
+    /// The directory cannot be read.
     #[error(transparent)]
     Capture(#[from] WriteError),
     /// There is no record file.
@@ -23,45 +23,45 @@ impl Advise for CaptureRecoverError {
         match self {
             Self::Capture(error) => error.hint(),
             Self::Nothing { .. } => {
-                "a capture that ended in order has none and needs no recovery; for a journal name the directory to make: -o DIR"
+                "a capture that ended regularly has none and needs no recovery; for a journal, pass the output directory: `-o DIR`"
             }
         }
     }
 }
 
-/// What came out of record files.
+/// The result of recovering captures.
 #[derive(Debug, Serialize)]
 pub struct CaptureRecovery {
-    /// One per record file, by path.
+    /// The recovered captures, one per record file, by path.
     pub captures: Vec<RecoveredCapture>,
-    /// Those whose documents could not be made; their record files are still there.
+    /// Errors of record files without a document; these files are kept.
     #[serde(skip)]
     pub failures: Vec<CaptureRecoverError>,
 }
 
-/// What came out of one record file.
+/// The result of one record file.
 #[derive(Debug, Serialize)]
 pub struct RecoveredCapture {
-    /// The document made.
+    /// The new document.
     pub document: PathBuf,
-    /// Entries in it.
+    /// The number of entries.
     pub entries: usize,
-    /// Bytes of an entry that was being written.
+    /// The size in bytes of an incomplete entry at the end.
     pub torn: u64,
     /// What entries lack.
     pub missing: Vec<Missing>,
-    /// Whether nothing is torn or missing.
+    /// Whether nothing is incomplete or missing.
     pub whole: bool,
 }
 
-/// So many entries are named that lack something.
+/// The number of incomplete entries that are named.
 const MOST_NAMED: usize = 3;
 
-/// Makes the documents of every record file below `path` (a root, step or rank directory), where it lies; the record files
-/// go when the documents are there.
+/// Creates the documents of all record files below `path` (a root, step or rank directory) in place, and removes the record
+/// files afterwards.
 ///
 /// # Errors
-/// There is none, or the directory cannot be read.
+/// There is no record file, or the directory cannot be read.
 pub fn recover_captures(path: &Path) -> Result<CaptureRecovery, CaptureRecoverError> {
     let directories = left_over_records(path)?;
     if directories.is_empty() {
@@ -82,16 +82,16 @@ pub fn recover_captures(path: &Path) -> Result<CaptureRecovery, CaptureRecoverEr
 }
 
 impl CaptureRecovery {
-    /// Whether every document was made, and nothing was being written or stood in a queue when a process died.
+    /// Whether every document was created, and no process died with data in a queue or being written.
     pub fn is_whole(&self) -> bool {
         self.failures.is_empty() && self.captures.iter().all(|capture| capture.whole)
     }
 
-    /// For a terminal: a line per document.
+    /// The text for a terminal: a line per document.
     pub fn in_words(&self) -> String {
         let line = |capture: &RecoveredCapture| {
             let RecoveredCapture { document, entries, torn, missing, whole: _ } = capture;
-            let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more were torn") };
+            let torn = if *torn == 0 { String::new() } else { format!("; {torn} bytes of one more are incomplete") };
             let entries = counted(*entries as u64, "entry", "entries");
             format!("{}: {entries}{torn}{}\n", document.display(), in_words(missing))
         };
@@ -99,7 +99,7 @@ impl CaptureRecovery {
     }
 }
 
-/// What entries lack, and the first of them by name.
+/// What entries lack, with the first of them by name.
 fn in_words(missing: &[Missing]) -> String {
     let sum = |count: fn(&Missing) -> usize| missing.iter().map(count).sum::<usize>();
     let (tensors, numbers) = (sum(|one| one.tensors), sum(|one| one.numbers));
@@ -114,12 +114,12 @@ fn in_words(missing: &[Missing]) -> String {
     }
     let named: Vec<&str> = missing.iter().take(MOST_NAMED).map(|one| &*one.entry).collect();
     let more = missing.len() - named.len();
-    let more = if more > 0 { format!(" and {more} more (`--json` names all)") } else { String::new() };
+    let more = if more > 0 { format!(" and {more} more (`--json` lists all)") } else { String::new() };
     let were = if tensors + numbers == 1 { "was" } else { "were" };
     format!("; {} {were} not written: {}{more}", lacks.join(" and "), named.join(", "))
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn captures_as_json(result: &Result<CaptureRecovery, CaptureRecoverError>) -> Value {
     match result {
         Ok(recovery) => {

@@ -1,4 +1,4 @@
-//! Why a journal cannot be recovered.
+//! Errors of recovering a journal.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use trainmon_baseline::JournalsError;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
 
-/// Nothing is left behind: the output directory appears whole or not at all.
+/// An error of recovering a journal. No files are left then: the output directory appears complete or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// The file is no journal, or its beginning is damaged.
+    /// The file is not a journal, or its beginning is damaged.
     #[error(transparent)]
     Journal(#[from] trainmon_journal::RecoverError),
-    /// Journals cannot be found.
+    /// The journals cannot be listed.
     #[error(transparent)]
     Journals(#[from] JournalsError),
     /// The output exists.
-    #[error("`{}` exists already", path.display())]
+    #[error("`{}` already exists", path.display())]
     OutputExists { path: PathBuf },
-    /// The output directory cannot be made or put in place.
-    #[error("cannot make `{}`", path.display())]
+    /// The output directory cannot be created or moved into place.
+    #[error("cannot create `{}`", path.display())]
     MakeOutput { path: PathBuf, source: io::Error },
     /// A CSV file cannot be written.
     #[error("the rows of step {step} cannot be written")]
@@ -38,9 +38,9 @@ impl Advise for RecoverError {
         match self {
             Self::Journal(error) => error.hint(),
             Self::Journals(error) => error.hint(),
-            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
+            Self::OutputExists { .. } => "pass another directory with `--output`, or remove this one",
             Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteCalls { .. } | Self::WriteRows { .. } => {
-                "see that the disk has room and the directory above the output can be written"
+                "check the free disk space and the permissions of the directory above the output"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `trainmon recover`: the CSV files of a run out of the journal it left, the documents of a capture out of its record file.
+//! `trainmon recover`: restores the CSV files of a run from its journal, and the documents of a capture from its record file.
 //!
 //! ```text
 //! journal ─▶ trainmon-journal: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
@@ -27,15 +27,14 @@ use self::source::{Source, sources};
 use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
-/// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or
-/// would have written them, its alerts to `alerts.jsonl`, and its collective operations call by call to
-/// `collective_calls.csv`. If `path` is a directory, those of every journal in it and
-/// in the directories in it, each to a directory of its own in `out`; of several runs in the layout `run` those of the
-/// newest. `tell` hears how far it is.
+/// Writes the CSV files of every step in the journal at `path` to the new directory `out`, as the run itself would have written
+/// them, its alerts to `alerts.jsonl`, and its collective operations call by call to `collective_calls.csv`. If `path` is a
+/// directory, this includes every journal in it and in its subdirectories, each with a directory of its own in `out`; of
+/// several runs in the layout `run`, only the newest. `tell` receives the progress.
 ///
 /// # Errors
-/// There is no journal that can be read, the output exists or cannot be written. What is torn inside a journal is left
-/// out and told, not an error; and of several journals one that cannot be read at all leaves the others readable.
+/// There is no readable journal, or the output exists or cannot be written. Torn data inside a journal are omitted and
+/// reported, not an error; an unreadable journal does not affect others.
 pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Recovery, RecoverError> {
     let (path, newest) = run_directory_of(path);
     let sources = sources(&path)?;
@@ -71,8 +70,8 @@ pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Resul
     Ok(Recovery { out: out.to_path_buf(), newest, journals, unreadable })
 }
 
-/// The directory, or the first of `…-2`, `…-3` that no other journal has: names of files do not tell all that they are of
-/// one rank.
+/// The directory, or the first of `…-2`, `…-3` that no other journal has: file names do not show that several journals belong
+/// to one rank.
 fn unused(directory: &Path, taken: &mut BTreeSet<PathBuf>) -> PathBuf {
     let (mut found, mut count) = (directory.to_path_buf(), 1_u32);
     while !taken.insert(found.clone()) {
@@ -94,7 +93,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
     let mut faults: Vec<String> = recovered.faults().iter().map(ToString::to_string).collect();
     for (index, step) in recovered.steps().enumerate() {
         tell((index + 1) as f64 / found as f64);
-        // The run goes on, and its newest steps take the place of the oldest: the others are read all the same.
+        // A running training overwrites its oldest steps with new ones: all others are read nevertheless.
         let step = match step {
             Ok(step) => step,
             Err(overwritten) => {
@@ -130,7 +129,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
     })
 }
 
-/// One alert a line; no file if there is none.
+/// Writes one alert per line; no file if there is none.
 fn write_alerts(recovered: &Recovered, path: &Path) -> Result<(), RecoverError> {
     if recovered.alerts().is_empty() {
         return Ok(());

@@ -1,41 +1,41 @@
-//! What came out of journals, and what that says: to people, and as JSON.
+//! The result of recovering journals, as text and as JSON.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_report::as_json as failure;
+use trainmon_report::{as_json as failure, counted};
 
 use super::error::RecoverError;
 use trainmon_baseline::NewestRun;
 
-/// What came out of the journals of a run.
+/// The result of recovering a run's journals.
 #[derive(Debug, Serialize)]
 pub struct Recovery {
-    /// The directory made.
+    /// The new directory.
     pub out: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// One per journal that could be read, by name.
+    /// The recovered journals, by name.
     pub journals: Vec<RecoveredJournal>,
-    /// Journals of a directory that could not be read at all.
+    /// The errors of unreadable journals in a directory.
     #[serde(skip)]
     pub unreadable: Vec<RecoverError>,
 }
 
 impl Recovery {
-    /// Whether every journal was whole.
+    /// Whether every journal was complete.
     pub fn is_whole(&self) -> bool {
         self.unreadable.is_empty() && self.journals.iter().all(|journal| journal.faults.is_empty())
     }
 
-    /// For a terminal: a line per journal.
+    /// The text for a terminal: a line per journal.
     pub fn in_words(&self) -> String {
         self.journals.iter().map(account).collect()
     }
 }
 
-/// What came out of one journal.
+/// The result of one journal.
 #[derive(Debug, Serialize)]
 pub struct RecoveredJournal {
     /// The file.
@@ -46,17 +46,17 @@ pub struct RecoveredJournal {
     pub run: String,
     /// Its rank.
     pub rank: u32,
-    /// Steps written.
+    /// The number of steps written.
     pub steps: usize,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// Records written.
+    /// The number of records written.
     pub records: u64,
-    /// Alerts written.
+    /// The number of alerts written.
     pub alerts: usize,
-    /// Whether the run ended in order. If not, it was ended from outside, or is still at work.
+    /// Whether the run ended regularly. Otherwise it was killed, or is still running.
     pub ended_in_order: bool,
-    /// What was torn or is missing, one sentence each.
+    /// What is torn or missing, one sentence each.
     pub faults: Vec<String>,
 }
 
@@ -64,15 +64,15 @@ fn account(journal: &RecoveredJournal) -> String {
     let RecoveredJournal { out, rank, steps, range, records, alerts, ended_in_order, faults, .. } = journal;
     let range =
         range.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("{steps} steps, {first} to {last}"));
-    let ending = if *ended_in_order { "" } else { "; the run did not end in order, or is still at work" };
+    let ending = if *ended_in_order { "" } else { "; the run did not end regularly or is still running" };
     let torn = match faults.len() {
         0 => String::new(),
-        count => format!("; {count} thing{} torn or missing", if count == 1 { "" } else { "s" }),
+        count => format!("; {} torn or missing", counted(count as u64, "part", "parts")),
     };
     format!("{}: rank {rank}, {range}, {records} records, {alerts} alerts{ending}{torn}\n", out.display())
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(result: &Result<Recovery, RecoverError>) -> Value {
     match result {
         Ok(recovery) => {

@@ -1,4 +1,4 @@
-//! Which journals a path means, and where the files of each go.
+//! Finds the journals of a path, and the output directories of their files.
 
 use std::path::{Path, PathBuf};
 
@@ -16,27 +16,27 @@ pub(super) struct Source {
     place: Place,
 }
 
-/// Where its files go in the output.
+/// The place of its files in the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// The output itself.
+    /// The output directory itself.
     Top,
-    /// A directory of the rank's.
+    /// A directory of the rank.
     OfRank {
-        /// How many journals before it there are of the same place.
+        /// The number of earlier journals with the same place.
         before: usize,
     },
-    /// The directory its journal lay in.
+    /// The directory that contained the journal.
     Named {
         /// The directory's name.
         name: PathBuf,
-        /// How many journals before it there are of the same place.
+        /// The number of earlier journals with the same place.
         before: usize,
     },
 }
 
 impl Source {
-    /// The file's length, for telling how far things are.
+    /// The file's length, for the progress.
     pub(super) fn length(&self) -> u64 {
         self.path.metadata().map_or(0, |file| file.len())
     }
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// The journal, or those of a directory and of the directories in it, by name.
+/// The journal, or those in a directory and its subdirectories, by name.
 pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
     if !path.is_dir() {
         return Ok(vec![Source { path: path.to_path_buf(), place: Place::Top }]);
@@ -78,7 +78,7 @@ pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
     Ok(found)
 }
 
-/// `journal_rank0.tmj` and `journal_rank0.2.tmj` are of one rank.
+/// `journal_rank0.tmj` and `journal_rank0.2.tmj` belong to one rank.
 fn same_rank(one: &Path, other: &Path) -> bool {
     let rank = |path: &Path| path.file_name().and_then(|name| name.to_str()?.split('.').next().map(str::to_owned));
     rank(one) == rank(other)

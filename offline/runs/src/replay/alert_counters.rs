@@ -1,4 +1,4 @@
-//! The counters of a recorded run's alerts, as they stood after each step.
+//! The alert counters of a recorded run after each step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::time::SystemTime;
 
 use trainmon_core::{Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSignal, AlertTotals, Kind, Step};
 
-/// Alerts that wait for their steps, oldest first.
+/// Alerts of later steps, oldest first.
 pub(super) struct AlertCounters {
     waiting: VecDeque<Alert>,
-    /// What the run itself counted in the end.
+    /// The run's own final counts.
     end: Option<AlertEnd>,
     pub(super) book: Arc<AlertTotals>,
 }
 
 impl AlertCounters {
-    /// Of alerts in the order of their steps, and what the run counted in the end.
+    /// Creates the counters from alerts in the order of their steps, and the run's own final counts.
     pub(super) fn new(alerts: Vec<Alert>, end: Option<AlertEnd>) -> Self {
         Self { waiting: alerts.into(), end, book: Arc::default() }
     }
 
-    /// Counts the alerts up to a step. Gives them; one that kept no time has that of the step.
+    /// Counts the alerts up to a step and returns them; alerts without a time have that of the step.
     pub(super) fn advance(&mut self, step: Step, time: SystemTime) -> Vec<Alert> {
         let mut found = Vec::new();
         while let Some(mut alert) = self.waiting.pop_front_if(|alert| alert.step <= step) {
@@ -38,7 +38,7 @@ impl AlertCounters {
         found
     }
 
-    /// Findings of alerts that went on to the end, and of those that were not said.
+    /// Adds findings of alerts that were active to the end, and of unreported ones.
     fn top_up(&self, end: &AlertEnd) {
         for (&rule, &findings) in &end.findings {
             let counted = self.book.snapshot().findings_of(rule);
@@ -47,7 +47,7 @@ impl AlertCounters {
     }
 
     fn count(&self, alert: &Alert) {
-        // The first finding was counted when the alert began; the one that ends it is none.
+        // The first finding was counted when the alert began; its end is not a finding.
         let findings = match alert.phase {
             AlertPhase::Begins => alert.findings,
             AlertPhase::Ends => alert.findings.saturating_sub(1),

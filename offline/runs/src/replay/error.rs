@@ -1,4 +1,4 @@
-//! Why a run cannot be replayed.
+//! Errors of replaying a run.
 
 use std::{fmt, io};
 
@@ -7,40 +7,40 @@ use trainmon_report::{Advise, OutputError};
 
 use crate::steps::ReadRunError;
 
-/// Nothing is left behind: an output directory appears whole or not at all. What a receiver has taken it keeps.
+/// An error of a replay. An output directory appears complete or not at all; a receiver keeps what it has accepted.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReplayError {
     /// The run cannot be read.
     #[error(transparent)]
     Run(#[from] ReadRunError),
-    /// The files do not tell when a step was, the first such.
-    #[error("nothing in the run tells when step {step} was")]
+    /// The files have no time for a step; the first such step.
+    #[error("the run has no time for step {step}")]
     NoTimes { step: u64 },
-    /// A made-up time is beyond all times.
-    #[error("step {step} would lie beyond all times")]
+    /// A generated time is out of range.
+    #[error("the time of step {step} is out of range")]
     BeyondTime { step: u64 },
-    /// There is no output.
+    /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// There is no promtool to make blocks with.
+    /// promtool, which creates the blocks, cannot be started.
     #[error("cannot start `promtool`")]
     NoPromtool { source: io::Error },
-    /// promtool made no blocks; `said` are the last lines it wrote.
-    #[error("`promtool` has made no blocks: {said}")]
+    /// promtool created no blocks; `said` has its last lines.
+    #[error("`promtool` created no blocks: {said}")]
     Promtool { said: String },
     /// The exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The receiver took nothing for too long.
-    #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived{said}")]
+    /// The receiver accepted nothing for too long.
+    #[error("`{endpoint}` accepted nothing for {seconds} s; {delivered} of {read} records have arrived{said}")]
     Unreachable { endpoint: String, seconds: u64, delivered: u64, read: u64, said: ReceiverReply },
-    /// The receiver refused some.
+    /// The receiver refused records.
     #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
     Refused { endpoint: String, failed: u64, read: u64, alerts: u64, said: ReceiverReply },
 }
 
-/// The words of a receiver, behind a sentence.
+/// The message of a receiver, after a sentence.
 #[derive(Debug)]
 pub struct ReceiverReply(pub Vec<String>);
 
@@ -54,21 +54,21 @@ impl Advise for ReplayError {
     fn hint(&self) -> &str {
         match self {
             Self::Run(error) => error.hint(),
-            Self::NoTimes { .. } => "give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5",
-            Self::BeyondTime { .. } => "choose another --start or --step-seconds",
+            Self::NoTimes { .. } => "pass `--start 2026-11-20T16:05:09Z --step-seconds 1.5`",
+            Self::BeyondTime { .. } => "choose another `--start` or `--step-seconds`",
             Self::Output(error) => error.hint(),
             Self::NoPromtool { .. } => {
-                "install Prometheus (Debian: prometheus), which brings it, or leave --blocks away and make the blocks elsewhere"
+                "install Prometheus (Debian: `prometheus`), which contains it, or omit `--blocks` and create the blocks elsewhere"
             }
-            Self::Promtool { .. } => "leave --blocks away and look at the line of the text that promtool names",
+            Self::Promtool { .. } => "omit `--blocks` and check the line of the text that promtool reports",
             Self::Export(error) => error.hint(),
             Self::Unreachable { .. } => {
-                "is the receiver running, and does it speak this protocol? See --endpoint, --protocol"
+                "check that the receiver is running and supports this protocol (`--endpoint`, `--protocol`)"
             }
             Self::Refused { failed: 0, .. } => {
-                "alerts are log records, which this receiver may not take: see --no-alerts"
+                "if the receiver does not accept log records, which carry alerts, pass `--no-alerts`"
             }
-            Self::Refused { .. } => "old timestamps are refused by many receivers",
+            Self::Refused { .. } => "many receivers refuse old timestamps",
         }
     }
 }

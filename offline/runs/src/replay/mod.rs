@@ -1,4 +1,4 @@
-//! `trainmon replay`: a recorded run into Prometheus or OpenTelemetry, with the steps' own times.
+//! `trainmon replay`: sends a recorded run to Prometheus or OpenTelemetry, with the steps' own times.
 //!
 //! ```text
 //! crate::steps: batches ─▶ prometheus: `OpenMetrics` text ─▶ promtool: blocks

@@ -1,4 +1,4 @@
-//! Into OpenTelemetry, through the exporter that a training has.
+//! Replays to OpenTelemetry, with the exporter of a training.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,42 +18,42 @@ use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
 use crate::steps::{ColumnNames, RankChoice, RecordedRank, RecordedRun};
 
-/// A receiver that takes nothing for so long is not there.
+/// The time after which a receiver that accepts nothing counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often is looked whether the receiver has taken what waits.
+/// The interval at which the queue is checked.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Attributes of what no longer runs: the machine and the process are not this one.
+/// Resource attributes of the recorded run, whose machine and process are not this one.
 const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
-/// How to replay over OTLP.
+/// The options of a replay over OTLP.
 #[derive(Clone, Copy)]
 pub struct OtlpOptions<'a> {
     /// The ranks.
     pub ranks: RankChoice,
-    /// Columns of another tool's log.
+    /// The columns of another tool's log.
     pub columns: &'a ColumnNames,
-    /// Times for a run that kept none.
+    /// Times for a run without any.
     pub times: Option<MadeUpTimes>,
-    /// Every measured statistic of every tensor, by name.
+    /// Whether to send every statistic of every tensor, by name.
     pub per_parameter: bool,
-    /// The receiver's address; absent: as the environment says, else this machine.
+    /// The receiver's address; by default, from the environment, else this machine.
     pub endpoint: Option<&'a str>,
-    /// How requests travel; absent: as the environment says.
+    /// The transport of requests; by default, from the environment.
     pub protocol: Option<OtlpProtocol>,
-    /// Whether alerts are sent as log records.
+    /// Whether to send alerts as log records.
     pub logs: bool,
-    /// How long the receiver may take nothing; absent: 30 s.
+    /// The time in which the receiver may accept nothing; by default, 30 s.
     pub patience: Option<Duration>,
-    /// Looks an environment variable up.
+    /// Reads an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Sends the run in `path` to a receiver, step after step, rank after rank. Steps that the receiver has not taken yet are
-/// waited for: nothing is dropped.
+/// Sends the run in `path` to a receiver, step by step, rank by rank. It waits until the receiver has accepted earlier steps:
+/// nothing is dropped.
 ///
 /// # Errors
-/// There is no run, a file of it is damaged, nothing tells when its steps were, the address cannot be used, or the receiver
-/// takes nothing or refuses something.
+/// There is no run, a file of it is damaged, its steps have no times, the address is unusable, or the receiver accepts nothing
+/// or refuses something.
 pub fn to_otlp(path: &Path, options: OtlpOptions<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Replayed, ReplayError> {
     let run = RecordedRun::open_any(path, options.ranks, options.columns)?;
     let (total, mut done) = (run.bytes(), 0);
@@ -86,7 +86,7 @@ pub fn to_otlp(path: &Path, options: OtlpOptions<'_>, tell: &mut dyn FnMut(Progr
     })
 }
 
-/// One rank on its way.
+/// A rank that is being sent.
 struct Sending {
     exporter: OtlpExporter,
     deliveries: Arc<Deliveries>,
@@ -161,7 +161,7 @@ impl Sending {
         Ok(replayed)
     }
 
-    /// Waits until it is so; false if the receiver has taken nothing for too long.
+    /// Waits for a condition; `false` if the receiver has accepted nothing for too long.
     fn wait_until(&self, is_so: impl Fn(&OtlpExporter) -> bool) -> bool {
         let (mut since, mut waiting) = (Instant::now(), self.exporter.waiting_bytes());
         while !is_so(&self.exporter) {
@@ -204,7 +204,8 @@ impl Sending {
     }
 }
 
-/// The same for every replay of a rank, so that a second one makes no second series; what the user says goes before.
+/// The same attributes for every replay of a rank, so that a second one makes no second series; the user's own attributes
+/// override them.
 fn resource_attributes(rank: &RecordedRank, users: Option<String>) -> String {
     let run = rank.run();
     let encoded = |text: &str| -> String {
@@ -224,7 +225,7 @@ fn resource_attributes(rank: &RecordedRank, users: Option<String>) -> String {
     }
 }
 
-/// What became of what was given to the exporter.
+/// The outcome of delivered data.
 #[derive(Debug, Default)]
 struct Deliveries {
     exported: AtomicU64,
@@ -234,7 +235,7 @@ struct Deliveries {
 }
 
 impl Deliveries {
-    /// What was said of them, each once.
+    /// The receiver's messages, once each.
     fn words(&self) -> Vec<String> {
         std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
     }

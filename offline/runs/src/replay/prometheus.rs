@@ -1,4 +1,4 @@
-//! Into Prometheus: `OpenMetrics` text, and blocks made of it.
+//! Replays to Prometheus: writes `OpenMetrics` text and creates blocks from it.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
 use crate::steps::{ColumnNames, RankChoice, RecordedRank, RecordedRun};
 
-/// The text in the output directory.
+/// The text file in the output directory.
 const TEXT: &str = "openmetrics.txt";
-/// The blocks in the output directory.
+/// The directory of blocks in the output directory.
 const BLOCKS: &str = "blocks";
 const PROMTOOL: &str = "promtool";
 
-/// How to replay into Prometheus.
+/// The options of a replay to Prometheus.
 #[derive(Clone, Copy, Debug)]
 pub struct PrometheusOptions<'a> {
     /// The ranks.
     pub ranks: RankChoice,
-    /// Columns of another tool's log.
+    /// The columns of another tool's log.
     pub columns: &'a ColumnNames,
-    /// Times for a run that kept none.
+    /// Times for a run without any.
     pub times: Option<MadeUpTimes>,
-    /// Every measured statistic of every tensor, by name.
+    /// Whether to write every statistic of every tensor, by name.
     pub per_parameter: bool,
-    /// Whether promtool makes blocks.
+    /// Whether promtool creates blocks.
     pub blocks: bool,
-    /// The directory to make; absent: `<run>-prometheus`.
+    /// The new directory; by default, `<run>-prometheus`.
     pub output: Option<&'a Path>,
 }
 
-/// Writes the run in `path` as `OpenMetrics` text to a new directory, and has promtool make blocks of it.
+/// Writes the run in `path` as `OpenMetrics` text to a new directory, and runs promtool to create blocks from it.
 ///
 /// # Errors
-/// There is no run, a file of it is damaged, nothing tells when its steps were, the output exists or cannot be written,
-/// or promtool fails.
+/// There is no run, a file of it is damaged, its steps have no times, the output exists or cannot be written, or promtool
+/// fails.
 pub fn to_prometheus(
     path: &Path,
     options: PrometheusOptions<'_>,
@@ -66,7 +66,7 @@ pub fn to_prometheus(
     collected.close().map_err(failed)?;
     if written.moved > 0 {
         let moved = written.moved;
-        warnings.push(format!("{moved} steps were not later than the step before: each is written 1 ms behind it"));
+        warnings.push(format!("{moved} steps have no later time than the step before: each is written 1 ms after it"));
     }
     if options.blocks {
         make_blocks(&text, &fresh.path().join(BLOCKS))?;
@@ -139,7 +139,7 @@ fn write_text(writer: OpenMetricsWriter, path: &Path) -> io::Result<Written> {
     Ok(written)
 }
 
-/// Has promtool make blocks. It reads the text once per two hours of the run.
+/// Runs promtool to create blocks. It reads the text once per two hours of the run.
 fn make_blocks(text: &Path, blocks: &Path) -> Result<(), ReplayError> {
     let made =
         Command::new(PROMTOOL).args(["tsdb", "create-blocks-from", "openmetrics"]).arg(text).arg(blocks).output();

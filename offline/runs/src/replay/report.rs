@@ -1,4 +1,4 @@
-//! What a replay says: to people, and as JSON.
+//! The result of a replay, as text and as JSON.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use super::error::ReplayError;
 use crate::steps::{Log, log_in_json};
 use trainmon_baseline::NewestRun;
 
-/// What was replayed.
+/// The result of a replay.
 #[derive(Debug, Serialize)]
 pub struct Replayed {
     /// The run's name.
     pub run: String,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// What was read, where it is the log of another tool.
+    /// Another tool's log, if one was read.
     #[serde(serialize_with = "log_in_json")]
     pub log: Option<Arc<Log>>,
-    /// By rank.
+    /// The ranks.
     pub ranks: Vec<ReplayedRank>,
-    /// Where it went: an address, or the `OpenMetrics` file.
+    /// The destination: an address, or the `OpenMetrics` file.
     pub to: String,
-    /// Samples written to a file.
+    /// The number of samples in a file.
     pub samples: Option<u64>,
-    /// The directory of Prometheus' blocks, if they were made.
+    /// The directory of Prometheus' blocks, if any.
     pub blocks: Option<PathBuf>,
-    /// The first and the last step's time, RFC 3339.
+    /// The times of the first and the last step, RFC 3339.
     pub times: Option<(String, String)>,
-    /// What is not as it should be, one sentence each.
+    /// Warnings about the files, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// What was replayed of one rank.
+/// The replayed data of one rank.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayedRank {
     /// The rank.
     pub rank: u32,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// The first and the last of them.
+    /// The first and the last step.
     pub range: Option<(u64, u64)>,
-    /// Records of tensors in them.
+    /// The number of records of tensors.
     pub records: u64,
-    /// Alerts, begun or ended.
+    /// The number of alerts that began or ended.
     pub alerts: u64,
 }
 
 impl Replayed {
-    /// For a terminal.
+    /// The text for a terminal.
     pub fn in_words(&self) -> String {
         let Self { ranks, to, samples, blocks, times, .. } = self;
         let of_rank = |rank: &ReplayedRank| {
@@ -70,7 +70,7 @@ impl Replayed {
             |samples| format!("{to}: {samples} samples{between}\n"),
         );
         let next = match (blocks, samples) {
-            (Some(blocks), _) => format!("{}: move what is in it into Prometheus' data directory\n", blocks.display()),
+            (Some(blocks), _) => format!("{}: move its content into Prometheus's data directory\n", blocks.display()),
             (None, Some(_)) => format!("next: promtool tsdb create-blocks-from openmetrics {to} blocks\n"),
             (None, None) => String::new(),
         };
@@ -78,7 +78,7 @@ impl Replayed {
     }
 }
 
-/// For programs, a failure too.
+/// The result, or the error, as JSON.
 pub fn as_json(replayed: &Result<Replayed, ReplayError>) -> Value {
     let failed = json!({
         "run": null, "newest": null, "log": null, "ranks": [], "to": null, "samples": null, "blocks": null, "times": null,

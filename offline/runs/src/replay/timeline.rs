@@ -1,4 +1,4 @@
-//! When a recorded step was.
+//! The times of recorded steps.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,22 +8,22 @@ use trainmon_core::StepBatch;
 use super::error::ReplayError;
 use crate::steps::StepReader;
 
-/// Times for a run that kept none, as msprobe's files: its first step and the time from one step to the next.
+/// Times for a run without any, such as msprobe's files: the first step and the interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MadeUpTimes {
-    /// When the first step ended.
+    /// The end of the first step.
     pub start: Timestamp,
-    /// From a step to the next.
+    /// The interval between steps, in seconds.
     pub step_seconds: f64,
 }
 
-/// Gives steps their times.
+/// Assigns times to steps.
 pub(super) struct Timeline {
     made_up: Option<MadeUpTimes>,
     first: Option<u64>,
-    /// The first and the newest step with a time of its own.
+    /// The first and the newest step with a recorded time.
     known: Option<[(u64, SystemTime); 2]>,
-    /// The first step whose time was reckoned, and how many there are.
+    /// The first step with a computed time, and their number.
     reckoned: Option<(u64, u64)>,
 }
 
@@ -32,11 +32,11 @@ impl Timeline {
         Self { made_up, first: None, known: None, reckoned: None }
     }
 
-    /// Sets the time of a step that was just read, where it is to be made up. A step without a time behind others that have one,
-    /// such as the last of a training that was killed, gets one by the pace of those.
+    /// Sets the time of a step that was just read, if it has none. A step after others with times, such as the last one of a
+    /// killed training, has a time by their pace.
     ///
     /// # Errors
-    /// Nobody kept it, and none is given; or it lies beyond what can be told.
+    /// No time is recorded or given, or it is out of range.
     pub(super) fn set(&mut self, reader: &StepReader, batch: &mut StepBatch) -> Result<(), ReplayError> {
         let Some(MadeUpTimes { start, step_seconds }) = self.made_up else {
             return self.reckon(reader.has_time(), batch);
@@ -68,13 +68,13 @@ impl Timeline {
         Ok(())
     }
 
-    /// What is to be said of steps whose time was reckoned.
+    /// The warning about steps with computed times.
     pub(super) fn warning(&self, rank: u32) -> Option<String> {
         let (first, count) = self.reckoned?;
         let without = match count {
             1 => format!("step {first} has no time of its own: it is"),
-            _ => format!("{count} steps, the first of them {first}, have no times of their own: they are"),
+            _ => format!("{count} steps (the first is {first}) have no times of their own: they are"),
         };
-        Some(format!("rank {rank}: {without} reckoned from the pace of the steps before"))
+        Some(format!("rank {rank}: {without} estimated from the pace of the steps before"))
     }
 }

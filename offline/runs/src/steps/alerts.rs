@@ -1,4 +1,4 @@
-//! What the alerts of a run found, as they left it.
+//! The recorded alerts of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,28 +17,28 @@ use super::error::ReadRunError;
 use crate::anomaly::findings_file;
 use trainmon_baseline::ReadRunError as RanksError;
 
-/// What is known of a rank's alerts.
+/// The alerts of a rank.
 #[derive(Debug, Default)]
 pub struct RankAlerts {
     /// The alerts, oldest first.
     pub alerts: Vec<Alert>,
-    /// What of them cannot be read.
+    /// Warnings about alerts that cannot be read.
     pub unread: Vec<String>,
-    /// Whether the run wrote its alerts down: where it did not, none is no word that there was none.
+    /// Whether the run recorded alerts: if not, an empty list proves nothing.
     pub are_recorded: bool,
-    /// What the run counted in the end, where it ended in order.
+    /// The run's own final counts, if it ended regularly.
     pub end: Option<AlertEnd>,
-    /// Whether the last line of its file says that it ended in order; `None` without that file.
+    /// Whether the last line of the file records a regular end; `None` without that file.
     pub has_ended: Option<bool>,
 }
 
-/// The alerts of a journal, and what of them cannot be read.
+/// Reads the alerts of a journal, with warnings about unreadable ones.
 pub(super) fn of_journal(path: &Path, rank: u32) -> Result<RankAlerts, ReadRunError> {
     let recovered = Recovered::open(path).map_err(RanksError::from)?;
     Ok(parse_lines(path, rank, recovered.alerts().iter().map(String::as_str)))
 }
 
-/// The alerts beside a rank's CSV files.
+/// Reads the alerts next to a rank's CSV files.
 pub(super) fn of_directory(
     directory: &Path,
     rank: u32,
@@ -55,7 +55,7 @@ pub(super) fn of_directory(
         let has_ended = Some(last.is_some_and(|end| end.is_ok_and(|end| end.ended)));
         return Ok(RankAlerts { has_ended, ..parse_lines(&file, rank, lines.lines()) });
     }
-    // A journal knows when an alert began and ended; findings only tell each step. It holds the last steps alone.
+    // A journal records when an alert began and ended; findings have single steps. It only holds the last steps.
     let mut known = RankAlerts::default();
     for journal in journals_in(directory).unwrap_or_default() {
         match of_journal(&journal, rank) {
@@ -64,7 +64,7 @@ pub(super) fn of_directory(
                 known.unread.extend(found.unread);
                 known.are_recorded = true;
             }
-            Err(error) => known.unread.push(format!("`{}`: its alerts cannot be read: {error}", journal.display())),
+            Err(error) => known.unread.push(format!("cannot read the alerts of `{}`: {error}", journal.display())),
         }
     }
     known.alerts.sort_by_key(|alert| alert.step);
@@ -77,8 +77,8 @@ pub(super) fn of_directory(
             let earlier = findings.into_values().filter(|finding| finding.step < first_of_journals).collect();
             known.alerts.splice(0..0, episodes(earlier, is_next));
         }
-        // A run that is at work is about to write its end.
-        Err(error) => known.unread.push(format!("`{}` is no object of findings: {error}", file.display())),
+        // A running training has not written its end yet.
+        Err(error) => known.unread.push(format!("`{}` is not a JSON object of findings: {error}", file.display())),
     }
     Ok(known)
 }
@@ -91,7 +91,7 @@ fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>)
             Ok(alert) if alert.rank.0 == rank => known.alerts.push(alert),
             Ok(_) => {}
             Err(_) => match serde_json::from_str::<AlertEnd>(line) {
-                // A run that was resumed in its directory has one for each time.
+                // A run that was resumed in its directory has one per start.
                 Ok(end) => {
                     let sums = &mut known.end.get_or_insert_default().findings;
                     end.findings.into_iter().for_each(|(rule, count)| *sums.entry(rule).or_default() += count);
@@ -102,12 +102,12 @@ fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>)
     }
     known.alerts.sort_by_key(|alert| alert.step);
     if unreadable > 0 {
-        known.unread.push(format!("`{}`: {unreadable} alerts that this version cannot read: left out", path.display()));
+        known.unread.push(format!("`{}`: skipped {unreadable} alerts that this version cannot read", path.display()));
     }
     known
 }
 
-/// A finding as `anomaly.json` has it.
+/// A finding in `anomaly.json`.
 #[derive(Clone, Debug, Deserialize)]
 struct Finding {
     rank: u32,
@@ -120,7 +120,7 @@ struct Finding {
     message: String,
 }
 
-/// What a finding's sentence says.
+/// The parts of a finding's message.
 #[derive(Clone, Debug, PartialEq)]
 struct FindingParts {
     rule: AlertRule,
@@ -129,10 +129,10 @@ struct FindingParts {
     before: Option<f64>,
 }
 
-/// Tag, rule and statistic of a finding.
+/// The tag, rule and statistic of a finding.
 type SeriesKey = (String, &'static str, Option<&'static str>);
 
-/// Findings of one rule on one series in steps that follow each other are one alert.
+/// Joins findings of one rule on one series in consecutive steps into one alert.
 fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<Alert> {
     let mut by_series: BTreeMap<SeriesKey, Vec<(Finding, FindingParts)>> = BTreeMap::new();
     for finding in findings {

@@ -1,4 +1,4 @@
-//! A rank's CSV files as batches.
+//! Reads a rank's CSV files as batches.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,14 +18,14 @@ pub(super) struct CsvReader {
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
-    /// Whether the step read last has a time of its own.
+    /// Whether the last step has its own time.
     pub(super) has_time: bool,
 }
 
 impl CsvReader {
     pub(super) fn open(run: &RunDirectory, how: FileUse, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
         for stranger in &run.other_files {
-            warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+            warnings.push(format!("skipped `{}`: not a table of a monitor", stranger.display()));
         }
         let selection =
             Selection { tables: &|prefix| prefix != STACKS, empty_rows: true, steps: &StepColumn::ALL, file_use: how };
@@ -41,7 +41,7 @@ impl CsvReader {
         })?;
         warnings.append(&mut of_steps);
         if run.left_out.gradients && !ops.iter().any(|(kind, _)| *kind == Kind::GradUnreduced) {
-            // Each of its rows was left out.
+            // All of its rows were omitted.
             let twin = ops.iter().find(|(kind, _)| *kind == Kind::GradReduced).map(|(_, ops)| ops.clone());
             measured.set(Kind::GradUnreduced, measured.of(Kind::GradReduced));
             ops.extend(twin.map(|twin| (Kind::GradUnreduced, twin)));
@@ -55,7 +55,7 @@ impl CsvReader {
         self.files.peek(&mut |warning| warn_once(warnings, warning))
     }
 
-    /// Reads the next step. `false` at the end.
+    /// Reads the next step. Returns `false` at the end.
     pub(super) fn next(
         &mut self,
         names: &mut Names,
@@ -85,7 +85,7 @@ impl CsvReader {
         batch.grad_norm = GradNorm::OfRecords;
         self.has_time = self.files.numbers(step, batch)?;
         if !self.has_time {
-            // As good as is known: the files were written up to then.
+            // The best estimate: the time at which the files were written.
             batch.time = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(written).unwrap_or_default();
             if self.times == StepTimes::Known {
                 self.times = StepTimes::OfFiles;
@@ -94,7 +94,7 @@ impl CsvReader {
         Ok(true)
     }
 
-    /// Whether the run kept a table of what it did and cost, step by step.
+    /// Whether the run has `steps.csv`.
     pub(super) fn has_facts(&self) -> bool {
         self.files.has_steps()
     }

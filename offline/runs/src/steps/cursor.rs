@@ -1,4 +1,4 @@
-//! Rows of a run's tables as records.
+//! Converts the rows of a run's tables to records.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use trainmon_core::{Kind, MicroStep, Record, Statistic, TensorId, TensorInfo};
 use trainmon_run_files::{NumberColumns, ReadRow, RowLayout, RunError, Table, is_optimizer};
 
-/// The names of all tensors, by their ids.
+/// The names of all tensors, by ID.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(super) all: Vec<TensorInfo>,
@@ -27,14 +27,14 @@ impl Names {
     }
 }
 
-/// What is kept of a table.
+/// The layout of a table.
 pub(super) struct Kept {
-    /// Rows count micro-batches from this number on.
+    /// The number of the first micro-batch in its rows.
     first_micro_step: u32,
-    /// When the table was last written, in Unix seconds.
+    /// The time of the last write, in Unix seconds.
     pub(super) written: f64,
     pub(super) columns: NumberColumns,
-    /// The statistics it has columns for: other ones after they were changed while the training ran.
+    /// The statistics of its columns, which may have changed during the training.
     pub(super) ops: Arc<[Statistic]>,
 }
 
@@ -46,16 +46,16 @@ impl Kept {
     }
 }
 
-/// The record that a row was made of; none of a kind that trainmon does not know.
+/// The record of a row; `None` for an unknown kind.
 pub(super) fn take(row: &mut ReadRow<'_, Kept>, names: &mut Names) -> Result<Option<Record>, RunError> {
     let ReadRow { of, kept: Kept { first_micro_step, columns, .. }, .. } = row;
     let (kind, name) = match Kind::from_name(of.kind) {
         Some(kind) => (kind, Cow::Borrowed(of.name)),
-        // The state of an optimizer that nobody knows by name.
+        // The state of an unknown optimizer.
         None if is_optimizer(row.prefix) => (Kind::OptimizerState, Cow::Owned(format!("{}.{}", of.name, of.kind))),
         None => {
-            let what = format!("`{}`: rows of `{}`, which is no kind of tensor", row.path.display(), of.kind);
-            (row.warn)(format!("{what}: left out"));
+            let what = format!("`{}`: rows of `{}`, which is not a kind of tensor", row.path.display(), of.kind);
+            (row.warn)(format!("{what}: skipped"));
             return Ok(None);
         }
     };

@@ -1,4 +1,4 @@
-//! Why a recorded run cannot be read.
+//! Errors of reading a recorded run.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use trainmon_report::Advise;
 use trainmon_baseline::ReadRunError as RanksError;
 use trainmon_run_files::RunError;
 
-/// What is wrong with a run, or with what was asked of it.
+/// An error of a run or of the options.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ReadRunError {
@@ -19,19 +19,19 @@ pub enum ReadRunError {
     /// A file of the run is damaged.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The run has no such rank.
+    /// The run does not have the requested rank.
     #[error("`{}` has no rank {rank}: found {found}", path.display())]
     NoSuchRank { path: PathBuf, rank: u32, found: String },
     /// The log of another tool cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// There is neither a run nor a log.
-    #[error("`{}` holds neither a monitored run nor a log that trainmon reads", path.display())]
+    /// The path is neither a run nor a log.
+    #[error("`{}` contains neither a monitored run nor a log that trainmon reads", path.display())]
     Nothing { path: PathBuf, source: RanksError },
-    /// Columns are named, but a run of a monitor says itself what its columns are.
-    #[error("columns are named, but `{}` is a monitored run, whose columns are known", path.display())]
+    /// Columns were named for a monitored run, whose columns are known.
+    #[error("`{}` is a monitored run: its columns are known and cannot be named", path.display())]
     ColumnsOfRun { path: PathBuf },
-    /// What the alerts wrote cannot be read.
+    /// The alert files cannot be read.
     #[error("cannot read `{}`", path.display())]
     Alerts { path: PathBuf, source: io::Error },
 }
@@ -41,11 +41,11 @@ impl Advise for ReadRunError {
         match self {
             Self::Ranks(error) => error.hint(),
             Self::Run(error) => error.hint(),
-            Self::NoSuchRank { .. } => "name one of these with --rank",
+            Self::NoSuchRank { .. } => "pass one of these with `--rank`",
             Self::Log(error) => error.hint(),
             Self::Nothing { .. } => FORMATS,
-            Self::ColumnsOfRun { .. } => "leave --step, --loss, --grad-norm and --lr out",
-            Self::Alerts { .. } => "make it readable, or take it out of the directory",
+            Self::ColumnsOfRun { .. } => "omit `--step`, `--loss`, `--grad-norm` and `--lr`",
+            Self::Alerts { .. } => "check its permissions, or remove it from the directory",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The log of another tool as batches: loss, learning rate and gradient norm are the step's, what else it has are numbers that a script
-//! tells.
+//! Reads another tool's log as batches: loss, learning rate and gradient norm are the step's own, other columns are numbers of
+//! a script.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +17,7 @@ use trainmon_logs::Log;
 use super::alerts::RankAlerts;
 use super::times::StepTimes;
 
-/// Reads a log that lies in memory.
+/// Reads a log in memory.
 pub(super) struct LogReader {
     log: Arc<Log>,
     next: usize,
@@ -25,9 +25,9 @@ pub(super) struct LogReader {
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
-    /// Whether the step read last has a time of its own.
+    /// Whether the last step has its own time.
     pub(super) has_time: bool,
-    /// When the log was written last: as good as is known for a step without a time.
+    /// The time at which the log was last written: the best estimate for a step without a time.
     written: SystemTime,
 }
 
@@ -85,7 +85,7 @@ impl LogReader {
     }
 }
 
-/// What was read, for programs: how a field is serialised.
+/// Serializes a log for JSON reports.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -100,7 +100,7 @@ pub fn log_in_json<S: Serializer>(log: &Option<Arc<Log>>, to: S) -> Result<S::Ok
     log.serialize(to)
 }
 
-/// What the default rules find in a log: nobody looked while it was written.
+/// The findings of the default rules in a log, which has no alerts of its own.
 pub(super) fn alerts_of_log(log: &Arc<Log>) -> RankAlerts {
     let mut reader = LogReader::new(Arc::clone(log));
     let config = Config { alert: Alerting::default(), ..reader.config.clone() };

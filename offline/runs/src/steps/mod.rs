@@ -1,12 +1,12 @@
-//! A recorded run, step by step, as its exporters were given it: the batch that the training made, read back from the CSV
-//! files (ours or msprobe's), from the journal, or out of the log of another tool.
+//! Reads a recorded run step by step, as its exporters received it: the training's batches from the CSV files (ours or
+//! msprobe's), the journal, or another tool's log.
 //!
 //! ```text
 //! path ─▶ RecordedRun: its ranks ─▶ StepReader: one batch after the other, oldest first
-//!                                ─▶ alerts: what the alerts found, from alerts.jsonl, the journal or anomaly.json
+//!                                ─▶ alerts: recorded alerts, from alerts.jsonl, the journal or anomaly.json
 //! ```
 //!
-//! Memory holds one step and the names, whatever the run's length. A run that is still at work is read as far as it got.
+//! Memory holds one step and the names, whatever the run's length. A run that is still active is read up to its current end.
 
 mod alerts;
 mod csv;

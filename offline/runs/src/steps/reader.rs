@@ -1,4 +1,4 @@
-//! A rank's steps, wherever they are kept.
+//! Reads a rank's steps from any source.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::times::StepTimes;
 use trainmon_baseline::ReadRunError as RanksError;
 use trainmon_run_files::{FileUse, RunDirectory};
 
-/// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
+/// Reads a rank's steps, oldest first. Of a step that was trained twice, the first is read.
 pub struct StepReader {
     source: Source,
     names: Names,
@@ -60,10 +60,10 @@ impl StepReader {
         Self { source, names: Names::default(), warnings }
     }
 
-    /// Reads the next step into `batch`. `false` at the end.
+    /// Reads the next step into `batch`. Returns `false` at the end.
     ///
     /// # Errors
-    /// A CSV file is damaged (with file, line and column). What is torn in a journal is a warning.
+    /// A CSV file is damaged (with file, line and column). Torn data in a journal are a warning.
     pub fn next(&mut self, batch: &mut StepBatch) -> Result<bool, ReadRunError> {
         let mut names = std::mem::take(&mut self.names);
         let read = self.next_with(&mut names, batch);
@@ -83,7 +83,7 @@ impl StepReader {
         }
     }
 
-    /// As [`Self::next`], for readers that share the names of their tensors: the ids are those of [`Self::names_of`].
+    /// Reads like [`Self::next`], for readers that share the names of their tensors: the IDs are those of [`Self::names_of`].
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -95,7 +95,7 @@ impl StepReader {
         }
     }
 
-    /// The names of what [`Self::next_with`] has read: the shared ones, but a journal has its own.
+    /// The names for [`Self::next_with`]: the shared ones, or a journal's own.
     pub(crate) fn names_of<'a>(&'a self, shared: &'a Names) -> &'a [TensorInfo] {
         match &self.source {
             Source::Csv(_) => &shared.all,
@@ -104,12 +104,12 @@ impl StepReader {
         }
     }
 
-    /// The names of the tensors read so far, by their ids.
+    /// The names of the tensors read so far, by ID.
     pub fn names(&self) -> &[TensorInfo] {
         self.names_of(&self.names)
     }
 
-    /// Which statistics the readings hold.
+    /// The statistics in the readings.
     pub fn measured(&self) -> MeasuredStatistics {
         match &self.source {
             Source::Csv(reader) => reader.measured,
@@ -118,7 +118,7 @@ impl StepReader {
         }
     }
 
-    /// A config that measures what was measured: its kinds and statistics, nothing else.
+    /// A config with exactly the recorded kinds and statistics.
     pub fn config(&self) -> &Config {
         match &self.source {
             Source::Csv(reader) => &reader.config,
@@ -127,7 +127,7 @@ impl StepReader {
         }
     }
 
-    /// Whether steps tell what measuring them cost and what became of their records: msprobe's files do not.
+    /// Whether steps have their cost and the counts of their records: msprobe's files do not.
     pub fn has_account(&self) -> bool {
         match &self.source {
             Source::Csv(reader) => reader.has_facts(),
@@ -136,7 +136,7 @@ impl StepReader {
         }
     }
 
-    /// Whether the step read last has a time of its own.
+    /// Whether the last step has its own time.
     pub fn has_time(&self) -> bool {
         match &self.source {
             Source::Csv(reader) => reader.has_time,
@@ -145,7 +145,7 @@ impl StepReader {
         }
     }
 
-    /// Whether the steps read so far have times of their own.
+    /// Whether the steps read so far have their own times.
     pub fn times(&self) -> StepTimes {
         match &self.source {
             Source::Csv(reader) => reader.times,
@@ -154,7 +154,7 @@ impl StepReader {
         }
     }
 
-    /// Bytes read so far of a rank's files; of a journal or another tool's log, as many as its share of the steps.
+    /// The number of bytes read of a rank's files; for a journal or another tool's log, in proportion to the steps.
     pub fn bytes_read(&self) -> u64 {
         match &self.source {
             Source::Csv(reader) => reader.bytes_read(),
@@ -166,14 +166,14 @@ impl StepReader {
         }
     }
 
-    /// What is not as it should be in the files read so far, a sentence each.
+    /// Warnings about the files read so far, a sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
 impl JournalReader {
-    /// A step that cannot be read then is passed over: [`Self::next`] goes on to the one behind it.
+    /// The number of the next step. If reading it fails, it is skipped: [`Self::next`] continues with the following one.
     fn peek(&self) -> Option<u64> {
         let ahead = self.recovered.step_numbers().skip(self.next);
         ahead.map(|step| step.0).find(|step| self.last.is_none_or(|last| *step > last))

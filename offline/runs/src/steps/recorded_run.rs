@@ -17,10 +17,10 @@ use super::reader::StepReader;
 use trainmon_baseline::{Files, NewestRun, RankSource, ReadRunError as RanksError, ranks_in};
 use trainmon_run_files::{FileUse, file_name, is_rank_directory};
 
-/// Which of a run's ranks are read.
+/// The choice of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankChoice {
-    /// The lowest there is.
+    /// The lowest one.
     First,
     /// This one.
     Only(u32),
@@ -31,19 +31,19 @@ pub enum RankChoice {
 /// A run on disk.
 #[derive(Debug)]
 pub struct RecordedRun {
-    /// What it is called: by its `run.json`, else by its directory.
+    /// The name: from its `run.json`, else from its directory.
     pub name: String,
-    /// How many ranks it had: by its `run.json` or a journal, else as many as are there.
+    /// The number of ranks: from its `run.json` or a journal, else that of the existing ones.
     pub world_size: u32,
     /// The directory, or the journal.
     pub path: PathBuf,
-    /// Which run was taken of a directory that holds several.
+    /// The selected run, if the directory contains several.
     pub newest: Option<NewestRun>,
-    /// The ranks that are read, in order.
+    /// The chosen ranks, in order.
     pub ranks: Vec<RecordedRank>,
-    /// Every rank there is, in order.
+    /// All existing ranks, in order.
     pub all_ranks: Vec<u32>,
-    /// What was read, where it is the log of another tool.
+    /// Another tool's log, if one was read.
     pub log: Option<Arc<Log>>,
 }
 
@@ -54,7 +54,7 @@ pub struct RecordedRank {
     run: RunInfo,
 }
 
-/// What a rank is read from.
+/// The source of a rank.
 #[derive(Debug)]
 enum StepSource {
     /// Files of a monitor.
@@ -63,14 +63,14 @@ enum StepSource {
     Log(Arc<Log>),
 }
 
-/// How many ranks an error lists.
+/// The number of ranks that an error lists.
 const RANKS_SHOWN: usize = 8;
 
 impl RecordedRun {
-    /// Finds the run that a path means: of a directory of several the newest.
+    /// Finds the run of a path; the newest one in a directory of several.
     ///
     /// # Errors
-    /// There is none, a journal's beginning is damaged, or the rank asked for is not there.
+    /// There is none, a journal's beginning is damaged, or the requested rank does not exist.
     pub fn open(path: &Path, choice: RankChoice) -> Result<Self, ReadRunError> {
         let (sources, newest) = ranks_in(path)?;
         let all_ranks: Vec<u32> = sources.iter().map(|source| source.rank).collect();
@@ -98,11 +98,11 @@ impl RecordedRun {
         Ok(Self { name, world_size, path: taken, newest, ranks, all_ranks, log: None })
     }
 
-    /// As [`Self::open`], and reads the log of another tool where the path holds no run: one rank, the numbers of the whole run.
-    /// `columns` names columns of such a log.
+    /// Opens like [`Self::open`], or reads another tool's log if the path contains no run: one rank with the numbers of the
+    /// whole run. `columns` names columns of such a log.
     ///
     /// # Errors
-    /// As [`Self::open`]; there is neither a run nor a log, the log cannot be read, or columns are named of a run.
+    /// As [`Self::open`]; there is neither a run nor a log, the log cannot be read, or columns are named for a run.
     pub fn open_any(path: &Path, choice: RankChoice, columns: &ColumnNames) -> Result<Self, ReadRunError> {
         let nothing = match Self::open(path, choice) {
             Ok(run) if columns.has_any() => return Err(ReadRunError::ColumnsOfRun { path: run.path }),
@@ -132,19 +132,19 @@ impl RecordedRun {
         })
     }
 
-    /// Bytes to read.
+    /// The number of bytes to read.
     pub fn bytes(&self) -> u64 {
         self.ranks.iter().map(RecordedRank::bytes).sum()
     }
 }
 
 impl RecordedRank {
-    /// Whose it is.
+    /// The run that it belongs to.
     pub fn run(&self) -> &RunInfo {
         &self.run
     }
 
-    /// Its directory, or its journal.
+    /// The directory or the journal.
     pub fn path(&self) -> &Path {
         match &self.source {
             StepSource::Run(source) => &source.path,
@@ -152,14 +152,14 @@ impl RecordedRank {
         }
     }
 
-    /// Seconds since the newest of its files changed; `None` where no file says so.
+    /// Seconds since the newest of its files changed; `None` if no file shows it.
     pub fn silent_for(&self) -> Option<u64> {
         let newest =
             fs::read_dir(self.path()).ok()?.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max();
         newest?.elapsed().ok().map(|since| since.as_secs())
     }
 
-    /// Bytes to read.
+    /// The number of bytes to read.
     pub fn bytes(&self) -> u64 {
         match &self.source {
             StepSource::Run(source) => source.bytes(),
@@ -167,12 +167,12 @@ impl RecordedRank {
         }
     }
 
-    /// Whether it is read from a journal: of a fixed size, and in memory its file's time does not tell of writes either.
+    /// Whether it is read from a journal, whose size is fixed and whose file time does not show writes through memory.
     pub fn is_journal(&self) -> bool {
         matches!(&self.source, StepSource::Run(RankSource { files: Files::Journal, .. }))
     }
 
-    /// Begins to read its steps.
+    /// Opens the reader of its steps.
     ///
     /// # Errors
     /// A file cannot be read, or its beginning is damaged.
@@ -180,7 +180,7 @@ impl RecordedRank {
         self.open_as(FileUse::Held)
     }
 
-    /// As [`Self::open`], without holding its CSV files open between steps: for many ranks side by side.
+    /// Opens like [`Self::open`], without keeping its CSV files open between steps: for many ranks side by side.
     pub(crate) fn open_beside_others(&self) -> Result<StepReader, ReadRunError> {
         self.open_as(FileUse::Reopened)
     }
@@ -193,12 +193,12 @@ impl RecordedRank {
         }
     }
 
-    /// What the alerts found on this rank, oldest first: from `alerts.jsonl`, else from its journals, and from
-    /// `anomaly.json` what lies before those. With what is not as it should be in them. Findings of steps that follow each other
-    /// (`is_next`) are one alert that goes on. Of another tool's log: what the default rules find in it.
+    /// The alerts of this rank, oldest first, with warnings: from `alerts.jsonl`, else from its journals, and earlier ones from
+    /// `anomaly.json`. Findings of consecutive steps (`is_next`) are one alert. For another tool's log, the findings of the
+    /// default rules.
     ///
     /// # Errors
-    /// A file is there and cannot be read.
+    /// A file exists but cannot be read.
     pub fn alerts(&self, is_next: &dyn Fn(u64, u64) -> bool) -> Result<RankAlerts, ReadRunError> {
         match &self.source {
             StepSource::Run(RankSource { files: Files::Journal, path, rank }) => alerts::of_journal(path, *rank),
@@ -208,7 +208,7 @@ impl RecordedRank {
     }
 }
 
-/// Name and number of ranks as `run.json` or a journal tells them.
+/// The name and the number of ranks, from `run.json` or a journal.
 fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError> {
     let Some(first) = sources.first() else { return Ok(None) };
     if matches!(first.files, Files::Journal) {
@@ -223,7 +223,7 @@ fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError
     Ok(places.into_iter().flatten().find_map(read))
 }
 
-/// The directory's name; of a rank's directory that of the directory above.
+/// The directory's name; for a rank's directory, that of its parent.
 fn name_of(directory: &Path, path: &Path) -> String {
     let absolute = directory.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let is_rank = is_rank_directory(file_name(&absolute));

@@ -1,10 +1,10 @@
 //! The times of steps.
 
-/// What is known of when a step was.
+/// The quality of step times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepTimes {
-    /// Each step's own.
+    /// Each step has its own.
     Known,
-    /// Nobody kept the time of some step: it has that of its file.
+    /// Some step has that of its file instead.
     OfFiles,
 }

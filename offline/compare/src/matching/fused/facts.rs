@@ -1,4 +1,4 @@
-//! What a capture would say of an operator whose parts were captured.
+//! The captured facts of an operator as they would be if its parts were one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::joined::{Join, Recipe};
 use crate::name::Direction;
 use crate::rounding::unit_roundoff;
 
-/// An operator put together, and out of which files its tensors are read.
+/// A joined operator, and the files of its tensors.
 pub(super) struct FusedOperator {
     pub(super) values: Vec<Value>,
     pub(super) recipes: HashMap<Arc<str>, Recipe>,
 }
 
-/// What becomes of the parts' tensors.
+/// The role of the parts' tensors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// All parts were given the same.
+    /// All parts have the same tensor.
     Same,
-    /// Each has a share.
+    /// Each has a share, along this axis.
     Shares(usize),
-    /// Each contributes to every element.
+    /// Each is a term of every element.
     Terms,
 }
 
-/// What `parts` show together, as `whole` shows it on the other side.
+/// Joins the facts of `parts` in the form of `whole` on the other side.
 pub(super) fn put_together(whole: &Operator, parts: &[&Operator], direction: Direction) -> FusedOperator {
     let mut recipes = HashMap::new();
     let values = parts[0].values.iter().map(|first| {
@@ -42,7 +42,7 @@ pub(super) fn put_together(whole: &Operator, parts: &[&Operator], direction: Dir
                 recipes.extend(recipe.map(|recipe| (first.place.clone(), recipe)));
                 Leaf::Tensor(Box::new(facts))
             }
-            // One part has a bias, say, and another none: what they would have together is not known.
+            // For example, one part has a bias and another has none: their joint tensor is unknown.
             _ => twin
                 .and_then(|twin| twin.tensor())
                 .filter(|_| is_tensor_of_any(parts, &first.place))
@@ -77,7 +77,7 @@ fn joined(
     let recipe = |tensors: &[&TensorFacts], join| files(tensors).map(|files| Recipe { files, join });
     match role(section, direction, tensors, whole) {
         Role::Same => {
-            // A part that was given something else stands for all: it is what differs.
+            // A part with a different input represents all: it is the difference.
             let apart = |item: &Item<'_>| twin.map_or(0.0, |twin| deviation(*item, twin).relative);
             let furthest = (1..items.len())
                 .fold(0, |furthest, at| if apart(&items[at]) > apart(&items[furthest]) { at } else { furthest });
@@ -85,12 +85,12 @@ fn joined(
             (TensorFacts { data_name: None, ..tensor.clone() }, recipe(&[tensor], Join::Along(0)))
         }
         Role::Shares(axis) => (concatenated(tensors, axis, whole), recipe(tensors, Join::Along(axis))),
-        // A sum of gradients says nothing by its terms' statistics.
+        // The statistics of a sum of gradients do not follow from those of its terms.
         Role::Terms => (unseen(tensors[0]), recipe(tensors, Join::Sum)),
     }
 }
 
-/// By the shapes where they tell; else parameters have a row per output, and outputs a column.
+/// The role by the shapes, if they show it; otherwise parameters have a row per output, and outputs a column.
 fn role(section: Section, direction: Direction, tensors: &[&TensorFacts], whole: Option<&TensorFacts>) -> Role {
     let last = tensors[0].sizes().map_or(0, |sizes| sizes.len().saturating_sub(1));
     let usual = match (section, direction) {
@@ -113,8 +113,8 @@ fn role(section: Section, direction: Direction, tensors: &[&TensorFacts], whole:
     axis.map_or(usual, Role::Shares)
 }
 
-/// The largest tensor that every part has a share of, by which to tell their order: a weight, or where there is none what came
-/// out. Its place and its axis.
+/// The largest tensor of which every part has a share, to identify their order: a weight, or else an output. Its place and its
+/// axis.
 pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(&'w str, usize)> {
     let shares = whole.values.iter().filter_map(|value| {
         let axis = match made.recipes.get(&value.place) {
@@ -128,7 +128,7 @@ pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(
     shares.max_by_key(|(is_weight, elements, ..)| (*is_weight, *elements)).map(|(.., place, axis)| (place, axis))
 }
 
-/// Whether the numbers of what was put together are the whole's own in any order, as far as statistics tell.
+/// Whether the numbers of a joined operator equal the whole's in any order, as far as statistics show.
 pub(super) fn is_permuted(whole: &Operator, made: &FusedOperator, place: &str) -> bool {
     let of = |values: &[Value]| {
         let tensor = values.iter().find(|value| &*value.place == place)?.tensor()?;
@@ -137,7 +137,7 @@ pub(super) fn is_permuted(whole: &Operator, made: &FusedOperator, place: &str) -
     of(&whole.values).is_some_and(|numbers| of(&made.values) == Some(numbers))
 }
 
-/// What a file says of sizes may be anything.
+/// Adds sizes, which a file may give as any number.
 fn added(sizes: &[Vec<u64>], axis: usize) -> u64 {
     sizes.iter().fold(0, |sum, sizes| sum.saturating_add(sizes[axis]))
 }
@@ -146,8 +146,8 @@ fn unseen(tensor: &TensorFacts) -> TensorFacts {
     TensorFacts { statistics: [0; 4].map(|_| Plain::Null), digest: None, data_name: None, ..tensor.clone() }
 }
 
-/// What a concatenation along `axis` (the last, if there are fewer) would show. Statistics are rounded, and so is what is made of
-/// them: within that they are the whole's own.
+/// The facts of a concatenation along `axis` (the last, if there are fewer). Statistics are rounded, and so are those of the
+/// joined tensor: within rounding, the whole's own are used.
 fn concatenated(tensors: &[&TensorFacts], axis: usize, whole: Option<&TensorFacts>) -> TensorFacts {
     let mut facts = unseen(tensors[0]);
     let sizes: Option<Vec<Vec<u64>>> = tensors.iter().map(|tensor| tensor.sizes()).collect();

@@ -1,22 +1,21 @@
-//! In what order a fused weight has its parts.
+//! The order of the parts in a fused weight.
 //!
-//! One after another, as most have it, or by groups: Megatron's `linear_qkv` has the query heads of a group, its key head and its
-//! value head together, group after group; others have them head by head, and some interleave gate and up row by row. How many
-//! groups there are stands in no capture, but only a few numbers divide all parts, and of these the right one alone puts the
-//! parts where the fused weight has them.
+//! Most fused weights have them one after another, some in groups: Megatron's `linear_qkv` has the query heads of a group, its
+//! key head and its value head together, group after group; others have them head by head, and some interleave gate and up row
+//! by row. No capture has the number of groups, but few numbers divide all parts, and only the right one puts the parts where
+//! the fused weight has them.
 
 use trainmon_tensor_files::StoredTensor;
 
 use crate::joined::Layout;
 
-/// Elements that are looked at: enough to tell orders apart, few enough to cost nothing.
+/// The number of sampled elements: enough to distinguish orders at no cost.
 const SAMPLES: usize = 4096;
-/// The square of the relative difference up to which an order is the right one: another gives about 2.
+/// The square of the relative difference up to which an order is the right one: another has about 2.
 const NEAR: f64 = 0.01;
 
-/// The layout that puts `parts` where `whole` has them on `axis`, most nearly. `is_permuted` says that the numbers of both are the
-/// same whatever their order: then an order that none of the layouts gives is [`Layout::Unknown`]. Without it (the weights differ)
-/// one part after another is the layout.
+/// The layout that matches `parts` and `whole` on `axis` best. `is_permuted`: both have the same numbers in any order; if no
+/// layout fits then, it is [`Layout::Unknown`]. Otherwise (the weights differ), the default is one part after another.
 pub(super) fn layout(parts: &[StoredTensor], whole: &StoredTensor, axis: usize, is_permuted: bool) -> Layout {
     let Some(samples) = Samples::of(parts, whole, axis) else { return Layout::PLAIN };
     let plain = samples.apart(1);
@@ -27,7 +26,7 @@ pub(super) fn layout(parts: &[StoredTensor], whole: &StoredTensor, axis: usize, 
     let groups = (2..=divisor).filter(|groups| divisor % groups == 0);
     let nearest = groups.map(|groups| (samples.apart(groups), groups)).min_by(|one, other| one.0.total_cmp(&other.0));
     match nearest {
-        // One part that is another altogether leaves the rest where it belongs.
+        // One part that differs completely does not change the order of the others.
         Some((apart, groups)) if apart < plain / 2.0 => Layout::Groups(groups as u64),
         _ if is_permuted => Layout::Unknown,
         _ => Layout::PLAIN,
@@ -40,11 +39,11 @@ fn gcd(one: usize, other: usize) -> usize {
 
 struct Samples<'t> {
     parts: &'t [StoredTensor],
-    /// Of the parts on the axis.
+    /// The sizes of the parts on the axis.
     sizes: Vec<usize>,
-    /// Elements behind one step on the axis.
+    /// The number of elements per step on the axis.
     inner: usize,
-    /// Where in the whole, and what is there.
+    /// The sampled positions in the whole, and their values.
     taken: Vec<(usize, f64)>,
 }
 
@@ -66,13 +65,13 @@ impl<'t> Samples<'t> {
             return None;
         }
         let count = whole.elements();
-        // Multiples of a large prime are all over the tensor.
+        // Multiples of a large prime cover the whole tensor.
         let places = (0..count.min(SAMPLES)).map(|at| if count <= SAMPLES { at } else { at * 2_654_435_761 % count });
         let taken = places.map(|at| (at, number(whole, at))).filter(|(_, number)| number.is_finite()).collect();
         Some(Self { parts, sizes, inner: dims[axis + 1..].iter().product::<i64>() as usize, taken })
     }
 
-    /// The square of the parts' distance from the whole by that of the whole, if they lay in so many groups.
+    /// The squared distance of the parts from the whole, relative to the whole, for a number of groups.
     fn apart(&self, groups: usize) -> f64 {
         let size: usize = self.sizes.iter().sum();
         let (mut difference, mut square) = (0.0, 0.0);

@@ -1,9 +1,9 @@
-//! A fused projection beside its parts: `qkv_proj` and `q_proj`, `k_proj`, `v_proj`; `gate_up_proj` and `gate_proj`, `up_proj`.
+//! A fused projection and its parts: `qkv_proj` and `q_proj`, `k_proj`, `v_proj`; `gate_up_proj` and `gate_proj`, `up_proj`.
 //!
-//! Where one side has the fused module and the other all of its parts below the same parent, the parts are put together as the
-//! fused module would show them, and stand for it; so are the operators that ran in them. Max, min, mean and norm of a
-//! concatenation follow from those of its pieces; tensors are read and joined when they are compared ([`Joined`] says how). A
-//! checksum follows from nothing but the bytes: it is left out, and the value is not judged by it.
+//! If one side has the fused module and the other all its parts below the same parent, the parts are joined in the form of the
+//! fused module and replaced by it; so are the operators inside of them. Max, min, mean and norm of a concatenation follow from
+//! those of its parts; tensors are read and joined when they are compared (see [`Joined`]). A checksum follows only from the
+//! bytes: it is omitted, and the value is not judged by it.
 //!
 //! [`Joined`]: crate::joined::Joined
 
@@ -26,7 +26,7 @@ use crate::joined::{JoinedOperator, Layout};
 use crate::name::{Direction, OperatorName};
 use crate::tensors::{read, read_file};
 
-/// What fused modules are called, and their parts.
+/// Names of fused modules and of their parts.
 const FUSED: [(&[&str], &[&[&str]]); 2] = [
     (
         &["qkv_proj", "qkv", "query_key_value", "linear_qkv", "c_attn", "Wqkv"],
@@ -35,17 +35,17 @@ const FUSED: [(&[&str], &[&[&str]]); 2] = [
     (&["gate_up_proj", "linear_fc1", "dense_h_to_4h", "w13"], &[&["gate_proj", "up_proj"], &["w1", "w3"]]),
 ];
 
-/// Puts the parts of one side together where the other has them fused, in both directions. The parts themselves are no longer
-/// there; [`Capture::joined`] names what came of them.
+/// Joins the parts of one side that the other has fused, in both directions. The parts are removed; [`Capture::joined`] lists
+/// the results.
 pub(crate) fn fuse(target: &mut Capture, golden: &mut Capture) {
     fuse_parts(target, golden);
     fuse_parts(golden, target);
 }
 
-/// A module's call, by what tells it from others but its class: path, direction, number.
+/// A module's call without its class: path, direction, number.
 type Call<'n> = (&'n str, Direction, u32);
 
-/// `is_listed`: the index of a list of one model stands before the path, and does not count.
+/// The call of a module's name. `is_listed`: the path starts with the index of a list of one model, which does not count.
 fn call(name: &str, is_listed: bool) -> Option<Call<'_>> {
     let name = OperatorName::parse(name).filter(|name| !name.is_operator)?;
     let (_, path) = name.callee.split_once('.').filter(|(family, _)| matches!(*family, "Module" | "Cell"))?;
@@ -53,14 +53,14 @@ fn call(name: &str, is_listed: bool) -> Option<Call<'_>> {
     Some((path.strip_prefix("0.").filter(|_| is_listed).unwrap_or(path), name.direction, name.call))
 }
 
-/// What is to be put together: an operator of the fused side, those of the split side by index, and the fused module's path.
+/// A group to join: an operator of the fused side, the indexes of its parts on the split side, and the fused module's path.
 struct FusedGroup<'c> {
     whole: &'c Operator,
     parts: Vec<usize>,
     path: &'c str,
 }
 
-/// An operator that was put together, and the names of what went into it.
+/// A joined operator and the names of its parts.
 struct Made {
     operator: Operator,
     joined: JoinedOperator,
@@ -75,7 +75,7 @@ fn fuse_parts(split: &mut Capture, fused: &Capture) {
     let mut made: HashMap<usize, Made> = HashMap::new();
     let mut gone: HashSet<usize> = HashSet::new();
     for found in &found {
-        // It is whole when the last of its parts is.
+        // It completes with the last of its parts.
         let Some(&last) = found.parts.iter().max() else { continue };
         let mut whole = make(found, split, fused, &mut layouts);
         whole.operator.name = relisted(&whole.operator.name, are_listed).into();
@@ -119,7 +119,7 @@ fn modules<'c>(split: &Capture, fused: &'c Capture, are_listed: [bool; 2]) -> Ve
     fused.document.operators.iter().filter_map(found).collect()
 }
 
-/// Operators that ran in fused modules and, as often before, in each of their parts; and the backwards of these.
+/// Operators that ran in fused modules and equally often in each of their parts, with their backward calls.
 fn operators_within<'c>(modules: &[FusedGroup<'c>], split: &Capture, fused: &'c Capture) -> Vec<FusedGroup<'c>> {
     let forwards: Vec<&FusedGroup<'c>> = modules
         .iter()
@@ -150,10 +150,10 @@ fn operators_within<'c>(modules: &[FusedGroup<'c>], split: &Capture, fused: &'c 
     within
 }
 
-/// A callee in torch's spelling, how many of the same came before in the module, and the call.
+/// A callee in torch's spelling, the number of earlier calls of it in the module, and the call.
 type Child<'c> = (Cow<'c, str>, usize, OperatorName<'c>);
 
-/// Which operators ran in which modules, as `construct.json` has it.
+/// The operators of each module, from `construct.json`.
 struct Children<'c> {
     /// By module.
     of: HashMap<&'c str, Vec<Child<'c>>>,
@@ -191,13 +191,13 @@ fn make<'c>(found: &FusedGroup<'c>, split: &Capture, fused: &Capture, layouts: &
     let parts: Vec<&Operator> = parts.iter().map(|&index| &split.document.operators[index]).collect();
     let direction = OperatorName::parse(&whole.name).map_or(Direction::Forward, |name| name.direction);
     let made = put_together(whole, &parts, direction);
-    // Weights have the order: what ran first has them, and all else in the module follows it.
+    // Weights show the order: the first operators have them, and all others of the module follow.
     let known = layouts.get(path).copied().or_else(|| look(whole, &made, split, fused));
     if let Some(known) = known {
         layouts.insert(path, known);
     }
     let parent = fused.construct.parent(&whole.name).cloned();
-    // A module stands under the fused one's name; an operator's number is its own run's, so it keeps the first part's.
+    // A module takes the fused one's name; an operator keeps its first part's, because its number belongs to its own run.
     let name = |operator: &Operator| operator.name.clone();
     let first = parts.iter().min_by_key(|part| OperatorName::parse(&part.name).map(|name| name.call));
     let name = if call(&whole.name, false).is_some() { name(whole) } else { name(first.unwrap_or(whole)) };
@@ -208,7 +208,7 @@ fn make<'c>(found: &FusedGroup<'c>, split: &Capture, fused: &Capture, layouts: &
     }
 }
 
-/// The order of the parts in the fused tensors, by the files of both; `None` where there are none, or they cannot be read.
+/// The order of the parts in the fused tensors, from the files of both sides; `None` if there are none, or they cannot be read.
 fn look(operator: &Operator, made: &FusedOperator, split: &Capture, fused: &Capture) -> Option<Layout> {
     let (place, axis) = telling(operator, made)?;
     let value = operator.values.iter().find(|value| &*value.place == place)?;
