@@ -60,7 +60,7 @@ pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Converte
     for source in sources(path)? {
         let file = open(&source)?;
         if let Some(one) = file.unreadable().first() {
-            let (name, reason) = (one.name.clone(), one.trouble.to_string());
+            let (name, reason) = (one.name.clone(), one.error.to_string());
             return Err(TensorsError::Unreadable { path: source, name, reason });
         }
         if file.entries().is_empty() {
