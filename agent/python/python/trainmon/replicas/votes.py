@@ -237,7 +237,7 @@ class ReplicaVotes(StoreThread[Submission]):
             group.has_said = True
             self._monitor.say(
                 "info",
-                f"copies of parameters are compared on only {heard} of {len(group.ranks)} ranks: the others are not "
+                f"copies of parameters are compared on {heard} of {len(group.ranks)} ranks: the others are not "
                 "watched, watched since another step, gone, or hold other tensors",
                 None,
             )
