@@ -128,7 +128,10 @@ fn a_number_that_is_none_and_another_shape_are_told_once_each() {
         let shape = |step| if step < PLANTED { "[4, 4]" } else { "[8, 4]" };
         let found = departures(&Made { seed, shape, ..CLEAN }.held_against(&golden));
         let [(PLANTED, words)] = &found[..] else { panic!("{found:?}") };
-        assert!(words.contains("shape of `h.0.weight` at step 300 differs from the golden run's: [8, 4] against [4, 4]"), "{words}");
+        assert!(
+            words.contains("shape of `h.0.weight` at step 300 differs from the golden run's: [8, 4] against [4, 4]"),
+            "{words}"
+        );
         assert!(words.contains("3 other series depart"), "{words}");
     }
 }

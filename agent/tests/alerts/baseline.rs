@@ -114,7 +114,12 @@ fn another_seed_is_silent_and_a_weight_or_rate_that_changes_is_named_with_its_st
             let (run, alerts) = Training { seed, ..CLEAN }.held_against(&[golden]);
             assert!(alerts.is_empty(), "{alerts:?}");
             assert_eq!(run.monitor.alert_totals().findings_of(AlertRule::Baseline), 0);
-            assert_eq!(run.heard.containing("this run and the golden run differ by more than rounding"), 1, "{}", run.heard.all());
+            assert_eq!(
+                run.heard.containing("this run and the golden run differ by more than rounding"),
+                1,
+                "{}",
+                run.heard.all()
+            );
         }
         let (run, alerts) = Training { seed: 2, weight: 1.5, ..CLEAN }.held_against(&[golden]);
         let alert = &alerts[0];

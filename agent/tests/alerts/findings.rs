@@ -29,7 +29,8 @@ fn a_spike_names_what_moved_first() {
         assert_eq!((first.step.0, first.signal), (100, AlertSignal::Kind(Kind::ExpAvg)));
         assert_eq!((first.layer.as_str(), first.tensor.as_deref()), ("h.1", Some("h.1.attn.weight")));
     }
-    let said = "Spike: gradient norm is 9 times its usual value at step 102 on rank 0 (22.1, usually 2.45, alert above 5.33)";
+    let said =
+        "Spike: gradient norm is 9 times its usual value at step 102 on rank 0 (22.1, usually 2.45, alert above 5.33)";
     assert!(grad.message.starts_with(said), "{}", grad.message);
     // Both are one incident: one message when it begins, one when all of it is over.
     assert_eq!(run.heard.containing("moved first: exp_avg of `h.1.attn.weight` at step 100"), 1, "{}", run.heard.all());
@@ -268,8 +269,16 @@ fn norms_that_part_are_an_alert_with_both_of_them() {
         alerts.iter().map(|alert| (alert.phase, alert.step.0)).collect::<Vec<_>>(),
         [(AlertPhase::Begins, 1), (AlertPhase::Ends, 3)]
     );
-    assert_eq!(run.heard.containing("differs from the framework's by more than 1 % at step 1 on rank 0 (trainmon 2.4"), 1);
-    assert_eq!(run.heard.containing("have agreed again since step 3 on rank 0 (trainmon 2.4"), 1, "{}", run.heard.all());
+    assert_eq!(
+        run.heard.containing("differs from the framework's by more than 1 % at step 1 on rank 0 (trainmon 2.4"),
+        1
+    );
+    assert_eq!(
+        run.heard.containing("have agreed again since step 3 on rank 0 (trainmon 2.4"),
+        1,
+        "{}",
+        run.heard.all()
+    );
 }
 
 #[test]

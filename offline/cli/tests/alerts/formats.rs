@@ -34,7 +34,12 @@ fn what_was_read_and_guessed_is_said_before_the_alerts_in_the_words_of_a_trainin
         ]
     );
     let alerts: Vec<&str> = said.out.lines().collect();
-    assert!(alerts[0].starts_with("Spike: loss is 2.9 times its usual value at step 150 on rank 0 (5.97, usually 2.04, alert above "), "{alerts:?}");
+    assert!(
+        alerts[0].starts_with(
+            "Spike: loss is 2.9 times its usual value at step 150 on rank 0 (5.97, usually 2.04, alert above "
+        ),
+        "{alerts:?}"
+    );
     assert_eq!(alerts[1], "Spike: loss has been back to normal since step 151 on rank 0, after 1 finding");
     assert!(alerts[2].contains(" at step 170 on rank 0 (40.5, usually "), "{alerts:?}");
     assert_eq!(alerts.len(), 4, "{alerts:?}");
