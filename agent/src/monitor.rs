@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use trainmon_alerts::{AlertStateError, LoadedAlertState, Raised};
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    AlertBookSnapshot, AlertRule, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats,
+    AlertRule, AlertTotalsSnapshot, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats,
     TensorView,
 };
 use trainmon_service::{Notice, Notices, Severity, panic_text};
@@ -358,7 +358,7 @@ impl Monitor {
     }
 
     /// The totals of all alerts so far.
-    pub fn alert_totals(&self) -> AlertBookSnapshot {
+    pub fn alert_totals(&self) -> AlertTotalsSnapshot {
         self.inner.alerts.book().snapshot()
     }
 

@@ -11,7 +11,7 @@ impl Monitor {
     pub fn tell_parts(&self, parameters: impl IntoIterator<Item = (TensorInfo, ParameterParts)>) {
         let (ranks, inner) = (self.ranks(), self.inner());
         if inner.config.ranks.is_empty() || (0..ranks.world_size).all(|rank| inner.config.ranks.contains(&rank)) {
-            inner.part_table.tell(parameters);
+            inner.part_table.set(parameters);
         }
     }
 }

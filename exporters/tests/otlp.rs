@@ -341,7 +341,7 @@ fn what_counts_of_a_rank_in_sums_over_ranks_is_sent_by_layer_and_if_asked_by_par
         let (sender, calls) = channel();
         let parts = PartTable::default();
         let held = Some(HeldPart { is_counted: true, elements: Some(1) });
-        parts.tell([(
+        parts.set([(
             names()[0].clone(),
             ParameterParts {
                 whole_name: "h.4.weight".into(),

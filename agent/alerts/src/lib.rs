@@ -3,7 +3,7 @@
 //! - `step_summary` sums up a step's norms per layer and group, with the positions from `places`.
 //! - Each `watch` (a rule on one signal) passes the value of each of its series to the detector state of that series
 //!   (`table`, `detect`: pure state machines).
-//! - `standing` reports an ongoing alert only once, `incident` groups alerts within a few steps, and `root_cause` finds
+//! - `rule_phase` reports an ongoing alert only once, `incident` groups alerts within a few steps, and `root_cause` finds
 //!   the root cause.
 //! - `engine` runs these, builds the alerts with `messages`, and converts findings to msprobe's form (`tag`). `stall`
 //!   watches the clock.
@@ -33,9 +33,9 @@ mod places;
 mod raised;
 mod recorded;
 mod root_cause;
+mod rule_phase;
 mod senders;
 mod stall;
-mod standing;
 mod state;
 mod step_summary;
 mod table;

@@ -15,7 +15,7 @@ use trainmon_core::{
 use trainmon_service::{Notice, Notices, Relay, Severity, panic_text};
 
 use super::anomaly_file::Entry;
-use super::engine::{Engine, Outlet, RaisedAlert, Verdict};
+use super::engine::{Engine, Outlet, RaisedAlert, StepVerdict};
 use super::messages::hint;
 use super::notifiers::{Closing, Notifiers};
 use super::raised::Raised;
@@ -58,7 +58,7 @@ pub type AsksForCapture = Arc<dyn Fn(&Alert, AlertActions) + Send + Sync>;
 /// The rules and notifiers of a monitor.
 pub struct AlertManager {
     /// Locked while a step is evaluated, never during I/O or a callback.
-    room: Mutex<Room>,
+    state: Mutex<ManagerState>,
     /// Notified after every evaluated step.
     progress: Condvar,
     /// Locked while a message is queued. `None` once closed.
@@ -78,7 +78,7 @@ pub struct AlertManager {
     notices: Notices,
 }
 
-struct Room {
+struct ManagerState {
     engine: Engine,
     names: Vec<TensorInfo>,
     /// The number of batches evaluated.
@@ -87,25 +87,25 @@ struct Room {
     is_broken: bool,
 }
 
-impl Room {
+impl ManagerState {
     /// Evaluates a step. A panic in a rule stops all rules, and the verdict reports it.
-    fn look_at(&mut self, batch: &StepBatch, tensors: &TensorTable, now: Instant) -> Verdict {
+    fn look_at(&mut self, batch: &StepBatch, tensors: &TensorTable, now: Instant) -> StepVerdict {
         self.guarded(|Self { engine, names, .. }| {
             tensors.sync_into(names);
             engine.look_at(batch, names, now)
         })
     }
 
-    fn guarded(&mut self, look: impl FnOnce(&mut Self) -> Verdict) -> Verdict {
+    fn guarded(&mut self, look: impl FnOnce(&mut Self) -> StepVerdict) -> StepVerdict {
         if self.is_broken {
-            return Verdict::default();
+            return StepVerdict::default();
         }
         let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
         looked.unwrap_or_else(|panic| {
             self.is_broken = true;
             let message = format!("alerts stopped: {}", panic_text(&*panic));
             let notice = Some(Notice { severity: Severity::Warning, message, hint: None });
-            Verdict { notice, ..Verdict::default() }
+            StepVerdict { notice, ..StepVerdict::default() }
         })
     }
 }
@@ -114,7 +114,7 @@ impl AlertManager {
     /// Opens the manager. A notifier that cannot be started is reported and disabled.
     pub fn open(opening: Opening<'_>) -> Self {
         let Opening { config, rank, world_size, run, base, directory, tensors, book, notices, capture } = opening;
-        let room = Room {
+        let state = ManagerState {
             engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
             looked_at: 0,
@@ -122,7 +122,7 @@ impl AlertManager {
         };
         let process = (rank, world_size, run.as_str());
         Self {
-            room: Mutex::new(room),
+            state: Mutex::new(state),
             progress: Condvar::new(),
             notifiers: Mutex::new(Some(Notifiers::open(config, process, (base, directory), &book, &notices))),
             closing: Mutex::default(),
@@ -167,12 +167,12 @@ impl AlertManager {
     /// Evaluates a step, acts on the findings, and returns the alerts for the exporters. Never panics.
     pub fn look_at(&self, batch: &StepBatch) -> Vec<Alert> {
         let start = Instant::now();
-        let mut room = self.room.lock();
-        let verdict = room.look_at(batch, &self.tensors, start);
+        let mut state = self.state.lock();
+        let verdict = state.look_at(batch, &self.tensors, start);
         // Set before the step counts as evaluated, because a waiting thread may check it then.
         self.note_stop(&verdict);
-        room.looked_at += 1;
-        drop(room);
+        state.looked_at += 1;
+        drop(state);
         self.progress.notify_all();
         self.book.looked(start.elapsed());
         self.act(verdict, batch.step)
@@ -180,10 +180,12 @@ impl AlertManager {
 
     /// Checks for a stall. Returns the alerts for the exporters if one begins.
     pub fn look_for_stall(&self) -> Vec<Alert> {
-        let mut room = self.room.lock();
-        let verdict =
-            room.guarded(|room| Verdict { said: room.engine.look_for_stall(Instant::now()), ..Verdict::default() });
-        drop(room);
+        let mut state = self.state.lock();
+        let verdict = state.guarded(|state| StepVerdict {
+            said: state.engine.look_for_stall(Instant::now()),
+            ..StepVerdict::default()
+        });
+        drop(state);
         self.note_stop(&verdict);
         self.act(verdict, Step::default())
     }
@@ -192,9 +194,9 @@ impl AlertManager {
     /// ([`Self::take_raised`]). Never panics.
     pub fn raise(&self, raised: Raised) {
         let step = raised.step;
-        let mut room = self.room.lock();
-        let verdict = room.guarded(|room| room.engine.take(raised));
-        drop(room);
+        let mut state = self.state.lock();
+        let verdict = state.guarded(|state| state.engine.take(raised));
+        drop(state);
         self.note_stop(&verdict);
         let alerts = self.act(verdict, step);
         self.raised.lock().extend(alerts);
@@ -212,11 +214,11 @@ impl AlertManager {
 
     /// When to check for a stall.
     pub fn stall_deadline(&self) -> Option<Instant> {
-        let room = self.room.lock();
-        if room.is_broken { None } else { room.engine.stall_deadline() }
+        let state = self.state.lock();
+        if state.is_broken { None } else { state.engine.stall_deadline() }
     }
 
-    fn note_stop(&self, verdict: &Verdict) {
+    fn note_stop(&self, verdict: &StepVerdict) {
         let asks = |said: &RaisedAlert| said.actions.stop && said.alert.phase == AlertPhase::Begins;
         if verdict.stop || verdict.said.iter().any(asks) {
             self.stop.store(true, FLAG);
@@ -224,8 +226,8 @@ impl AlertManager {
     }
 
     /// Acts on a verdict without holding the lock, because notifiers and listeners may request the state.
-    fn act(&self, verdict: Verdict, step: Step) -> Vec<Alert> {
-        let Verdict { said, unsaid, over, stop: _, notice, findings } = verdict;
+    fn act(&self, verdict: StepVerdict, step: Step) -> Vec<Alert> {
+        let StepVerdict { said, unsaid, over, stop: _, notice, findings } = verdict;
         let complaints = self.send(&said, findings);
         for complaint in complaints {
             self.notices.warn(complaint, None);
@@ -277,10 +279,10 @@ impl AlertManager {
     /// in time, it warns and returns the state without them, or `None` if a step is being evaluated all that time.
     pub fn save(&self) -> Option<serde_json::Value> {
         let (offered, deadline) = (self.offered.load(FLAG), Instant::now() + MAX_WAIT);
-        let saved = self.room.try_lock_until(deadline).map(|mut room| {
-            let is_behind = |room: &mut Room| room.looked_at < offered;
-            let waited = self.progress.wait_while_until(&mut room, is_behind, deadline);
-            (room.engine.save(), waited.timed_out())
+        let saved = self.state.try_lock_until(deadline).map(|mut state| {
+            let is_behind = |state: &mut ManagerState| state.looked_at < offered;
+            let waited = self.progress.wait_while_until(&mut state, is_behind, deadline);
+            (state.engine.save(), waited.timed_out())
         });
         let last = match &saved {
             Some((_, false)) => None,
@@ -302,9 +304,9 @@ impl AlertManager {
     /// The value is not an alert state, has another version, or the rules are busy. The detectors are then unchanged.
     pub fn load(&self, state: serde_json::Value) -> Result<LoadedAlertState, AlertStateError> {
         let saved = SavedAlerts::read(state)?;
-        let mut room = self.room.try_lock_for(MAX_WAIT).ok_or(AlertStateError::Busy { waited: MAX_WAIT })?;
-        let loaded = room.engine.load(saved);
-        drop(room);
+        let mut state = self.state.try_lock_for(MAX_WAIT).ok_or(AlertStateError::Busy { waited: MAX_WAIT })?;
+        let loaded = state.engine.load(saved);
+        drop(state);
         if let Some(complaint) = loaded.complaint() {
             self.notices.info(complaint);
         }

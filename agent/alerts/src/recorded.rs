@@ -6,7 +6,7 @@ use std::time::Instant;
 use trainmon_core::config::Config;
 use trainmon_core::{Alert, AlertRule, AlertTotals, Rank, StepBatch, TensorInfo};
 
-use super::engine::{Engine, Outlet, Verdict};
+use super::engine::{Engine, Outlet, StepVerdict};
 
 /// The rules of a config for recorded steps.
 ///
@@ -46,7 +46,7 @@ impl RecordedRules {
 
     /// Evaluates the next step. `names[record.tensor.index()]` is a record's tensor.
     pub fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo]) -> RecordedVerdict {
-        let Verdict { said, unsaid, notice, over: _, stop: _, findings: _ } =
+        let StepVerdict { said, unsaid, notice, over: _, stop: _, findings: _ } =
             self.engine.look_at(batch, names, Instant::now());
         // A deferred end was already recorded when the alert ended.
         let written = said.into_iter().filter(|raised| raised.outlet != Outlet::Sent);

@@ -6,7 +6,7 @@ use smart_default::SmartDefault;
 use trainmon_core::{Group, Kind, MicroStep, Statistic, TensorId};
 
 use super::detect::Memory;
-use super::standing::RuleStanding;
+use super::rule_phase::RulePhase;
 
 /// The key of a series in a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ pub(crate) enum Which {
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) memory: Memory,
-    pub(crate) standing: RuleStanding,
+    pub(crate) rule_phase: RulePhase,
 }
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ mod tests {
     use trainmon_core::{AlertRule, AlertSignal};
 
     fn series() -> Series {
-        Series { memory: Memory::new(AlertRule::Dead, AlertSignal::Grad), standing: RuleStanding::default() }
+        Series { memory: Memory::new(AlertRule::Dead, AlertSignal::Grad), rule_phase: RulePhase::default() }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::standing::{RuleChange, RuleStanding};
+use super::rule_phase::{RuleChange, RulePhase};
 use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary};
 use super::table::{Series, Table, Which};
 
@@ -219,7 +219,7 @@ impl Watch {
         let beside =
             if rule == AlertRule::Collapse { look.step_summary.global(AlertSignal::Grad, Reach::Whole) } else { None };
         let finding = series.memory.observe(rule, &args, value, beside);
-        let news = series.standing.step(rule, look.batch.step, finding.is_some());
+        let news = series.rule_phase.step(rule, look.batch.step, finding.is_some());
         if finding.is_some() || news.is_some() {
             look.outcomes.push(Outcome { watch, which, finding, news, value, record });
         }
@@ -233,7 +233,7 @@ impl Watch {
             return Some(series);
         }
         look.room = look.room.checked_sub(1)?;
-        Some(Series { memory: Memory::new(self.rule.rule, self.memory_of()), standing: RuleStanding::default() })
+        Some(Series { memory: Memory::new(self.rule.rule, self.memory_of()), rule_phase: RulePhase::default() })
     }
 
     fn admits_tensor(&mut self, tensor: TensorId, places: &Places) -> bool {
@@ -297,11 +297,11 @@ impl Watch {
     pub(crate) fn save(&self, places: &Places) -> Vec<SavedSeries> {
         let known = self.series.iter().map(|(which, series)| (self.describe(which, places), series));
         let waiting = self.saved.iter().map(|(description, series)| (description.clone(), series));
-        let saved = |(series, Series { memory, standing }): (AlertSeries, &Series)| SavedSeries {
+        let saved = |(series, Series { memory, rule_phase }): (AlertSeries, &Series)| SavedSeries {
             watch: self.name(),
             series,
             memory: memory.clone(),
-            standing: *standing,
+            rule_phase: *rule_phase,
         };
         known.chain(waiting).filter(|(_, series)| is_worth_saving(series)).map(saved).collect()
     }
@@ -314,18 +314,18 @@ impl Watch {
 
     /// Takes a saved series if it belongs to this watch. Returns whether it does.
     pub(crate) fn load(&mut self, saved: &SavedSeries) -> bool {
-        let SavedSeries { watch, series, memory, standing } = saved;
+        let SavedSeries { watch, series, memory, rule_phase } = saved;
         let is_looked_at = series.scope == AlertScope::Global || self.admits_name(&series.name);
         let is_mine = *watch == self.name() && memory.fits(self.rule.rule, self.memory_of()) && is_looked_at;
         if is_mine {
-            self.saved.insert(series.clone(), Series { memory: memory.clone(), standing: *standing });
+            self.saved.insert(series.clone(), Series { memory: memory.clone(), rule_phase: *rule_phase });
         }
         is_mine
     }
 
     /// Whether a saved series of this watch, which has not appeared again yet, is in alert.
     pub(crate) fn goes_on(&self, name: &WatchName, series: &AlertSeries) -> bool {
-        *name == self.name() && self.saved.get(series).is_some_and(|saved| !saved.standing.is_well())
+        *name == self.name() && self.saved.get(series).is_some_and(|saved| !saved.rule_phase.is_well())
     }
 
     /// The name that distinguishes it from the other watches of a config.
@@ -340,7 +340,7 @@ impl Watch {
 }
 
 fn is_worth_saving(series: &Series) -> bool {
-    series.memory != Memory::Nothing || !series.standing.is_well()
+    series.memory != Memory::Nothing || !series.rule_phase.is_well()
 }
 
 /// The saved form of one series, by name, because tensors may get other numbers after a resume.
@@ -349,7 +349,8 @@ pub(crate) struct SavedSeries {
     watch: WatchName,
     series: AlertSeries,
     memory: Memory,
-    standing: RuleStanding,
+    #[serde(rename = "standing")]
+    rule_phase: RulePhase,
 }
 
 impl SavedSeries {

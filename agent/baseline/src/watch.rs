@@ -218,7 +218,7 @@ impl BaselineWatch {
         let beyond = self.statistics.look(&self.names, target, &golden);
         // The numbers of the run alone do not show whether the runs are equal up to rounding.
         if self.common == 0 {
-            looked.news.extend(self.unpaired_news(has_tensors));
+            looked.news.extend(self.unpaired_message(has_tensors));
             self.by_usual(beyond, true, &mut looked);
             return Ok(looked);
         }
@@ -261,7 +261,7 @@ impl BaselineWatch {
             self.measure = Measure::Usual;
             let leader = Departure::of_divergence(leader, parted.len() - 1);
             let message = format!(
-                "the optimizer skipped steps in only one of the two runs (for example, because of a loss scaler), and they diverge: \
+                "the optimizer skipped steps in only one of the two runs, and they diverge: \
                  {leader}; a fault may have caused the skips; trainmon compares usual levels from step {step} on"
             );
             looked.news.push(UserMessage::warning(message));
@@ -308,7 +308,7 @@ impl BaselineWatch {
     }
 
     /// The message that the golden run has no comparable tensors, after several such steps.
-    fn unpaired_news(&mut self, has_tensors: bool) -> Option<UserMessage> {
+    fn unpaired_message(&mut self, has_tensors: bool) -> Option<UserMessage> {
         self.unpaired += u32::from(has_tensors);
         if !has_tensors || self.unpaired != QUIET_STEPS {
             return None;

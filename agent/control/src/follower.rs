@@ -72,7 +72,7 @@ impl Follower {
     }
 
     /// Sets the relay for messages to rank 0.
-    pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
+    pub(super) fn with_relay(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
         self.relay = relay;
         self
     }

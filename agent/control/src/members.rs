@@ -59,7 +59,7 @@ impl Members {
     }
 
     /// The session of every known rank.
-    pub(super) fn words(&self) -> BTreeMap<u32, String> {
+    pub(super) fn sessions(&self) -> BTreeMap<u32, String> {
         self.rank_states.iter().map(|(&rank, rank_state)| (rank, rank_state.word.clone())).collect()
     }
 
@@ -155,7 +155,7 @@ mod tests {
         for _ in 0..3 {
             members.take(1, rank_state("a", "now", 3));
         }
-        assert_eq!(members.words(), BTreeMap::from([(1, "b".to_owned())]));
+        assert_eq!(members.sessions(), BTreeMap::from([(1, "b".to_owned())]));
     }
 
     #[test]

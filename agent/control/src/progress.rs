@@ -60,9 +60,9 @@ impl Progress {
 
 /// The latest changes, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ProgressBook(Arc<Mutex<VecDeque<Progress>>>);
+pub(super) struct ProgressLog(Arc<Mutex<VecDeque<Progress>>>);
 
-impl ProgressBook {
+impl ProgressLog {
     /// Adds a change, or replaces its earlier state.
     pub(super) fn put(&self, progress: Progress) {
         let mut book = self.lock();

@@ -244,7 +244,7 @@ pub(super) struct Happened {
 }
 
 /// Creates a random id.
-pub(super) fn draw_word() -> io::Result<String> {
+pub(super) fn random_id() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(hex(&bytes))

@@ -8,14 +8,14 @@ use trainmon_core::config::{CaptureOnDemand, CaptureRequest, ConfigErrors, PlanC
 
 use super::capture_requests;
 use super::change_request::{Change, ChangeIds, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
-use super::progress::ProgressBook;
+use super::progress::ProgressLog;
 use super::status::Sources;
 use crate::captures::AskedBy;
 
 /// Handles requests.
 pub(super) struct ControlService {
     pub(super) sources: Sources,
-    pub(super) book: ProgressBook,
+    pub(super) book: ProgressLog,
     requests: Sender<ChangeRequest>,
     numbers: ChangeIds,
     captures: Option<CaptureOnDemand>,
@@ -72,7 +72,7 @@ impl Refusal {
 impl ControlService {
     pub(super) fn new(
         sources: Sources,
-        book: ProgressBook,
+        book: ProgressLog,
         requests: Sender<ChangeRequest>,
         numbers: ChangeIds,
         captures: Option<CaptureOnDemand>,

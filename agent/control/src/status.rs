@@ -13,7 +13,7 @@ use trainmon_core::{
 
 use super::captures::CaptureState;
 use super::communication::Communication;
-use super::progress::{Progress, ProgressBook};
+use super::progress::{Progress, ProgressLog};
 use crate::live::Live;
 
 /// The sources of a status.
@@ -125,7 +125,7 @@ pub(super) struct SinkCounters {
 
 impl Sources {
     /// Returns the current status.
-    pub(super) fn status(&self, book: &ProgressBook) -> Status {
+    pub(super) fn status(&self, book: &ProgressLog) -> Status {
         let RunInfo { run, rank, world_size, .. } = &self.run;
         let live = &self.live;
         let (spent, passed, bytes_read) = live.cost();

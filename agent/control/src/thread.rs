@@ -18,8 +18,8 @@ use super::follower::{Follower, FollowerEvent};
 use super::leader::{Leader, LeaderEvent};
 use super::live::Live;
 use super::place::{self, Addresses, DirectoryLock, DirectoryPlace};
-use super::progress::ProgressBook;
-use super::rank_store::{RankStore, SharedRankStore, draw_word};
+use super::progress::ProgressLog;
+use super::rank_store::{RankStore, SharedRankStore, random_id};
 use super::server::{Listeners, Server};
 use super::service::ControlService;
 use super::status::Sources;
@@ -120,23 +120,23 @@ impl ControlStart<'_> {
     }
 
     fn follow(self, directory: &Path) -> Result<Control, StartFailure> {
-        let word = draw_word().map_err(|error| StartFailure::new("cannot read random numbers", "", error))?;
+        let word = random_id().map_err(|error| StartFailure::new("cannot read random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop))
-            .carrying(self.relay.clone());
+            .with_relay(self.relay.clone());
         let rank_store = self.rank_store(directory, &word);
         let (notices, pause) = (self.notices.clone(), between_looks(run.world_size));
-        let part = Part::Follows {
+        let part = Role::Follows {
             follower,
             rank_store: ReportingRankStore::new(rank_store, notices.clone(), Arc::clone(live)),
             notices,
         };
-        let asked = Asked { requests: bounded(1).1, woken: self.sources.live.captures().wakes() };
+        let asked = WakeSources { requests: bounded(1).1, woken: self.sources.live.captures().wakes() };
         Control::run(part, asked, pause, None, Vec::new())
     }
 
     fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
-        let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
+        let word = random_id().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Self { config, config_file, sources, wants_stop, notices, .. } = &self;
         let run_directory = self.run_directory.clone();
         let hint = "set `control.directory` to a directory for this run alone, or name the run with TRAINMON_RUN_NAME";
@@ -144,7 +144,7 @@ impl ControlStart<'_> {
         let is_used = self.rank_store.is_none() || config.control.is_some();
         let claim = is_used.then(|| DirectoryLock::take(directory)).transpose();
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
-        let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
+        let (book, config) = (ProgressLog::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
         let rank_store =
@@ -153,12 +153,12 @@ impl ControlStart<'_> {
         let numbers = ChangeIds::default();
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
         // A single process can end without agreement.
-        let leader = if world > 1 { leader.listening_for(asked) } else { leader };
+        let leader = if world > 1 { leader.with_stop(asked) } else { leader };
         let mut captures = CaptureRequests::new(&config, numbers.clone());
         if world == 1 {
             captures.schedule_initial(sources.live.step(), sources.live.captures());
         }
-        let leader = leader.capturing(captures).carrying(self.relay.clone());
+        let leader = leader.with_captures(captures).with_relay(self.relay.clone());
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
@@ -179,8 +179,8 @@ impl ControlStart<'_> {
         let notices = notices.clone();
         let watch = watch
             .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, notices.clone()));
-        let part = Part::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
-        let asked = Asked { requests: incoming, woken: sources.live.captures().wakes() };
+        let part = Role::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
+        let asked = WakeSources { requests: incoming, woken: sources.live.captures().wakes() };
         Control::run(part, asked, between_looks(world), server, whereabouts)
     }
 }
@@ -217,8 +217,8 @@ fn open(
 
 impl Control {
     fn run(
-        part: Part,
-        asked: Asked,
+        part: Role,
+        asked: WakeSources,
         pause: Duration,
         server: Option<Server>,
         whereabouts: Vec<String>,
@@ -289,7 +289,7 @@ impl ReportingRankStore {
 }
 
 /// The channels that wake the thread.
-struct Asked {
+struct WakeSources {
     /// Change requests from the service.
     requests: Receiver<ChangeRequest>,
     /// Alerts that request a capture.
@@ -297,7 +297,7 @@ struct Asked {
 }
 
 /// The role of the thread.
-enum Part {
+enum Role {
     Leads {
         leader: Box<Leader>,
         rank_store: ReportingRankStore,
@@ -312,9 +312,9 @@ enum Part {
     },
 }
 
-impl Part {
-    fn run(mut self, asked: Asked, stopped: &Receiver<()>, pause: Duration) {
-        let Asked { mut requests, mut woken } = asked;
+impl Role {
+    fn run(mut self, asked: WakeSources, stopped: &Receiver<()>, pause: Duration) {
+        let WakeSources { mut requests, mut woken } = asked;
         loop {
             let request = select! {
                 recv(stopped) -> _ => {

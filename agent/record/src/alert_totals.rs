@@ -27,7 +27,7 @@ pub struct AlertTotals {
 
 /// A snapshot of [`AlertTotals`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AlertBookSnapshot {
+pub struct AlertTotalsSnapshot {
     /// Findings by rule, in the order of [`AlertRule::ALL`].
     pub findings: [u64; AlertRule::ALL.len()],
     /// The number of steps in which the global gradient norm spiked.
@@ -87,7 +87,7 @@ impl AlertTotals {
     }
 
     /// Returns the current counts.
-    pub fn snapshot(&self) -> AlertBookSnapshot {
+    pub fn snapshot(&self) -> AlertTotalsSnapshot {
         let Self {
             findings,
             grad_norm_spikes,
@@ -98,7 +98,7 @@ impl AlertTotals {
             looking,
             marks: _,
         } = self;
-        AlertBookSnapshot {
+        AlertTotalsSnapshot {
             findings: std::array::from_fn(|rule| findings[rule].load(COUNT)),
             grad_norm_spikes: grad_norm_spikes.load(COUNT),
             update_norm_spikes: update_norm_spikes.load(COUNT),
@@ -110,7 +110,7 @@ impl AlertTotals {
     }
 }
 
-impl AlertBookSnapshot {
+impl AlertTotalsSnapshot {
     /// The number of findings of one rule.
     pub fn findings_of(&self, rule: AlertRule) -> u64 {
         self.findings[rule as usize]

@@ -35,7 +35,7 @@ pub use alert::{
     DIGITS as ALERT_DIGITS, Expectation, FirstMove, INCIDENT_STEPS, Incident,
 };
 pub use alert_marks::{AlertMark, AlertMarks};
-pub use alert_totals::{AlertBookSnapshot, AlertTotals};
+pub use alert_totals::{AlertTotals, AlertTotalsSnapshot};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
 pub use collective_totals::{CollectiveSeries, CollectiveSummary, CollectiveTotals, Straggler};

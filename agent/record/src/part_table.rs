@@ -70,12 +70,12 @@ pub struct PartTable(OnceLock<HashMap<TensorInfo, ParameterParts>>);
 
 impl PartTable {
     /// Sets the parts of all parameters. Later calls have no effect. `parameters` have the names of their records.
-    pub fn tell(&self, parameters: impl IntoIterator<Item = (TensorInfo, ParameterParts)>) {
+    pub fn set(&self, parameters: impl IntoIterator<Item = (TensorInfo, ParameterParts)>) {
         self.0.get_or_init(|| parameters.into_iter().collect());
     }
 
     /// Whether ranks hold different parts. Cost: one load.
-    pub fn is_told(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.get().is_some()
     }
 
@@ -123,15 +123,15 @@ mod tests {
     fn a_record_counts_by_what_it_is_of() {
         let held = |is_counted, elements| Some(HeldPart { is_counted, elements });
         let book = PartTable::default();
-        assert_eq!((book.is_told(), book.find(Kind::GradReduced, &tensor("h.0.w", 1))), (false, None));
+        assert_eq!((book.is_set(), book.find(Kind::GradReduced, &tensor("h.0.w", 1))), (false, None));
         let parts = ParameterParts {
             whole_name: "h.4.w".into(),
             elements: 8,
             held: [held(false, Some(8)), held(true, Some(4)), held(true, Some(8))],
             is_stepped_by_holders: false,
         };
-        book.tell([(tensor("h.0.w", 1), parts)]);
-        book.tell([]);
+        book.set([(tensor("h.0.w", 1), parts)]);
+        book.set([]);
         let find = |kind, name, stage| book.find(kind, &tensor(name, stage));
         assert_eq!(find(Kind::ParamOrigin, "h.0.w", 1), Some(("h.4.w".into(), Share::OfAnother)));
         assert_eq!(find(Kind::Update, "h.0.w", 1), Some(("h.4.w".into(), Share::Unknown)), "stepped by other ranks");

@@ -6,7 +6,7 @@
 
 mod continued;
 mod growth;
-mod room;
+mod space_limit;
 mod thinning;
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use trainmon_run_files::{
 
 use self::continued::run_to_continue;
 use self::growth::Growth;
-use self::room::Room;
+use self::space_limit::SpaceLimit;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
 
 /// Writes msprobe's CSV layout, V1 or V2 as configured.
@@ -40,7 +40,7 @@ pub struct CsvExporter {
     has_chunks: bool,
     growth: Growth,
     steps_per_file: u64,
-    room: Option<Room>,
+    space: Option<SpaceLimit>,
     /// The filter for repeated rows, if enabled.
     repeats: Option<Repeats>,
     /// The metadata about filtered rows, until it is written.
@@ -73,7 +73,7 @@ impl CsvExporter {
             has_chunks: false,
             growth: Growth::new(config.window.step_interval),
             steps_per_file: csv.steps_per_file(),
-            room: None,
+            space: None,
             repeats: None,
             left_out: None,
         }
@@ -96,14 +96,14 @@ impl CsvExporter {
     #[must_use]
     pub fn within_budget(mut self, ranks: u32) -> Self {
         let limit = self.csv.budget_bytes().map(|bytes| bytes / u64::from(ranks.max(1)));
-        self.room = limit.map(|limit| Room::new(self.directory.clone(), limit));
+        self.space = limit.map(|limit| SpaceLimit::new(self.directory.clone(), limit));
         self
     }
 
     /// Makes space when files are complete. The size of a step is known with the second measured step.
-    fn make_room(&mut self, step: Step) {
-        let Some(room) = &mut self.room else { return };
-        let fewer = self.growth.per_step().map(|bytes| room.steps_per_file(self.steps_per_file, bytes));
+    fn free_space(&mut self, step: Step) {
+        let Some(space) = &mut self.space else { return };
+        let fewer = self.growth.per_step().map(|bytes| space.steps_per_file(self.steps_per_file, bytes));
         let first = |per_file| first_step(&self.config, step, per_file);
         // From the next boundary on, so that the step range in a file's name stays valid.
         if let Some(fewer) =
@@ -112,7 +112,7 @@ impl CsvExporter {
             self.begin_smaller_files(first(fewer), fewer);
         }
         let first = first_step(&self.config, step, self.steps_per_file);
-        if self.room.as_mut().is_some_and(|room| room.look(first)) {
+        if self.space.as_mut().is_some_and(|space| space.look(first)) {
             // An open file would use disk space after a smaller one has replaced it.
             self.open.clear();
         }
@@ -230,7 +230,7 @@ impl Exporter for CsvExporter {
             repeats.forget();
         }
         self.growth.end_step(batch);
-        self.make_room(batch.step);
+        self.free_space(batch.step);
         if let Err(source) = self.steps.append(batch) {
             failure.get_or_insert(ExportFailure { lost_records: 0, source: source.into() });
         }
@@ -246,13 +246,13 @@ impl Exporter for CsvExporter {
     }
 
     fn warning(&mut self) -> Option<String> {
-        self.room.as_mut().and_then(Room::warning)
+        self.space.as_mut().and_then(SpaceLimit::warning)
     }
 
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         self.open.clear();
-        if let Some(room) = &mut self.room {
-            room.finish(deadline);
+        if let Some(space) = &mut self.space {
+            space.finish(deadline);
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Thinning {
     ///
     /// # Errors
     /// A file cannot be read or written; it is unchanged.
-    pub(super) fn make_room(&mut self, current: u64) -> io::Result<Thinned> {
+    pub(super) fn free_space(&mut self, current: u64) -> io::Result<Thinned> {
         let (mut size, files) = self.look()?;
         let mut thinned = Thinned::default();
         if size <= self.limit {
@@ -154,10 +154,10 @@ mod tests {
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         // Nothing is too much, and nothing goes.
         let mut thinning = Thinning::new(directory.path().to_owned(), all + 1000);
-        assert_eq!(thinning.make_room(200).unwrap(), Thinned::default());
+        assert_eq!(thinning.free_space(200).unwrap(), Thinned::default());
         assert!(!place(TOLD_IN).exists());
         let mut thinning = Thinning::new(directory.path().to_owned(), all * 3 / 4);
-        let thinned = thinning.make_room(200).unwrap();
+        let thinned = thinning.free_space(200).unwrap();
         let read = |name: &str| fs::read_to_string(place(name)).unwrap();
         let told: serde_json::Value = serde_json::from_str(&read(TOLD_IN)).unwrap();
         let every = |file: usize| told["thinned"][file]["one_step_in"].as_u64().unwrap();
@@ -176,8 +176,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("grad_0-99.csv"), rows(0..100)).unwrap();
         let mut thinning = Thinning::new(directory.path().to_owned(), 10);
-        assert_eq!(thinning.make_room(50).unwrap(), Thinned { steps: None, one_in: 1, is_too_much: true });
-        let thinned = thinning.make_room(100).unwrap();
+        assert_eq!(thinning.free_space(50).unwrap(), Thinned { steps: None, one_in: 1, is_too_much: true });
+        let thinned = thinning.free_space(100).unwrap();
         assert_eq!(thinned, Thinned { steps: Some((0, 99)), one_in: 1024, is_too_much: true });
         assert_eq!(fs::read_to_string(directory.path().join("grad_0-99.csv")).unwrap(), rows(0..1));
     }
@@ -192,7 +192,7 @@ mod tests {
         };
         let all: String = (5..100).step_by(5).map(row).collect();
         fs::write(&path, format!("vpp_stage,name,step,norm\n{all}0,once,99,2.5\n")).unwrap();
-        let thinned = Thinning::new(directory.path().to_owned(), 250).make_room(100).unwrap();
+        let thinned = Thinning::new(directory.path().to_owned(), 250).free_space(100).unwrap();
         assert!(!thinned.is_too_much && thinned.one_in > 1, "{thinned:?}");
         let left = fs::read_to_string(&path).unwrap();
         for row in ["0,often,5,", "0,between,10,", "0,once,99,"] {
@@ -207,7 +207,7 @@ mod tests {
         fs::write(place(LEFT_OUT_FILE), r#"{"grad_unreduced": "some"}"#).unwrap();
         fs::write(place("grad_reduced_0-99.csv"), rows(0..100)).unwrap();
         fs::write(place("grad_unreduced_0-99.csv"), rows([7, 8].into_iter())).unwrap();
-        let thinned = Thinning::new(directory.path().to_owned(), 2_000).make_room(100).unwrap();
+        let thinned = Thinning::new(directory.path().to_owned(), 2_000).free_space(100).unwrap();
         assert!(!thinned.is_too_much);
         assert_eq!(fs::read_to_string(place("grad_unreduced_0-99.csv")).unwrap(), rows([7, 8].into_iter()));
         assert!(fs::read_to_string(place("grad_reduced_0-99.csv")).unwrap().len() < 2_000);

@@ -4,7 +4,7 @@
 //! readers collect at their own times, so steps between two collections would be lost and the others get the
 //! collection's time. Beyond 2,000 series per instrument, it combines the rest into one.
 //!
-//! [`OtlpExporter::export`] converts a step to points: `step`, with `counters` for cumulative sums, `books` for the
+//! [`OtlpExporter::export`] converts a step to points: `step`, with `counters` for cumulative sums, `self_metrics` for the
 //! monitor's own metrics and `detail` for single parameters. `request` encodes the points, and `backlog` queues them.
 //! The `sender`, on its own thread, takes what waits and sends it in order (`transport`) until the receiver has
 //! accepted or refused it (`retry`), and reports the outcome. While the receiver is unavailable, the backlog grows.
@@ -19,7 +19,6 @@
 
 mod alert;
 mod backlog;
-mod books;
 mod counters;
 mod detail;
 mod environment;
@@ -28,6 +27,7 @@ mod points;
 mod request;
 mod resource;
 mod retry;
+mod self_metrics;
 mod sender;
 mod settings;
 mod status;

@@ -16,7 +16,7 @@ use super::request::{Payload, joined};
 use super::retry::{Backoff, RetryBudget};
 use super::settings::Settings;
 use super::status::Status;
-use super::transport::{Answer, Transport};
+use super::transport::{ReceiverAnswer, Transport};
 use crate::DeliveryReport;
 
 /// The stage of shutdown.
@@ -98,9 +98,11 @@ impl SignalSender {
         let mut retry_budget = RetryBudget::new(self.settings.give_up_after);
         loop {
             match self.transport.send(body.clone(), self.settings.timeout).await {
-                Answer::Taken { rejected, message } => return SendOutcome::Taken { rejected, message },
-                Answer::Refused { why, hint, for_content } => return SendOutcome::Refused { why, hint, for_content },
-                Answer::Later { why, after, reached } => {
+                ReceiverAnswer::Taken { rejected, message } => return SendOutcome::Taken { rejected, message },
+                ReceiverAnswer::Refused { why, hint, for_content } => {
+                    return SendOutcome::Refused { why, hint, for_content };
+                }
+                ReceiverAnswer::Later { why, after, reached } => {
                     if reached && retry_budget.is_over(Instant::now()) {
                         return SendOutcome::GivenUp { why };
                     }

@@ -13,11 +13,11 @@ use trainmon_core::catalog::{
 use trainmon_core::config::Config;
 use trainmon_core::{Group, Kind, PartTable, Reading, Statistic, StepBatch, TensorInfo};
 
-use super::books::push_books;
 use super::counters::{Counters, StepCounts};
 use super::detail::Detail;
 use super::points::{Points, Times};
 use super::resource::text;
+use super::self_metrics::push_self_metrics;
 use crate::summary::{CellValue, Cells, GradientSummary, Gradients, Tier};
 use crate::{MeasuredStatistics, RunInfo, Sources};
 
@@ -99,7 +99,7 @@ impl StepEncoder {
         }
         self.push_tiers(&mut points, now, names, batch);
         self.counters.push(&mut points, times);
-        push_books(&mut points, times, batch, &self.sources);
+        push_self_metrics(&mut points, times, batch, &self.sources);
         if let Some(detail) = &mut self.detail {
             detail.push(&mut points, now, names, batch);
         }

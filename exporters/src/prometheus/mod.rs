@@ -8,7 +8,6 @@
 //! Samples have neither `run` nor `rank`: these are labels of the target, which `target_file` passes to a Prometheus
 //! server. On the page itself, they would clash with those, and Prometheus would rename them to `exported_run`.
 
-mod answers;
 mod collectives;
 mod connections;
 mod counters;
@@ -17,6 +16,7 @@ mod interval_max;
 mod live;
 mod metric_table;
 mod page;
+mod responses;
 mod run_gauges;
 mod scalar_series;
 mod series;
@@ -31,12 +31,12 @@ use std::time::Instant;
 
 use trainmon_core::{Alert, StepBatch, TensorInfo, config};
 
-use self::answers::Answers;
 use self::counters::Counters;
 use self::hosts::KnownHosts;
 use self::live::{HistoryWriter, LiveRun};
 use self::metric_table::MetricTable;
 use self::page::PageSource;
+use self::responses::PageHandler;
 use self::run_gauges::RunGauge;
 use self::server::Server;
 use self::target_file::TargetFile;
@@ -87,7 +87,7 @@ impl PrometheusExporter {
         let live = config.page.then(|| Arc::new(LiveRun::new()));
         let history = live.clone().map(|live| HistoryWriter::new(live, statistics, overhead_budget));
         let hosts = KnownHosts::new(&page_source.host, &config.hosts);
-        let server = Server::start(address, Answers { page: Arc::clone(&page_source), live, hosts })?;
+        let server = Server::start(address, PageHandler { page: Arc::clone(&page_source), live, hosts })?;
         let target = target(server.address(), &page_source.host);
         let target_file = match &config.target_file {
             Some(path) => Some(TargetFile::write(path, &target, &page_source.run)?),

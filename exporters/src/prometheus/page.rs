@@ -69,7 +69,7 @@ impl PageSource {
             push_single(page, &GRAD_NORM_INTERVAL_MAX, peak.value);
             push_single(page, &GRAD_NORM_INTERVAL_MAX_STEP, peak.step.0 as f64);
         }
-        self.push_books(page);
+        self.push_record_counts(page);
         self.push_alerts(page, now);
         // Fails only for families without a sample, and these are created with theirs.
         self.counters.render(page).unwrap_or_default();
@@ -92,7 +92,7 @@ impl PageSource {
         served + push_groups(page, &groups, &stragglers)
     }
 
-    fn push_books(&self, page: &mut String) {
+    fn push_record_counts(&self, page: &mut String) {
         let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _, .. } = &self.sources;
         let books = ledger.snapshot();
         let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot(), &sink.queue)).collect();

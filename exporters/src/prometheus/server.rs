@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
 use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, LongLived, ServerThread};
 
-use super::answers::{Answer, Answers};
 use super::connections::{Connections, Place};
+use super::responses::{PageHandler, PageResponse};
 use crate::ExportError;
 
 /// At most 15 characters, because Linux cuts the names of threads.
@@ -37,11 +37,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on `address` and serves on its own thread.
-    pub(crate) fn start(address: SocketAddr, answers: Answers) -> Result<Self, ExportError> {
-        Self::start_with(address, LIMITS, move |request| answers.answer(request))
+    pub(crate) fn start(address: SocketAddr, pages: PageHandler) -> Result<Self, ExportError> {
+        Self::start_with(address, LIMITS, move |request| pages.answer(request))
     }
 
-    fn start_with(address: SocketAddr, limits: Limits, answer: impl Answering) -> Result<Self, ExportError> {
+    fn start_with(address: SocketAddr, limits: Limits, answer: impl Handler) -> Result<Self, ExportError> {
         let bind = |source| ExportError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -69,13 +69,13 @@ impl Server {
 }
 
 /// Answers a request.
-trait Answering: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static {}
-impl<F: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static> Answering for F {}
+trait Handler: Fn(&Parts) -> PageResponse + Clone + Send + Sync + 'static {}
+impl<F: Fn(&Parts) -> PageResponse + Clone + Send + Sync + 'static> Handler for F {}
 
 async fn serve_until_stopped(
     listener: TcpListener,
     limits: Limits,
-    answer: impl Answering,
+    answer: impl Handler,
     stopping: oneshot::Receiver<Instant>,
 ) {
     let mut tasks = JoinSet::new();
@@ -95,7 +95,7 @@ async fn serve_until_stopped(
 async fn accept_connections(
     listener: &TcpListener,
     limits: Limits,
-    answer: &impl Answering,
+    answer: &impl Handler,
     connections: &Arc<Mutex<Connections>>,
     tasks: &mut JoinSet<()>,
 ) -> Infallible {
@@ -111,7 +111,7 @@ async fn accept_connections(
     }
 }
 
-async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answering, place: Place) {
+async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Handler, place: Place) {
     let answer = |request: Request<_>| {
         place.has_asked();
         let answer = answer(&request.into_parts().0);
@@ -130,13 +130,13 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::super::answers::whole;
+    use super::super::responses::whole;
     use super::*;
 
     const TEXT: &str = "text/plain";
     const FOR_EVER: Duration = Duration::from_hours(1);
 
-    fn start(limits: Limits, answer: impl Answering) -> Server {
+    fn start(limits: Limits, answer: impl Handler) -> Server {
         Server::start_with(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), limits, answer).unwrap()
     }
 

@@ -236,7 +236,7 @@ impl Cells {
 
     /// Whether it accepts readings: the parts of parameters are known with the first step.
     pub(crate) fn is_open(&self) -> bool {
-        !self.tier.is_of_parts() || self.parts.is_told()
+        !self.tier.is_of_parts() || self.parts.is_set()
     }
 
     /// Adds one reading. Cost: a few nanoseconds once the tensor is known.

@@ -1,6 +1,6 @@
 //! Evaluates every rule for every step: series in, alerts out. Runs in the worker thread.
 
-mod say;
+mod build;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -47,7 +47,7 @@ pub(crate) enum Outlet {
 
 /// The results of a step.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct StepVerdict {
     pub(crate) said: Vec<RaisedAlert>,
     /// The number of alerts beyond the limit per step, by rule.
     pub(crate) unsaid: Vec<(AlertRule, u64)>,
@@ -111,8 +111,8 @@ impl Engine {
     }
 
     /// Evaluates a step. `names[record.tensor.index()]` is a record's tensor.
-    pub(crate) fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo], now: Instant) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub(crate) fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo], now: Instant) -> StepVerdict {
+        let mut verdict = StepVerdict::default();
         if self.watches.is_empty() {
             return verdict;
         }
@@ -138,7 +138,7 @@ impl Engine {
         let mut overdue = std::mem::take(&mut self.owed);
         overdue.extend(self.incidents.overdue(batch.step));
         verdict.said.extend(overdue.into_iter().map(|end| self.overdue(end)));
-        self.say(outcomes, batch, &mut verdict);
+        self.build_alerts(outcomes, batch, &mut verdict);
         verdict.notice = self.rest(batch);
         verdict
     }

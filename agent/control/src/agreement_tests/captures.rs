@@ -1,4 +1,4 @@
-//! Captures that are asked for on any rank: all ranks capture the same steps.
+//! Captures requested on any rank: all ranks capture the same steps.
 
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Rank as RankNumber, Step,
@@ -14,7 +14,7 @@ fn an_alert_wakes_whoever_agrees_on_captures() {
     let schedule = CaptureSchedule::default();
     schedule.ask_by_alert(&alert(8), false);
     let woken = schedule.wakes();
-    assert!(woken.try_recv().is_err(), "nobody listened: the next look finds it");
+    assert!(woken.try_recv().is_err(), "without a listener, the next poll finds it");
     schedule.ask_by_alert(&alert(9), false);
     schedule.ask_by_alert(&alert(10), false);
     assert!(woken.try_recv().is_ok() && woken.try_recv().is_err(), "once for both");

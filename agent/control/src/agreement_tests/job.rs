@@ -15,7 +15,7 @@ use crate::change_request::{Change, ChangeIds, ChangeRequest};
 use crate::follower::{Follower, FollowerEvent};
 use crate::leader::{Leader, LeaderEvent};
 use crate::live::Live;
-use crate::progress::{ProgressBook, Stage};
+use crate::progress::{ProgressLog, Stage};
 use crate::rank_store::RankStore;
 use crate::stop::{StopRequest, WantsStop};
 
@@ -106,7 +106,7 @@ impl Rank {
         Arc::new(move || wants_stop.load(Ordering::Relaxed))
     }
 
-    /// What the training thread does at the end of a step.
+    /// Ends a step as the training thread does.
     pub(super) fn end_step(&mut self, took: Duration) {
         self.intervals.push(self.live.plan().window.step_interval);
         self.live.add_step(Duration::ZERO, Some(took), 0);
@@ -142,7 +142,7 @@ pub(super) struct Job {
     pub(super) ranks: Vec<Rank>,
     pub(super) leader: Leader,
     pub(super) followers: Vec<Follower>,
-    pub(super) book: ProgressBook,
+    pub(super) book: ProgressLog,
     pub(super) said: Vec<LeaderEvent>,
     pub(super) heard: Vec<FollowerEvent>,
 }
@@ -152,11 +152,11 @@ impl Job {
         let capture = CaptureOnDemand { max_captures: 3, min_distance: 1_000, ..CaptureOnDemand::default() };
         let config = Arc::new(Config { capture: Some(capture), ..Config::default() });
         let captures = CaptureRequests::new(&config, ChangeIds::default());
-        let (rank_store, book) = (MemoryRankStore::default(), ProgressBook::default());
+        let (rank_store, book) = (MemoryRankStore::default(), ProgressLog::default());
         let ranks: Vec<Rank> = (0..world).map(|_| Rank::new(&config)).collect();
         let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone())
-            .listening_for(StopRequest::new(ranks[0].asks_to_stop(), ChangeIds::default()))
-            .capturing(captures);
+            .with_stop(StopRequest::new(ranks[0].asks_to_stop(), ChangeIds::default()))
+            .with_captures(captures);
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
         Self { rank_store, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }

@@ -344,7 +344,7 @@ fn an_alert_of_any_rank_ends_the_training_on_all_at_one_step() {
     }
 }
 
-/// Has one message and remembers what it is told; of rank 0, what it took.
+/// A relay with one message that records its receipts; on rank 0, the messages it took.
 #[derive(Default)]
 struct Mail {
     waiting: Mutex<Vec<RelayedMessage>>,
@@ -376,11 +376,11 @@ fn messages_of_a_rank_reach_rank_0_and_its_receipts_come_back_also_while_the_mon
     let mut job = Job::new(3);
     let mails: [Arc<Mail>; 3] = Default::default();
     let [first, second, third] = mails.clone().map(|mail| mail as Arc<dyn Relay>);
-    job.leader = job.leader.carrying(Some(first));
+    job.leader = job.leader.with_relay(Some(first));
     job.followers = [second, third]
         .into_iter()
         .zip(std::mem::take(&mut job.followers))
-        .map(|(relay, follower)| follower.carrying(Some(relay)))
+        .map(|(relay, follower)| follower.with_relay(Some(relay)))
         .collect();
     job.tenths(30, &[1, 1, 1]);
     assert!(!job.contents().leader_state.as_ref().unwrap().contains("receipts"));

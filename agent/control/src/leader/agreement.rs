@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_core::config::Plan;
 
-use super::{Answer, Leader, LeaderEvent, Open, names};
+use super::{Leader, LeaderEvent, Open, RankAnswer, names};
 use crate::captures::{AgreedCapture, AskedBy};
 use crate::progress::{LateSwitch, Progress, Stage};
 use crate::rank_store::{Agreement, LeaderState, Proposal, RankStore};
@@ -138,7 +138,7 @@ impl Leader {
         if self.world == 1 {
             return Ok(());
         }
-        let members = self.members.words();
+        let members = self.members.sessions();
         let (session, receipts) = (self.session.clone(), self.receipts.clone());
         let leader_state = LeaderState { session, members, proposal: None, agreed: Some(agreement.clone()), receipts };
         let text = serde_json::to_string(&leader_state)?;
@@ -169,7 +169,7 @@ impl Leader {
         let fastest = paces.filter(|&pace| pace > 0.0).fold(f64::INFINITY, f64::min);
         let steps_in = |seconds: f64| if fastest.is_finite() { (seconds / fastest).ceil() as u64 } else { 0 };
         // The estimated current step of the others, which continued after their answer.
-        let by_now = |answer: &Answer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
+        let by_now = |answer: &RankAnswer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
         open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(LEAST_STEPS)
     }
 

@@ -23,7 +23,7 @@ use crate::captures::AgreedCapture;
 use crate::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use crate::live::Live;
 use crate::members::Members;
-use crate::progress::{LateSwitch, Progress, ProgressBook, Stage};
+use crate::progress::{LateSwitch, Progress, ProgressLog, Stage};
 use crate::rank_store::{Agreement, LeaderState, Proposal, RankState, RankStore};
 use crate::stop::StopRequest;
 
@@ -47,7 +47,7 @@ pub(super) enum LeaderEvent {
 }
 
 /// A rank's answer to a proposal.
-struct Answer {
+struct RankAnswer {
     /// When it was received.
     at: Instant,
     step: u64,
@@ -62,7 +62,7 @@ struct Open {
     proposal: Proposal,
     progress: Progress,
     since: Instant,
-    answers: BTreeMap<u32, Answer>,
+    answers: BTreeMap<u32, RankAnswer>,
     /// An agreement that was written to the store but not confirmed.
     named: Option<Agreement>,
     agreed: Option<u64>,
@@ -78,7 +78,7 @@ pub(super) struct Leader {
     began: u64,
     config: Arc<Config>,
     live: Arc<Live>,
-    book: ProgressBook,
+    book: ProgressLog,
     /// The last agreed plan.
     plan: Plan,
     /// The proposal's number, from 1.
@@ -100,7 +100,7 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn new(session: String, world: u32, config: Arc<Config>, live: Arc<Live>, book: ProgressBook) -> Self {
+    pub(super) fn new(session: String, world: u32, config: Arc<Config>, live: Arc<Live>, book: ProgressLog) -> Self {
         Self {
             plan: Plan::clone(&live.plan()),
             members: Members::new(session.clone()),
@@ -124,19 +124,19 @@ impl Leader {
     }
 
     /// Sets the source of requests to end the training.
-    pub(super) fn listening_for(mut self, stop: StopRequest) -> Self {
+    pub(super) fn with_stop(mut self, stop: StopRequest) -> Self {
         self.stop = stop;
         self
     }
 
     /// Sets the capture requests.
-    pub(super) fn capturing(mut self, captures: CaptureRequests) -> Self {
+    pub(super) fn with_captures(mut self, captures: CaptureRequests) -> Self {
         self.captures = captures;
         self
     }
 
     /// Sets the relay for messages of other ranks.
-    pub(super) fn carrying(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
+    pub(super) fn with_relay(mut self, relay: Option<Arc<dyn Relay>>) -> Self {
         self.relay = relay;
         self
     }
@@ -232,7 +232,7 @@ impl Leader {
             let rank_state = self.members.rank_state(rank).filter(|rank_state| rank_state.heard == open.proposal.id);
             if let Some(rank_state) = rank_state {
                 let RankState { step, seconds_per_step, keeps_step, .. } = *rank_state;
-                open.answers.entry(rank).or_insert(Answer { at: now, step, seconds_per_step, keeps_step });
+                open.answers.entry(rank).or_insert(RankAnswer { at: now, step, seconds_per_step, keeps_step });
             }
         }
         Ok(())
@@ -295,7 +295,7 @@ impl Leader {
         let open = self.open.as_ref().filter(|open| open.agreed.is_none());
         let leader_state = LeaderState {
             session: self.session.clone(),
-            members: self.members.words(),
+            members: self.members.sessions(),
             proposal: open.map(|open| open.proposal.clone()),
             agreed: self.agreed.clone(),
             receipts: self.receipts.clone(),

@@ -25,7 +25,7 @@ const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A status younger than this is reused for the next request.
 const STATUS_KEPT: Duration = Duration::from_millis(20);
 
-type Answer = Response<Full<Bytes>>;
+type JsonResponse = Response<Full<Bytes>>;
 
 /// The listener that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl ServerState {
     }
 
     /// Refuses a request from another origin or without the token.
-    fn refuse(&self, origin: Origin, request: &Request<Incoming>) -> Option<Answer> {
+    fn refuse(&self, origin: Origin, request: &Request<Incoming>) -> Option<JsonResponse> {
         if origin == Origin::Socket {
             return None;
         }
@@ -88,7 +88,7 @@ impl ServerState {
 }
 
 /// Answers a request. No path or name in a request ever reaches the file system.
-pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request<Incoming>) -> JsonResponse {
     if let Some(refusal) = state.refuse(origin, &request) {
         return refusal;
     }
@@ -121,7 +121,7 @@ pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request
     }
 }
 
-async fn text_of(body: Incoming) -> Result<String, Answer> {
+async fn text_of(body: Incoming) -> Result<String, JsonResponse> {
     let too_large = || {
         let message = format!("the request has more than {MAX_BODY_BYTES} bytes");
         error(
@@ -145,7 +145,7 @@ async fn text_of(body: Incoming) -> Result<String, Answer> {
         .map_err(|_not_text| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
 }
 
-async fn flush(service: &ControlService) -> Answer {
+async fn flush(service: &ControlService) -> JsonResponse {
     let mark = service.mark();
     let deadline = Instant::now() + FLUSH_TIMEOUT;
     while !service.is_delivered(mark) {
@@ -158,7 +158,7 @@ async fn flush(service: &ControlService) -> Answer {
     response(StatusCode::OK, (json!({"records": mark.accepted}).to_string() + "\n").into())
 }
 
-fn told(outcome: Result<Value, Refusal>) -> Answer {
+fn told(outcome: Result<Value, Refusal>) -> JsonResponse {
     match outcome {
         Ok(value) => response(StatusCode::ACCEPTED, (value.to_string() + "\n").into()),
         Err(refusal) => {
@@ -175,11 +175,11 @@ fn told(outcome: Result<Value, Refusal>) -> Answer {
     }
 }
 
-fn error(status: StatusCode, message: &str, hint: &str) -> Answer {
+fn error(status: StatusCode, message: &str, hint: &str) -> JsonResponse {
     response(status, (json!({"error": message, "hint": hint}).to_string() + "\n").into())
 }
 
-fn response(status: StatusCode, body: Bytes) -> Answer {
+fn response(status: StatusCode, body: Bytes) -> JsonResponse {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

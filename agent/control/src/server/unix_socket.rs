@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use crate::rank_store::draw_word;
+use crate::rank_store::random_id;
 
 /// The path of a listening socket, removed when dropped by the process that created it.
 pub(super) struct BoundSocket {
@@ -37,7 +37,7 @@ impl Drop for BoundSocket {
 /// possible before that. An existing socket is replaced: its listener has lost the lock on the directory.
 pub(super) fn bind_socket(path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let word = draw_word()?;
+    let word = random_id()?;
     let hidden = parent.join(format!(".{}", &word[..6]));
     fs::DirBuilder::new().mode(0o700).create(&hidden)?;
     let made = bind_in(&hidden, path);

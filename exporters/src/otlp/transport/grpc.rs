@@ -13,7 +13,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 use trainmon_core::config::OtlpCompression;
 
-use super::{Answer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
+use super::{ReceiverAnswer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
 use crate::ExportError;
 use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
@@ -60,13 +60,13 @@ impl GrpcTransport {
         self.channel = self.endpoint.connect_lazy();
     }
 
-    pub(super) async fn send(&mut self, body: Bytes) -> Answer {
+    pub(super) async fn send(&mut self, body: Bytes) -> ReceiverAnswer {
         let mut grpc = Grpc::new(self.channel.clone()).accept_compressed(CompressionEncoding::Gzip);
         if let Some(encoding) = self.compression {
             grpc = grpc.send_compressed(encoding);
         }
         if let Err(error) = grpc.ready().await {
-            return Answer::Later { why: in_a_line(&error), after: None, reached: false };
+            return ReceiverAnswer::Later { why: in_a_line(&error), after: None, reached: false };
         }
         let mut request = Request::new(body);
         for (key, value) in &self.headers {
@@ -81,7 +81,7 @@ impl GrpcTransport {
 }
 
 /// The number of rejected points in a response. An unreadable response rejects nothing: it is a success.
-pub(super) fn taken(signal: Signal, body: Bytes) -> Answer {
+pub(super) fn taken(signal: Signal, body: Bytes) -> ReceiverAnswer {
     let (rejected, message) = match signal {
         Signal::Metrics => {
             let partial = ExportMetricsServiceResponse::decode(body).unwrap_or_default().partial_success;
@@ -92,11 +92,11 @@ pub(super) fn taken(signal: Signal, body: Bytes) -> Answer {
             partial.map(|partial| (partial.rejected_log_records, partial.error_message)).unwrap_or_default()
         }
     };
-    Answer::Taken { rejected: u64::try_from(rejected).unwrap_or(0), message: quoted(&message) }
+    ReceiverAnswer::Taken { rejected: u64::try_from(rejected).unwrap_or(0), message: quoted(&message) }
 }
 
 /// Classifies a status, following the protocol's table of codes.
-fn judge(status: &Status) -> Answer {
+fn judge(status: &Status) -> ReceiverAnswer {
     let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let is_broken_connection = std::error::Error::source(status).is_some();
     let is_temporary = match status.code() {
@@ -114,7 +114,7 @@ fn judge(status: &Status) -> Answer {
     };
     if is_temporary {
         let why = if is_broken_connection { in_a_line(status) } else { said(status) };
-        return Answer::Later { why, after, reached: !is_unreachable(status) };
+        return ReceiverAnswer::Later { why, after, reached: !is_unreachable(status) };
     }
     let hint = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => "check `otlp.headers` or OTEL_EXPORTER_OTLP_HEADERS",
@@ -127,7 +127,7 @@ fn judge(status: &Status) -> Answer {
         status.code(),
         Code::InvalidArgument | Code::ResourceExhausted | Code::FailedPrecondition | Code::Internal | Code::Unknown
     );
-    Answer::Refused { why: said(status), hint, for_content }
+    ReceiverAnswer::Refused { why: said(status), hint, for_content }
 }
 
 /// Whether there was no connection.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn is_temporary(status: &Status) -> bool {
-        matches!(judge(status), Answer::Later { .. })
+        matches!(judge(status), ReceiverAnswer::Later { .. })
     }
 
     #[test]
@@ -214,8 +214,11 @@ mod tests {
     fn a_receiver_without_room_is_asked_again_only_when_it_says_when() {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
         let status = Status::with_error_details(Code::ResourceExhausted, "full", details);
-        let expected =
-            Answer::Later { why: "ResourceExhausted: full".into(), after: Some(Duration::from_secs(3)), reached: true };
+        let expected = ReceiverAnswer::Later {
+            why: "ResourceExhausted: full".into(),
+            after: Some(Duration::from_secs(3)),
+            reached: true,
+        };
         assert_eq!(judge(&status), expected);
     }
 }

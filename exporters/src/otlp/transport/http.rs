@@ -15,7 +15,7 @@ use prost::Message as _;
 use trainmon_core::config::OtlpCompression;
 
 use super::grpc::taken;
-use super::{Answer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
+use super::{ReceiverAnswer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
 use crate::ExportError;
 use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
@@ -78,12 +78,12 @@ impl HttpTransport {
         self.connection.as_ref().is_some_and(|connection| connection.connection_metadata().is_some())
     }
 
-    pub(super) async fn send(&mut self, body: Bytes) -> Answer {
+    pub(super) async fn send(&mut self, body: Bytes) -> ReceiverAnswer {
         let body = match compressed(body, self.compression) {
             Ok(body) => body,
             Err(error) => {
                 let (why, hint) = (error.to_string(), "set `otlp.compression` to none");
-                return Answer::Refused { why, hint, for_content: false };
+                return ReceiverAnswer::Refused { why, hint, for_content: false };
             }
         };
         let mut request = Request::new(Full::new(body));
@@ -93,12 +93,12 @@ impl HttpTransport {
         self.connection = Some(capture_connection(&mut request));
         match self.client.request(request).await {
             Ok(response) => self.judge(response).await,
-            Err(error) => Answer::Later { why: in_a_line(&error), after: None, reached: !error.is_connect() },
+            Err(error) => ReceiverAnswer::Later { why: in_a_line(&error), after: None, reached: !error.is_connect() },
         }
     }
 
     /// Classifies a response, following the protocol's table of status codes.
-    async fn judge(&self, response: Response<Incoming>) -> Answer {
+    async fn judge(&self, response: Response<Incoming>) -> ReceiverAnswer {
         let (parts, body) = response.into_parts();
         let after = retry_after(&parts.headers, SystemTime::now());
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
@@ -110,9 +110,9 @@ impl HttpTransport {
             status => {
                 let why = said(status, &body.unwrap_or_default(), is_protobuf);
                 if is_temporary(status) {
-                    Answer::Later { why, after, reached: true }
+                    ReceiverAnswer::Later { why, after, reached: true }
                 } else {
-                    Answer::Refused { why, hint: hint(status), for_content: is_for_content(status) }
+                    ReceiverAnswer::Refused { why, hint: hint(status), for_content: is_for_content(status) }
                 }
             }
         }

@@ -21,7 +21,7 @@ const MAX_QUOTED_CHARS: usize = 200;
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ReceiverAnswer {
     /// Accepted, except for this many points.
     Taken { rejected: u64, message: String },
     /// Refused for good. `for_content`: another request may be accepted.
@@ -50,7 +50,7 @@ impl Transport {
     }
 
     /// Sends one request, within the configured time.
-    pub(crate) async fn send(&mut self, body: Bytes, timeout: Duration) -> Answer {
+    pub(crate) async fn send(&mut self, body: Bytes, timeout: Duration) -> ReceiverAnswer {
         let answer = match self {
             Self::Grpc(grpc) => tokio::time::timeout(timeout, grpc.send(body)).await,
             Self::Http(http) => tokio::time::timeout(timeout, http.send(body)).await,
@@ -64,7 +64,7 @@ impl Transport {
                 }
                 Self::Http(http) => http.was_connected(),
             };
-            Answer::Later { why: format!("no answer within {timeout:?}"), after: None, reached }
+            ReceiverAnswer::Later { why: format!("no answer within {timeout:?}"), after: None, reached }
         })
     }
 }
@@ -119,7 +119,7 @@ mod tests {
                 let _inside = runtime.enter();
                 let mut transport = Transport::new(&settings).unwrap();
                 let answer = runtime.block_on(transport.send(Bytes::new(), timeout));
-                let Answer::Later { reached, why, .. } = answer else { panic!("{answer:?}") };
+                let ReceiverAnswer::Later { reached, why, .. } = answer else { panic!("{answer:?}") };
                 assert_eq!(reached, expected, "{protocol:?} {address}: {why}");
             }
         }

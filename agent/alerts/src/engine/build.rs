@@ -7,13 +7,13 @@ use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, FirstMove, Incident, Step, StepBatch, layer_of,
 };
 
-use super::{Engine, Outlet, RaisedAlert, Verdict};
+use super::{Engine, Outlet, RaisedAlert, StepVerdict};
 use crate::anomaly_file::Entry;
 use crate::detect::Finding;
 use crate::incident::{AllOver, Channels, Incidents, Joined, Left, Member, SentEnd, beside, is_of_numbers, precedence};
 use crate::messages::sentence;
 use crate::raised::Raised;
-use crate::standing::RuleChange;
+use crate::rule_phase::RuleChange;
 use crate::table::Which;
 use crate::tag;
 use crate::watch::{Outcome, WatchName};
@@ -32,7 +32,7 @@ struct BegunAlert {
 
 impl Engine {
     /// Builds the alerts, those that begin first.
-    pub(super) fn say(&mut self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
+    pub(super) fn build_alerts(&mut self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut StepVerdict) {
         if outcomes.is_empty() {
             return;
         }
@@ -46,7 +46,7 @@ impl Engine {
         let (begun, over): (Vec<Outcome>, Vec<Outcome>) =
             outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
         let told = self.join(&mut incidents, begun, batch.step);
-        self.say_begun(told, batch, verdict);
+        self.build_begun(told, batch, verdict);
         // Alerts that begin displace no end.
         let mut of_watch = vec![0; self.watches.len()];
         for outcome in over {
@@ -85,7 +85,7 @@ impl Engine {
         told
     }
 
-    fn say_begun(&self, told: Vec<BegunAlert>, batch: &StepBatch, verdict: &mut Verdict) {
+    fn build_begun(&self, told: Vec<BegunAlert>, batch: &StepBatch, verdict: &mut StepVerdict) {
         let others: Vec<(AlertRule, AlertSeries)> = told
             .iter()
             .filter(|one| one.joined.is_some_and(|joined| !joined.incident.headline))
@@ -122,7 +122,7 @@ impl Engine {
         outcome: &Outcome,
         batch: &StepBatch,
         of_watch: &mut [usize],
-        verdict: &mut Verdict,
+        verdict: &mut StepVerdict,
     ) {
         let Some(RuleChange::Ends(_, since)) = outcome.news else { return };
         let end = |incident| self.raised(outcome, 0, (batch, None), incident).alert;
@@ -133,7 +133,7 @@ impl Engine {
         if !is_said {
             count_unsaid(verdict, rule.rule);
         }
-        self.say_left(left, end, is_said.then_some(rule.actions), verdict);
+        self.build_ended(left, end, is_said.then_some(rule.actions), verdict);
     }
 
     fn raised(
@@ -181,12 +181,12 @@ impl Engine {
 
     /// Records and sends the end of an alert, which `end` creates. `actions`: `None` for an alert beyond the limit per
     /// step.
-    fn say_left(
+    fn build_ended(
         &self,
         left: Left,
         end: impl Fn(Option<Incident>) -> Alert,
         actions: Option<AlertActions>,
-        verdict: &mut Verdict,
+        verdict: &mut StepVerdict,
     ) {
         let mut written = |incident, outlet| {
             verdict.said.extend(actions.map(|actions| RaisedAlert { alert: end(incident), actions, outlet }));
@@ -239,12 +239,12 @@ impl Engine {
     }
 
     /// Takes a finding of a rule that runs on its own thread.
-    pub(crate) fn take(&mut self, raised: Raised) -> Verdict {
+    pub(crate) fn take(&mut self, raised: Raised) -> StepVerdict {
         let Some(rule) = self.config.alert.rules.iter().find(|rule| rule.rule == raised.rule) else {
-            return Verdict::default();
+            return StepVerdict::default();
         };
         let Raised { rule: name, phase, findings, step, time, series, value, expected, message } = raised;
-        let mut verdict = Verdict::default();
+        let mut verdict = StepVerdict::default();
         if phase == AlertPhase::Begins {
             self.book.found(name);
             if self.config.alert.dump {
@@ -285,14 +285,14 @@ impl Engine {
             AlertPhase::Ends => {
                 let end = |incident| Alert { incident, ..raised.alert.clone() };
                 let left = self.incidents.leave(&member, (step, step), |incident| end(Some(incident)));
-                self.say_left(left, end, Some(actions), &mut verdict);
+                self.build_ended(left, end, Some(actions), &mut verdict);
             }
         }
         verdict
     }
 }
 
-fn count_unsaid(verdict: &mut Verdict, rule: AlertRule) {
+fn count_unsaid(verdict: &mut StepVerdict, rule: AlertRule) {
     match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule) {
         Some((_, count)) => *count += 1,
         None => verdict.unsaid.push((rule, 1)),

@@ -24,7 +24,7 @@ const WORKER: &str = "worker";
 
 /// Adds the points of the monitor's counts. Includes the gradient norm's z-score only for the newest step that the
 /// rules have evaluated, because only that step's value is kept.
-pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sources: &Sources) {
+pub(crate) fn push_self_metrics(points: &mut Points, times: Times, batch: &StepBatch, sources: &Sources) {
     let Sources {
         ledger: _,
         worker_queue,

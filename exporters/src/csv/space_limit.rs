@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// The size limit of one rank's files.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct SpaceLimit {
     limit: u64,
     /// The thinning, unless it is in progress.
     thinning: Option<Thinning>,
@@ -29,7 +29,7 @@ pub(super) struct Room {
     warning: Option<String>,
 }
 
-impl Room {
+impl SpaceLimit {
     /// `limit`: the maximum size of the files in the directory, in bytes.
     pub(super) fn new(directory: PathBuf, limit: u64) -> Self {
         let thinning = Some(Thinning::new(directory, limit));
@@ -60,7 +60,7 @@ impl Room {
         let (done, under_way) = sync_channel(1);
         let body = move || {
             step_back();
-            let thinned = thinning.make_room(current).map_err(|error| error.to_string());
+            let thinned = thinning.free_space(current).map_err(|error| error.to_string());
             // After the end of the run, the receiver is gone.
             let _taken = done.send((thinning, thinned)).is_ok();
         };

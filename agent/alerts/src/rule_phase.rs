@@ -8,7 +8,7 @@ const QUIET_STEPS: u32 = 10;
 
 /// The alert state of one rule on one series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RuleStanding {
+pub(crate) struct RulePhase {
     /// The number of findings since it began; 0 outside of an alert.
     findings: u64,
     quiet_steps: u32,
@@ -26,7 +26,7 @@ pub(crate) enum RuleChange {
     Ends(u64, Step),
 }
 
-impl RuleStanding {
+impl RulePhase {
     /// Records the outcome of a step.
     pub(crate) fn step(&mut self, rule: AlertRule, step: Step, found: bool) -> Option<RuleChange> {
         if found {
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn an_alert_is_said_when_it_begins_and_when_it_is_over() {
-        let (mut standing, mut now) = (RuleStanding::default(), 0);
+        let (mut rule_phase, mut now) = (RulePhase::default(), 0);
         let mut step = |found| {
             now += 1;
-            standing.step(AlertRule::Spike, Step(now), found)
+            rule_phase.step(AlertRule::Spike, Step(now), found)
         };
         assert_eq!(step(false), None);
         assert_eq!(step(true), Some(RuleChange::Begins));
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn norms_that_agree_again_agree_at_once() {
-        let mut standing = RuleStanding::default();
-        standing.step(AlertRule::NormMismatch, Step(1), true);
-        let over = standing.step(AlertRule::NormMismatch, Step(2), false);
+        let mut rule_phase = RulePhase::default();
+        rule_phase.step(AlertRule::NormMismatch, Step(1), true);
+        let over = rule_phase.step(AlertRule::NormMismatch, Step(2), false);
         assert_eq!(over, Some(RuleChange::Ends(1, Step(2))));
     }
 }

@@ -26,7 +26,7 @@ const NOTHING_ALLOWED: &str = "default-src 'none'; frame-ancestors 'none'; base-
 
 /// The sources of all responses.
 #[derive(Clone, Debug)]
-pub(crate) struct Answers {
+pub(crate) struct PageHandler {
     pub(crate) page: Arc<PageSource>,
     /// `None` if the live page is disabled.
     pub(crate) live: Option<SharedLiveRun>,
@@ -34,12 +34,12 @@ pub(crate) struct Answers {
 }
 
 /// A whole body, or an event stream until the server ends or the reader has to start over.
-type AnswerBody = Either<Full<Bytes>, Events>;
+type ResponseBody = Either<Full<Bytes>, Events>;
 
-pub(crate) type Answer = Response<AnswerBody>;
+pub(crate) type PageResponse = Response<ResponseBody>;
 
-impl Answers {
-    pub(crate) fn answer(&self, request: &Parts) -> Answer {
+impl PageHandler {
+    pub(crate) fn answer(&self, request: &Parts) -> PageResponse {
         let (method, uri) = (&request.method, &request.uri);
         let of_page = |path| matches!(path, "/api/overview" | "/api/heatmap" | "/api/events");
         let path = uri.path();
@@ -74,7 +74,7 @@ impl Answers {
         }
     }
 
-    fn events(&self, live: &SharedLiveRun, uri: &Uri) -> Answer {
+    fn events(&self, live: &SharedLiveRun, uri: &Uri) -> PageResponse {
         let number = |key| parameter(uri, key).map_or(Ok(0), |text| text.parse::<u64>().map_err(|_not_a_number| key));
         let cursor = || {
             let bins = usize::try_from(number("bins")?).map_err(|_too_large| "bins")?;
@@ -92,7 +92,7 @@ impl Answers {
     }
 }
 
-fn heat_map(live: &LiveRun, uri: &Uri) -> Answer {
+fn heat_map(live: &LiveRun, uri: &Uri) -> PageResponse {
     let (Some(kind), Some(statistic)) = (parameter(uri, "kind"), parameter(uri, "statistic")) else {
         return refusal(
             StatusCode::BAD_REQUEST,
@@ -114,19 +114,19 @@ fn parameter<'u>(uri: &'u Uri, key: &str) -> Option<&'u str> {
         .map(|(_, value)| value)
 }
 
-fn bad_number(key: &str) -> Answer {
+fn bad_number(key: &str) -> PageResponse {
     refusal(StatusCode::BAD_REQUEST, format!("`{key}` must be a whole number\n"))
 }
 
-fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Answer {
+fn refusal(status: StatusCode, message: impl Into<Bytes>) -> PageResponse {
     response(status, TEXT, Either::Left(Full::new(message.into())))
 }
 
-pub(super) fn whole(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn whole(content_type: &'static str, body: impl Into<Bytes>) -> PageResponse {
     response(StatusCode::OK, content_type, Either::Left(Full::new(body.into())))
 }
 
-fn response(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+fn response(status: StatusCode, content_type: &'static str, body: ResponseBody) -> PageResponse {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
